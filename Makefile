@@ -1,0 +1,38 @@
+# Every target sets itself up: it needs python3 (3.11 or newer), make and a package index, nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help test check bench crash clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Logbrook needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+test: $(READY) ## run every test
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+check: $(READY) ## ruff, mypy (strict) and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY) ## measure, print a table and write bench/results.json
+	$(BIN)/python -m bench $(ARGS)
+
+N ?= 1000000
+crash: $(READY) ## check N power-loss states (N=1000000)
+	$(BIN)/python -m logbrook.testing.crash --states $(N)
+
+clean: ## remove the virtual environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

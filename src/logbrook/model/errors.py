@@ -1,0 +1,18 @@
+"""The root of every error that Logbrook raises on purpose.
+
+Each subsystem derives its own from `LogbrookError`, in its own `errors.py`, and gives them the facts as attributes:
+a reader of a log, a metric and the wire mapping need the topic, the offset and the file, not a sentence to parse.
+"""
+
+
+class LogbrookError(Exception):
+    """Something went wrong that the caller can be told about."""
+
+
+class InvalidTopicNameError(LogbrookError):
+    """A topic name that may not become a directory, or that Kafka would refuse."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"topic name {name!r} {reason}")
+        self.name = name
+        self.reason = reason

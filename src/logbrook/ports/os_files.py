@@ -1,0 +1,146 @@
+"""The real disk behind the `Files` port."""
+
+import fcntl
+import mmap
+import os
+import sys
+from collections.abc import Sequence
+
+from typing_extensions import Buffer
+
+from logbrook.ports.files import Advice
+
+# The kernel takes at most IOV_MAX buffers in one call; 1024 on Linux.
+_BUFFERS_PER_CALL_MAX = 1024
+
+_FADVISE = {
+    Advice.SEQUENTIAL: os.POSIX_FADV_SEQUENTIAL,
+    Advice.WILL_NEED: os.POSIX_FADV_WILLNEED,
+    Advice.DONT_NEED: os.POSIX_FADV_DONTNEED,
+}
+
+
+class OsFile:
+    """A file descriptor and the path it was opened under."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        written = os.pwrite(self._fd, data, position)
+        view = memoryview(data).cast("B")
+        while written < view.nbytes:
+            written += os.pwrite(self._fd, view[written:], position + written)
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+        for first in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
+            some = buffers[first : first + _BUFFERS_PER_CALL_MAX]
+            expected = sum(memoryview(buffer).nbytes for buffer in some)
+            if os.pwritev(self._fd, some, position) != expected:
+                # A short write is rare (a signal, a nearly full disk): write it again whole, in one piece.
+                self.pwrite(b"".join(some), position)
+            position += expected
+
+    def pread(self, length: int, position: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        if len(data) == length:
+            return data
+        parts = [data]
+        while data:
+            length -= len(data)
+            position += len(data)
+            data = os.pread(self._fd, length, position)
+            parts.append(data)
+        return b"".join(parts)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self._fd, length)
+
+    def fsync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def map_readonly(self, length: int) -> memoryview:
+        if sys.version_info >= (3, 13):
+            mapped = mmap.mmap(self._fd, length, prot=mmap.PROT_READ, trackfd=False)
+        else:
+            mapped = mmap.mmap(self._fd, length, prot=mmap.PROT_READ)
+        mapped.madvise(mmap.MADV_SEQUENTIAL)
+        return memoryview(mapped)
+
+    def advise(self, advice: Advice) -> None:
+        os.posix_fadvise(self._fd, 0, 0, _FADVISE[advice])
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class OsLock:
+    """An advisory lock that the kernel drops when the process dies, however it dies."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class OsFiles:
+    """The directory tree below `root`, which is created if it is not there."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.path.abspath(root)
+        os.makedirs(self.root, exist_ok=True)
+
+    def create(self, path: str) -> OsFile:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return OsFile(path, os.open(self._full(path), flags, 0o644))
+
+    def open(self, path: str) -> OsFile:
+        return OsFile(path, os.open(self._full(path), os.O_RDWR | os.O_CLOEXEC))
+
+    def size(self, path: str) -> int:
+        return os.stat(self._full(path)).st_size
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(self._full(path)))
+
+    def make_dir(self, path: str) -> None:
+        os.mkdir(self._full(path))
+
+    def remove_dir(self, path: str) -> None:
+        os.rmdir(self._full(path))
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(self._full(source), self._full(target))
+
+    def unlink(self, path: str) -> None:
+        os.unlink(self._full(path))
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> OsLock:
+        fd = os.open(self._full(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(fd)
+            raise
+        return OsLock(fd)
+
+    def _full(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root

@@ -1,0 +1,232 @@
+"""The header of a record batch v2: read in place, checked, and stamped with what the leader decides.
+
+    bytes   field                   covered by the CRC
+    0-7     base offset             no: the leader stamps it
+    8-11    batch length            no: the bytes after this field
+    12-15   partition leader epoch  no: the leader stamps it
+    16      magic, always 2         no
+    17-20   CRC32C of what follows
+    21-22   attributes              yes, and so is the rest
+    23-26   last offset delta
+    27-34   base timestamp
+    35-42   max timestamp
+    43-50   producer id
+    51-52   producer epoch
+    53-56   base sequence
+    57-60   record count
+    61-     the records, compressed as attributes say
+
+A batch is opaque to the broker: it reads these 61 bytes, checks the CRC, writes the two fields that the CRC does not
+cover, and never looks at a record. Positions are explicit, so that a run of batches is walked without slicing it.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+from typing_extensions import Buffer
+
+from logbrook.records.errors import CorruptBatchError, InvalidBatchError, UnsupportedMagicError
+
+HEADER = Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+LENGTH_PREFIX_BYTES = 12
+MAGIC_V2 = 2
+
+CRC_POSITION = 17
+CRC_COVERS_FROM = 21
+
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+# KIP-534: the base timestamp field holds the time from which the batch's tombstones may be removed.
+DELETE_HORIZON_BIT = 0x40
+_KNOWN_BITS = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
+
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+SEQUENCE_MAX = 2**31 - 1
+
+_BASE_OFFSET = Struct(">q")
+_LEADER_EPOCH = Struct(">i")
+_CRC = Struct(">I")
+_ATTRIBUTES = Struct(">h")
+_MAX_TIMESTAMP = Struct(">q")
+_PREFIX = Struct(">qi")
+
+
+class Codec(IntEnum):
+    """The compression of a batch, by its number in the attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TimestampType(IntEnum):
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes, unpacked. Field names are Kafka's."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        """The length of the whole batch in bytes, header and records."""
+        return LENGTH_PREFIX_BYTES + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        return Codec(self.attributes & CODEC_MASK)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record. Sequences wrap to 0 after 2^31 - 1."""
+        return advance_sequence(self.base_sequence, self.last_offset_delta)
+
+
+def advance_sequence(sequence: int, by: int) -> int:
+    return (sequence + by) & SEQUENCE_MAX
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`. The caller knows that 61 bytes are there; nothing else is checked."""
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+
+
+def read_prefix(buffer: Buffer, position: int = 0) -> tuple[int, int]:
+    """(base offset, size of the whole batch), the least that is needed to hop from batch to batch."""
+    base_offset, batch_length = _PREFIX.unpack_from(buffer, position)
+    return base_offset, LENGTH_PREFIX_BYTES + batch_length
+
+
+def iter_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each whole batch in `buffer[position:end]`, in order; a partial last one is left out.
+
+    For batches that were checked when they were written: only the length is looked at, so that a bad one cannot make
+    this go backwards or read outside. Raises CorruptBatchError when it is impossible.
+    """
+    if end is None:
+        end = memoryview(buffer).nbytes
+    while position + HEADER_BYTES <= end:
+        header = read_header(buffer, position)
+        size = header.size
+        if size < HEADER_BYTES:
+            raise CorruptBatchError(f"batch length {header.batch_length} at byte {position} is below the header's")
+        if position + size > end:
+            return
+        yield position, header
+        position += size
+
+
+def check_batch(buffer: memoryview, position: int, end: int) -> BatchHeader:
+    """The header of the batch at `position`, once its length, magic and checksum are known to be good.
+
+    Raises CorruptBatchError or UnsupportedMagicError. This is all that is asked of bytes already in a log; what comes
+    from a client has `check_produced` to pass as well.
+    """
+    available = end - position
+    if available < HEADER_BYTES:
+        raise CorruptBatchError(f"{available} bytes are left at byte {position}, a batch header has {HEADER_BYTES}")
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    if header.magic != MAGIC_V2:
+        raise UnsupportedMagicError(header.magic)
+    size = LENGTH_PREFIX_BYTES + header.batch_length
+    if not HEADER_BYTES <= size <= available:
+        raise CorruptBatchError(
+            f"batch length {header.batch_length} at byte {position} does not fit the {available} bytes left"
+        )
+    actual = crc32c(buffer[position + CRC_COVERS_FROM : position + size])
+    if actual != header.crc:
+        raise CorruptBatchError(f"CRC32C at byte {position} is {header.crc:#010x}, the bytes have {actual:#010x}")
+    return header
+
+
+def check_produced(header: BatchHeader) -> None:
+    """Refuse what a client may not write, in a batch whose checksum holds. Raises InvalidBatchError."""
+    if header.attributes & ~_KNOWN_BITS:
+        raise InvalidBatchError(f"attributes {header.attributes:#06x} have unknown bits set")
+    if header.attributes & CODEC_MASK > Codec.ZSTD:
+        raise InvalidBatchError(f"compression type {header.attributes & CODEC_MASK} is unknown")
+    if header.attributes & (CONTROL_BIT | DELETE_HORIZON_BIT):
+        raise InvalidBatchError("clients may not write control batches or delete horizons")
+    if header.count < 1 or header.last_offset_delta != header.count - 1:
+        raise InvalidBatchError(
+            f"record count {header.count} does not fit last offset delta {header.last_offset_delta}"
+        )
+    if header.producer_id < NO_PRODUCER_ID:
+        raise InvalidBatchError(f"producer id {header.producer_id} is below -1")
+    if header.producer_id != NO_PRODUCER_ID:
+        if header.producer_epoch < 0 or header.base_sequence < 0:
+            raise InvalidBatchError(
+                f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}"
+            )
+    elif header.attributes & TRANSACTIONAL_BIT:
+        raise InvalidBatchError("a transactional batch has no producer id")
+
+
+def stamp(buffer: memoryview | bytearray, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write what the leader decides, in place. The CRC covers neither field."""
+    _BASE_OFFSET.pack_into(buffer, position, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, position + 12, leader_epoch)
+
+
+def stamp_log_append_time(buffer: memoryview, position: int, now_ms: int) -> None:
+    """Make `now_ms` the timestamp of every record in the batch, in place, and renew the CRC.
+
+    With this timestamp type readers take the batch's max timestamp for each record, so no record is touched.
+    """
+    header = read_header(buffer, position)
+    _ATTRIBUTES.pack_into(buffer, position + 21, header.attributes | TIMESTAMP_TYPE_BIT)
+    _MAX_TIMESTAMP.pack_into(buffer, position + 35, now_ms)
+    renew_crc(buffer, position, header.size)
+
+
+def renew_crc(buffer: memoryview, position: int, size: int) -> None:
+    """Compute the checksum of the batch of `size` bytes at `position` and write it, in place."""
+    _CRC.pack_into(buffer, position + CRC_POSITION, crc32c(buffer[position + CRC_COVERS_FROM : position + size]))

@@ -1,0 +1,1 @@
+"""Shipped test kit: the crashable file system, fault injection and the power-loss harness."""
