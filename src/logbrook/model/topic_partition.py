@@ -11,6 +11,7 @@ from typing import NamedTuple
 from logbrook.model.errors import InvalidTopicNameError
 
 TOPIC_NAME_LENGTH_MAX = 249
+PARTITION_MAX = 2**31 - 1
 _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})", re.ASCII)
 
@@ -27,7 +28,11 @@ class TopicPartition(NamedTuple):
     def from_directory(cls, name: str) -> "TopicPartition | None":
         """The partition a directory belongs to, or None when the name is not a partition's."""
         match = _DIRECTORY.fullmatch(name)
-        if match is None or len(match["topic"]) > TOPIC_NAME_LENGTH_MAX:
+        if match is None or int(match["partition"]) > PARTITION_MAX:
+            return None
+        try:
+            check_topic_name(match["topic"])
+        except InvalidTopicNameError:
             return None
         return cls(match["topic"], int(match["partition"]))
 

@@ -1,5 +1,6 @@
 """The real disk behind the `Files` port."""
 
+import errno
 import fcntl
 import mmap
 import os
@@ -66,6 +67,12 @@ class OsFile:
         os.fdatasync(self._fd)
 
     def map_readonly(self, length: int) -> memoryview:
+        if self._fd < 0:
+            # mmap takes -1 for "no file", and would map zeros.
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+        if length == 0:
+            # mmap takes 0 for "the whole file", and refuses an empty one.
+            return memoryview(b"")
         if sys.version_info >= (3, 13):
             mapped = mmap.mmap(self._fd, length, prot=mmap.PROT_READ, trackfd=False)
         else:
