@@ -1,0 +1,151 @@
+"""The segment that is being written. Its bytes may yet be cut, so it is never mapped."""
+
+from collections.abc import Sequence
+
+from logbrook.model import TopicPartition
+from logbrook.storage.disk_errors import sync_file
+from logbrook.storage.index import BadIndexError, Index
+from logbrook.storage.index_builder import IndexBuilder
+from logbrook.storage.open_files import OpenFiles
+from logbrook.storage.probe import StorageProbe
+from logbrook.storage.segment import LogSlice, Segment, Window
+
+# Enough for the headers between two index entries, mostly in one read.
+_WINDOW_BYTES = 8192
+OFFSET_DELTA_MAX = 2**31 - 1
+
+
+class ActiveSegment(Segment):
+    """Appends go to the file at once; index entries are kept in memory and written by `write_index`."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        base_offset: int,
+        open_files: OpenFiles,
+        index_interval_bytes: int,
+        probe: StorageProbe,
+    ) -> None:
+        super().__init__(partition, base_offset)
+        self._open_files = open_files
+        self._probe = probe
+        self._interval_bytes = index_interval_bytes
+        self._builder = IndexBuilder(Index(base_offset, bytearray()), index_interval_bytes)
+        self._size = 0
+        self._index_bytes_written = 0
+        self.first_append_ms: int | None = None
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def max_timestamp(self) -> int:
+        return self._builder.max_timestamp
+
+    def create(self) -> None:
+        """Make the files, empty. Their names are durable once the directory is synced."""
+        self._open_files.create(self.path)
+        self._open_files.create(self.index_path)
+        self._open_files.forget(self.index_path)
+
+    def append(self, data: memoryview, batches: Sequence[tuple[int, int, int]]) -> int:
+        """Write `data`, whose batches are (position in data, base offset, max timestamp). Returns its position.
+
+        On an OSError the segment is as it was: the bytes that may have reached the file lie past its size.
+        """
+        position = self._size
+        self._open_files.get(self.path).pwrite(data, position)
+        self.adopt(batches, len(data))
+        return position
+
+    def adopt(self, batches: Sequence[tuple[int, int, int]], length: int) -> None:
+        """Count bytes that are in the file already, as an append does and as recovery does."""
+        position = self._size
+        for start, base_offset, max_timestamp in batches:
+            self._builder.add(base_offset, position + start, max_timestamp)
+        self._size = position + length
+
+    def open_at(self, position: int) -> None:
+        """Continue a segment that is on disk and ends at `position`, with what its index knows of the log before.
+
+        What the index lacks is filled in from the log. Raises CorruptLogError when the log before `position` is bad.
+        """
+        self._size = position
+        try:
+            file = self._open_files.get(self.index_path)
+        except FileNotFoundError:
+            file = self._open_files.create(self.index_path)
+        index = Index(self.base_offset, bytearray(file.pread(file.size(), 0)))
+        index.cut(position)
+        builder = IndexBuilder(index, self._interval_bytes)
+        try:
+            start = self._resume(builder)
+        except BadIndexError:
+            self._rebuild_index()
+            return
+        self._fill(builder, start)
+
+    def write_index(self) -> None:
+        """Bring the index file up to date, short of syncing it."""
+        entries = self._builder.index.entries
+        if len(entries) > self._index_bytes_written:
+            file = self._open_files.get(self.index_path)
+            file.pwrite(entries[self._index_bytes_written :], self._index_bytes_written)
+            self._index_bytes_written = len(entries)
+
+    def close(self) -> None:
+        """Write what is only in memory and let go of the files; the segment is about to become a closed one."""
+        self.write_index()
+        file = self._open_files.get(self.path)
+        if file.size() > self._size:
+            file.truncate(self._size)
+        self.forget()
+
+    def truncate(self, position: int) -> None:
+        """Cut the segment at the batch that starts at `position`, durably. The index goes first: it may be short."""
+        self._builder.index.cut(position)
+        index_file = self._open_files.get(self.index_path)
+        index_file.truncate(min(self._index_bytes_written, len(self._builder.index.entries)))
+        sync_file(index_file)
+        file = self._open_files.get(self.path)
+        file.truncate(position)
+        sync_file(file)
+        self.open_at(position)
+
+    def forget(self) -> None:
+        """Close the handles, syncing what was written through them."""
+        self._open_files.forget(self.path)
+        self._open_files.forget(self.index_path)
+
+    def read(self, position: int, length: int) -> LogSlice:
+        data = self._open_files.get(self.path).pread(length, position)
+        return LogSlice(self.path, position, length, memoryview(data))
+
+    def _index(self) -> Index:
+        return self._builder.index
+
+    def _window(self, position: int) -> Window:
+        length = min(_WINDOW_BYTES, self._size - position)
+        return Window(memoryview(self._open_files.get(self.path).pread(length, position)), position)
+
+    def _resume(self, builder: IndexBuilder) -> int:
+        """Where to go on from, once the last entry is known to fit the log. Raises BadIndexError."""
+        start = builder.resume()
+        if start:
+            first = next(self._hops_in(self._window, start), None)
+            if first is None or first.header.base_offset != builder.index.last().offset:
+                raise BadIndexError("the last entry points at another batch than its own")
+        return start
+
+    def _rebuild_index(self) -> None:
+        self._probe.indexes_rebuilt += 1
+        self._fill(IndexBuilder(Index(self.base_offset, bytearray()), self._interval_bytes), 0)
+
+    def _fill(self, builder: IndexBuilder, start: int) -> None:
+        """Make `builder` this segment's, with entries for the log from `start` on, and the file no longer than it."""
+        self._index_bytes_written = len(builder.index.entries)
+        self._open_files.get(self.index_path).truncate(self._index_bytes_written)
+        for hop in self._hops_in(self._window, start):
+            builder.add(hop.header.base_offset, hop.position, hop.header.max_timestamp)
+        self._builder = builder

@@ -1,0 +1,148 @@
+"""A closed segment: it never changes, so it is mapped, and its index can always be made again from it."""
+
+from dataclasses import dataclass
+
+from logbrook.model import TopicPartition
+from logbrook.ports import Files
+from logbrook.storage.index import BadIndexError, Index
+from logbrook.storage.index_builder import IndexBuilder
+from logbrook.storage.lru import LruCache
+from logbrook.storage.probe import StorageProbe
+from logbrook.storage.sealed_json import replace_file
+from logbrook.storage.segment import LogSlice, Segment, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A segment's bytes, mapped read-only, its index, and the largest timestamp in it."""
+
+    data: memoryview
+    index: Index
+    max_timestamp: int
+
+    def release(self) -> None:
+        # Slices in readers' hands keep the pages; only the cache's own hold on them goes.
+        self.data.release()
+        if isinstance(self.index.entries, memoryview):
+            self.index.entries.release()
+
+
+class SegmentCache:
+    """The mapped segments by path. The one read longest ago is unmapped to make room for another."""
+
+    def __init__(self, files: Files, mappings_max: int, probe: StorageProbe) -> None:
+        self.files = files
+        self.probe = probe
+        self._mappings: LruCache[str, Mapping] = LruCache(mappings_max, lambda _path, mapping: mapping.release())
+
+    def get(self, path: str) -> Mapping | None:
+        return self._mappings.get(path)
+
+    def put(self, path: str, mapping: Mapping) -> None:
+        self._mappings.put(path, mapping)
+
+    def forget(self, path: str) -> None:
+        self._mappings.remove(path)
+
+    def close(self) -> None:
+        self._mappings.clear()
+
+    def __len__(self) -> int:
+        return len(self._mappings)
+
+
+class ClosedSegment(Segment):
+    """Nothing is opened before the first read, so a log of a thousand segments opens as fast as a log of one."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        base_offset: int,
+        cache: SegmentCache,
+        index_interval_bytes: int,
+        size: int | None = None,
+    ) -> None:
+        super().__init__(partition, base_offset)
+        self._cache = cache
+        self._index_interval_bytes = index_interval_bytes
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        if self._size is None:
+            self._size = self._cache.files.size(self.path)
+        return self._size
+
+    @property
+    def max_timestamp(self) -> int:
+        return self._mapping().max_timestamp
+
+    def read(self, position: int, length: int) -> LogSlice:
+        return LogSlice(self.path, position, length, self._mapping().data[position : position + length])
+
+    def forget(self) -> None:
+        """Drop the cache's hold: the segment is about to be replaced or removed."""
+        self._cache.forget(self.path)
+
+    def _window(self, _position: int) -> Window:
+        return Window(self._mapping().data, 0)
+
+    def _index(self) -> Index:
+        return self._mapping().index
+
+    def _rebuild_index(self) -> None:
+        data = self._mapping().data[:]
+        self._cache.put(self.path, self._with_new_index(data))
+
+    def _mapping(self) -> Mapping:
+        mapping = self._cache.get(self.path)
+        if mapping is None:
+            mapping = self._map()
+            self._cache.put(self.path, mapping)
+        return mapping
+
+    def _map(self) -> Mapping:
+        data = memoryview(b"")
+        if self.size:
+            file = self._cache.files.open(self.path)
+            try:
+                actual = file.size()
+                if actual < self.size:
+                    raise self.corrupt(actual, f"the file has {actual} bytes where {self.size} were written")
+                data = file.map_readonly(self.size)
+            finally:
+                file.close()
+        try:
+            return self._with_stored_index(data)
+        except (FileNotFoundError, BadIndexError):
+            return self._with_new_index(data)
+
+    def _with_stored_index(self, data: memoryview) -> Mapping:
+        """Raises BadIndexError or FileNotFoundError when the index on disk does not serve."""
+        file = self._cache.files.open(self.index_path)
+        try:
+            size = file.size()
+            index = Index(self.base_offset, file.map_readonly(size) if size else memoryview(b""))
+        finally:
+            file.close()
+        last = index.last()
+        if last.position >= len(data) and last.position > 0:
+            raise BadIndexError("the index goes past the end of the log")
+        max_timestamp = last.max_timestamp_before
+        for hop in self._hops_in(lambda _position: Window(data, 0), last.position):
+            if hop.position == last.position and last.position and hop.header.base_offset != last.offset:
+                raise BadIndexError("the last entry points at another batch than its own")
+            if hop.position - last.position > self._index_interval_bytes:
+                raise BadIndexError("the index ends too early")
+            max_timestamp = max(max_timestamp, hop.header.max_timestamp)
+        return Mapping(data, index, max_timestamp)
+
+    def _with_new_index(self, data: memoryview) -> Mapping:
+        builder = IndexBuilder(Index(self.base_offset, bytearray()), self._index_interval_bytes)
+        for hop in self._hops_in(lambda _position: Window(data, 0), 0):
+            builder.add(hop.header.base_offset, hop.position, hop.header.max_timestamp)
+        entries = builder.index.entries
+        assert isinstance(entries, bytearray)
+        replace_file(self._cache.files, self.index_path, entries)
+        self._cache.probe.indexes_rebuilt += 1
+        return Mapping(data, Index(self.base_offset, memoryview(bytes(entries))), builder.max_timestamp)

@@ -1,0 +1,384 @@
+"""The log of one partition: what is appended gets the next offset and stays where it is.
+
+A log is a run of closed segments and one active segment. It belongs to one thread; only the commit line is moved from
+elsewhere. Offsets that matter, from low to high:
+
+    log_start_offset    the first that may be read; below it records are gone or going
+    last_stable_offset  the first that an open transaction may still undo
+    high_watermark      the first that is not committed; readers are not shown more
+    log_end_offset      the next to be written
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from logbrook.config import LogConfig, TimestampSource
+from logbrook.model import TopicPartition
+from logbrook.records.batch import (
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    BatchHeader,
+    check_batch,
+    check_produced,
+    iter_headers,
+    stamp,
+    stamp_log_append_time,
+)
+from logbrook.records.errors import InvalidBatchError
+from logbrook.storage.active_segment import OFFSET_DELTA_MAX, ActiveSegment
+from logbrook.storage.closed_segment import ClosedSegment
+from logbrook.storage.disk_errors import IO_FAILURES, sync_directory
+from logbrook.storage.environment import Environment
+from logbrook.storage.errors import BatchTooLargeError, CorruptLogError, OffsetOutOfRangeError
+from logbrook.storage.leader_epochs import LeaderEpochs
+from logbrook.storage.partition_files import PartitionState, Quarantine, RecoveryPoint, write_state
+from logbrook.storage.producers import Producers
+from logbrook.storage.segment import LogSlice, Segment, TimestampedOffset
+from logbrook.storage.ticket import CommitLine, Ticket
+from logbrook.storage.wal_format import WalEntry
+
+
+class Origin(Enum):
+    """Who wrote a batch, which decides what it may contain."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
+class LogRead(NamedTuple):
+    """Whole batches, in order, the first of which holds the offset asked for or the next one there is."""
+
+    slices: list[LogSlice]
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+    @property
+    def length(self) -> int:
+        return sum(part.length for part in self.slices)
+
+
+class Log:
+    """Made by recovery or by `LogDirectory.create`, which hand it its parts."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        config: LogConfig,
+        environment: Environment,
+        state: PartitionState,
+        closed: list[ClosedSegment],
+        active: ActiveSegment,
+        log_end_offset: int,
+        epochs: LeaderEpochs,
+        producers: Producers,
+        recovery_point: RecoveryPoint,
+    ) -> None:
+        self.partition = partition
+        self.config = config
+        self.environment = environment
+        self.state = state
+        self.closed = closed
+        self.active = active
+        self.log_end_offset = log_end_offset
+        self.epochs = epochs
+        self.producers = producers
+        self.recovery_point = recovery_point
+        self.corruption: CorruptLogError | None = None
+        self.is_deleted = False
+        # Counts changes to epochs and producers; the snapshot on disk has those up to `snapshot_version`.
+        self.state_version = 0
+        self.snapshot_version = 0
+        self._directory = partition.directory.encode()
+        self._commit_line = CommitLine(log_end_offset)
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.state.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._commit_line.offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        undecided = self.producers.first_undecided_offset
+        return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [*self.closed, self.active]
+
+    @property
+    def size(self) -> int:
+        """The bytes of all segments."""
+        return sum(segment.size for segment in self.closed) + self.active.size
+
+    def append(self, data: Buffer, *, now_ms: int, leader_epoch: int = 0, origin: Origin = Origin.CLIENT) -> Ticket:
+        """Write one or more whole batches at the end of the log.
+
+        Offsets and leader epoch are stamped into `data` where it is writable, and its bytes must not change until the
+        ticket is done. All batches are checked before any is written. Raises RecordsError, BatchTooLargeError,
+        ProducerFencedError, OutOfOrderSequenceError, DiskFullError, StorageOfflineError or CorruptLogError; then
+        nothing was written.
+        """
+        environment = self.environment
+        environment.health.refuse_if_offline()
+        if self.corruption is not None:
+            raise self.corruption
+        view = memoryview(data)
+        if view.readonly:
+            view = memoryview(bytearray(view))
+        batches = self._check(view, origin)
+        written = self.producers.check([header for _, header in batches])
+        if written is not None:
+            ticket = Ticket(self._commit_line, written.base_offset, written.next_offset, NO_TIMESTAMP, duplicate=True)
+            environment.durability.wait(ticket)
+            return ticket
+        if self._is_active_full(len(view), sum(header.last_offset_delta + 1 for _, header in batches), now_ms):
+            self.roll()
+        environment.durability.reserve(self._directory, len(view))
+        base_offset = self.log_end_offset
+        placed, append_time_ms = self._stamp(view, batches, leader_epoch, now_ms)
+        active = self.active
+        try:
+            position = active.append(view, placed)
+        except IO_FAILURES as error:
+            raise environment.write_error("append", active.path, len(view), error) from error
+        if active.first_append_ms is None:
+            active.first_append_ms = now_ms
+        self._take_note(batches, placed, leader_epoch)
+        next_offset = placed[-1][1] + batches[-1][1].last_offset_delta + 1
+        self.log_end_offset = next_offset
+        environment.probe.batches_appended += len(batches)
+        environment.probe.bytes_appended += len(view)
+        ticket = Ticket(self._commit_line, base_offset, next_offset, append_time_ms)
+        entry = WalEntry(self._directory, active.base_offset, position, next_offset, view)
+        environment.durability.submit(ticket, entry)
+        return ticket
+
+    def read(self, offset: int, bytes_max: int, *, up_to: int | None = None, at_least_one: bool = True) -> LogRead:
+        """Batches from the one that holds `offset` on, as many whole ones as fit into `bytes_max`.
+
+        Records at or past `up_to` are left out; without it, those past the high watermark are. The first batch is
+        there even when it alone is larger than `bytes_max`, unless `at_least_one` is false. Raises
+        OffsetOutOfRangeError or CorruptLogError.
+        """
+        end_offset = self.high_watermark if up_to is None else min(up_to, self.log_end_offset)
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(self.partition, offset, self.log_start_offset, self.log_end_offset)
+        if self.corruption is not None and offset >= self.corruption.offset:
+            raise self.corruption
+        slices: list[LogSlice] = []
+        if offset < end_offset:
+            try:
+                slices = list(self._slices(offset, end_offset, bytes_max, at_least_one))
+            except CorruptLogError as error:
+                self.quarantine(error)
+                raise
+        return LogRead(slices, self.high_watermark, self.last_stable_offset, self.log_start_offset)
+
+    def read_range(self, start_offset: int, end_offset: int, bytes_max: int = 1 << 20) -> Iterator[LogSlice]:
+        """All batches that hold an offset from `start_offset` up to, not including, `end_offset`, bit by bit."""
+        while start_offset < end_offset:
+            part = self.read(start_offset, bytes_max, up_to=end_offset).slices
+            if not part:
+                return
+            yield from part
+            start_offset = _next_offset(part[-1])
+
+    def find_time(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record whose timestamp is `timestamp` or later; None when there is none that readers may see."""
+        try:
+            for segment in self.segments:
+                if segment.size and segment.max_timestamp >= timestamp:
+                    found = segment.find_time(
+                        timestamp, self.log_start_offset, self.environment.config.decompressed_bytes_max
+                    )
+                    if found is not None:
+                        return found if found.offset < self.high_watermark else None
+        except CorruptLogError as error:
+            self.quarantine(error)
+            raise
+        return None
+
+    def roll(self) -> None:
+        """Close the active segment and begin the next. Raises DiskFullError or StorageOfflineError."""
+        fresh = self.new_active(self.log_end_offset)
+        try:
+            fresh.create()
+            self.active.close()
+        except IO_FAILURES as error:
+            raise self.environment.write_error("roll", fresh.path, 0, error) from error
+        self.closed.append(self.as_closed(self.active.base_offset, self.active.size))
+        self.active = fresh
+        self.environment.probe.segments_rolled += 1
+
+    def delete_before(self, offset: int) -> None:
+        """Make `offset` the first that can be read, durably. The next retention step removes the files.
+
+        Raises OffsetOutOfRangeError past the high watermark. Below the log's start there is nothing to do.
+        """
+        if offset > self.high_watermark:
+            raise OffsetOutOfRangeError(self.partition, offset, self.log_start_offset, self.high_watermark)
+        if offset > self.log_start_offset:
+            self.save_state(replace(self.state, log_start_offset=offset))
+            self.epochs.cut_start(offset)
+            self.state_version += 1
+
+    def remove_segments(self, count: int, due_ms: int) -> list[str]:
+        """Take the `count` oldest segments out of the log, which must start after them. Returns their paths."""
+        removed, self.closed = self.closed[:count], self.closed[count:]
+        for segment in removed:
+            self.retire(segment, due_ms)
+        if removed:
+            sync_directory(self.environment.files, self.partition.directory)
+            self.environment.probe.segments_removed += len(removed)
+        return [segment.path for segment in removed]
+
+    def retire(self, segment: ClosedSegment, due_ms: int) -> None:
+        segment.forget()
+        self.environment.remover.retire(segment.path, due_ms)
+        try:
+            self.environment.remover.retire(segment.index_path, due_ms)
+        except FileNotFoundError:
+            # An index is a cache: a segment that was never read since a crash may have none.
+            return
+
+    def save_state(self, state: PartitionState) -> None:
+        """Make what the owner decided durable, and then true. Raises DiskFullError or StorageOfflineError."""
+        try:
+            write_state(self.environment.files, self.partition.directory, state)
+        except IO_FAILURES as error:
+            raise self.environment.write_error("write", f"{self.partition}/state", 0, error) from error
+        self.state = state
+
+    def quarantine(self, error: CorruptLogError) -> None:
+        """Stop appending and say so, now and after a restart. Nothing is deleted."""
+        if self.corruption is None:
+            self.corruption = error
+            self.environment.probe.corruptions_found += 1
+            found = Quarantine(error.file, error.position, error.offset, error.reason)
+            self.save_state(replace(self.state, quarantine=found))
+
+    def segment_of(self, offset: int) -> int:
+        """The number in `segments` of the one in which `offset` is or would be."""
+        if offset >= self.active.base_offset:
+            return len(self.closed)
+        return max(0, bisect_right(self.closed, offset, key=lambda segment: segment.base_offset) - 1)
+
+    def new_active(self, base_offset: int) -> ActiveSegment:
+        environment = self.environment
+        return ActiveSegment(
+            self.partition, base_offset, environment.open_files, self.config.index_interval_bytes, environment.probe
+        )
+
+    def as_closed(self, base_offset: int, size: int | None = None) -> ClosedSegment:
+        return ClosedSegment(
+            self.partition, base_offset, self.environment.cache, self.config.index_interval_bytes, size
+        )
+
+    def draw_commit_line(self, offset: int) -> None:
+        """Say that exactly what is before `offset` is committed; tickets handed out so far move this no more."""
+        self._commit_line = CommitLine(offset)
+
+    def close(self) -> None:
+        """Write the index and let go of the files. Whoever wants the next open to be quick takes a checkpoint first."""
+        self.active.write_index()
+        self.active.forget()
+        for segment in self.closed:
+            segment.forget()
+
+    def validate(self) -> None:
+        """Assert what must always hold. For tests: it walks every header."""
+        assert self.log_start_offset <= self.log_end_offset
+        assert self.high_watermark <= self.log_end_offset
+        assert self.recovery_point.offset <= self.log_end_offset
+        expected = self.segments[0].base_offset
+        for segment in self.segments:
+            assert segment.base_offset >= expected, f"{segment.path} overlaps the segment before it"
+            expected = segment.base_offset
+            for hop in segment.hops():
+                assert hop.header.base_offset >= expected, f"{segment.path} goes back at {hop.position}"
+                expected = hop.header.next_offset
+        assert expected <= self.log_end_offset
+
+    def _check(self, view: memoryview, origin: Origin) -> list[tuple[int, BatchHeader]]:
+        """(position, header) of every batch in `view`, all of them good."""
+        batches: list[tuple[int, BatchHeader]] = []
+        position, end = 0, len(view)
+        while position < end:
+            header = check_batch(view, position, end)
+            if origin is Origin.CLIENT:
+                check_produced(header)
+            if header.size > self.config.max_message_bytes:
+                raise BatchTooLargeError(self.partition, header.size, self.config.max_message_bytes)
+            batches.append((position, header))
+            position += header.size
+        if not batches:
+            raise InvalidBatchError("there is no batch to append")
+        return batches
+
+    def _stamp(
+        self, view: memoryview, batches: Sequence[tuple[int, BatchHeader]], leader_epoch: int, now_ms: int
+    ) -> tuple[list[tuple[int, int, int]], int]:
+        """Write offsets, epoch and maybe the time into the batches. (position, base offset, max timestamp) of each."""
+        offset = self.log_end_offset
+        is_append_time = self.config.message_timestamp_type is TimestampSource.LOG_APPEND_TIME
+        placed: list[tuple[int, int, int]] = []
+        for position, header in batches:
+            stamp(view, position, offset, leader_epoch)
+            if is_append_time:
+                stamp_log_append_time(view, position, now_ms)
+            placed.append((position, offset, now_ms if is_append_time else header.max_timestamp))
+            offset += header.last_offset_delta + 1
+        return placed, now_ms if is_append_time else NO_TIMESTAMP
+
+    def _take_note(
+        self, batches: Sequence[tuple[int, BatchHeader]], placed: Sequence[tuple[int, int, int]], leader_epoch: int
+    ) -> None:
+        self.state_version += self.epochs.assign(leader_epoch, placed[0][1])
+        for (_, header), (_, base_offset, _) in zip(batches, placed, strict=True):
+            if header.producer_id != NO_PRODUCER_ID:
+                self.producers.replay(header, base_offset)
+                self.state_version += 1
+
+    def _is_active_full(self, length: int, records: int, now_ms: int) -> bool:
+        active = self.active
+        if active.size == 0:
+            return False
+        return (
+            active.size + length > self.config.segment_bytes
+            or self.log_end_offset + records - active.base_offset > OFFSET_DELTA_MAX
+            or (active.first_append_ms is not None and now_ms - active.first_append_ms >= self.config.segment_ms)
+        )
+
+    def _slices(self, offset: int, end_offset: int, bytes_max: int, at_least_one: bool) -> Iterator[LogSlice]:
+        segments = self.segments
+        number = self.segment_of(offset)
+        position = segments[number].position_of(offset)
+        while number < len(segments) and segments[number].base_offset < end_offset:
+            segment = segments[number]
+            number += 1
+            is_whole = end_offset >= (segments[number].base_offset if number < len(segments) else self.log_end_offset)
+            end = segment.size if is_whole else segment.position_of(end_offset)
+            stop = segment.batch_end_before(min(position + bytes_max, end), position) if position < end else end
+            if stop - position > bytes_max and not at_least_one:
+                return
+            if stop > position:
+                yield segment.read(position, stop - position)
+                at_least_one = False
+                bytes_max -= stop - position
+            if stop < end:
+                return
+            position = 0
+
+
+def _next_offset(part: LogSlice) -> int:
+    """The offset after the last record of a slice."""
+    return max(header.next_offset for _, header in iter_headers(part.data))

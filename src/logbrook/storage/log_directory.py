@@ -1,0 +1,307 @@
+"""A data directory: the logs of all its partitions, the write-ahead log they share, and the steps that keep it tidy.
+
+    directory = LogDirectory.open(files, storage_config, clock=clock, now_ms=clock.now_ms())
+    log = directory.create(TopicPartition("orders", 0), LogConfig())
+    ticket = log.append(batch, now_ms=clock.now_ms())
+    directory.commit()             # or a Committer, in a thread of its own
+    ticket.result()
+
+Nothing here runs by itself. Commits, checkpoints, retention, compaction and the removal of files are calls that do one
+bounded step and say what they did; when they are made is the caller's decision, and the time is always an argument.
+"""
+
+from collections.abc import Callable, Iterator
+
+from logbrook.config import Durability, LogConfig, StorageConfig
+from logbrook.model import TopicPartition, check_topic_name
+from logbrook.ports import Clock, Files, Lock
+from logbrook.storage.active_segment import ActiveSegment
+from logbrook.storage.checkpoints import CheckpointRun
+from logbrook.storage.closed_segment import SegmentCache
+from logbrook.storage.disk_errors import IO_FAILURES, sync_directory
+from logbrook.storage.durability import IntervalDurability
+from logbrook.storage.environment import Environment, Health
+from logbrook.storage.errors import (
+    CorruptFileError,
+    DirectoryLockedError,
+    PartitionExistsError,
+    PartitionNotFoundError,
+    StorageOfflineError,
+)
+from logbrook.storage.file_remover import FileRemover
+from logbrook.storage.leader_epochs import LeaderEpochs
+from logbrook.storage.log import Log
+from logbrook.storage.open_files import OpenFiles
+from logbrook.storage.partition_files import (
+    BEGINNING,
+    Checkpoint,
+    PartitionState,
+    read_checkpoint,
+    write_checkpoint,
+)
+from logbrook.storage.paths import CHECKPOINT, DAMAGED_SUFFIX, DELETED_SUFFIX, LOCK, WAL_DIRECTORY
+from logbrook.storage.probe import StorageProbe
+from logbrook.storage.producers import Producers
+from logbrook.storage.recovery import LogRecovery, PartitionImage, RecoveryReport, load_image, redo
+from logbrook.storage.wal import Wal
+from logbrook.storage.wal_reader import WalContents, read_wal
+
+ConfigOf = Callable[[TopicPartition], LogConfig]
+
+
+class LogDirectory:
+    """Made by `open`. One thread owns it; only `commit` and `CheckpointRun.run` may be called from another."""
+
+    def __init__(self, environment: Environment, lock: Lock, clock: Clock) -> None:
+        self.environment = environment
+        self.report = RecoveryReport()
+        self._lock = lock
+        self._clock = clock
+        self._logs: dict[TopicPartition, Log] = {}
+        self._is_checkpointing = False
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        config: StorageConfig,
+        *,
+        clock: Clock,
+        now_ms: int,
+        config_of: ConfigOf = lambda _partition: LogConfig(),
+    ) -> "LogDirectory":
+        """Take the directory, recovering what is in it. `report` on the result says what that took.
+
+        Raises DirectoryLockedError, CorruptFileError when the checkpoint cannot be read, or OSError.
+        """
+        try:
+            lock = files.lock(LOCK)
+        except BlockingIOError as error:
+            raise DirectoryLockedError from error
+        probe = StorageProbe()
+        environment = Environment(
+            files,
+            config,
+            probe,
+            Health(),
+            OpenFiles(files, config.open_files_max),
+            SegmentCache(files, config.mapped_segments_max, probe),
+            FileRemover(files, probe),
+        )
+        directory = cls(environment, lock, clock)
+        try:
+            directory._recover(config_of, now_ms)
+        except BaseException:
+            directory._let_go()
+            raise
+        return directory
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(list(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def get(self, partition: TopicPartition) -> Log:
+        """Raises PartitionNotFoundError."""
+        try:
+            return self._logs[partition]
+        except KeyError:
+            raise PartitionNotFoundError(partition) from None
+
+    def create(self, partition: TopicPartition, config: LogConfig) -> Log:
+        """A new, empty log that survives a crash from here on.
+
+        Raises PartitionExistsError, InvalidTopicNameError, DiskFullError or StorageOfflineError.
+        """
+        check_topic_name(partition.topic)
+        environment = self.environment
+        environment.health.refuse_if_offline()
+        if partition in self._logs:
+            raise PartitionExistsError(partition)
+        number = environment.durability.skip_number()
+        active = ActiveSegment(partition, 0, environment.open_files, config.index_interval_bytes, environment.probe)
+        log = Log(
+            partition,
+            config,
+            environment,
+            PartitionState(floor_number=number),
+            closed=[],
+            active=active,
+            log_end_offset=0,
+            epochs=LeaderEpochs(),
+            producers=Producers(partition),
+            recovery_point=BEGINNING,
+        )
+        try:
+            if partition.directory in environment.files.list(""):
+                # An earlier attempt failed half-way, on a full disk perhaps.
+                self._retire_directory(partition, 0)
+            environment.files.make_dir(partition.directory)
+            active.create()
+            log.save_state(log.state)
+            sync_directory(environment.files, "")
+        except IO_FAILURES as error:
+            raise environment.write_error("create", partition.directory, 0, error) from error
+        self._logs[partition] = log
+        return log
+
+    def delete(self, partition: TopicPartition, now_ms: int) -> None:
+        """Remove a log. Its files go later, in steps. Raises PartitionNotFoundError or StorageOfflineError."""
+        log = self.get(partition)
+        self.environment.health.refuse_if_offline()
+        log.is_deleted = True
+        del self._logs[partition]
+        try:
+            log.close()
+            self._retire_directory(partition, now_ms + log.config.file_delete_delay_ms)
+        except IO_FAILURES as error:
+            raise self.environment.write_error("delete", partition.directory, 0, error) from error
+
+    def commit(self) -> int:
+        """Make everything appended so far durable, as `durability` has it. Returns how many tickets were completed."""
+        return self.environment.durability.commit()
+
+    def is_checkpoint_due(self) -> bool:
+        """Whether the write-ahead log is so large that a checkpoint should not wait for its time."""
+        return self.environment.durability.bytes_in_use >= self.environment.config.wal_bytes_max
+
+    def begin_checkpoint(self) -> CheckpointRun:
+        """The first step of a checkpoint; see `checkpoints`. One at a time."""
+        assert not self._is_checkpointing, "a checkpoint is in progress"
+        self.environment.health.refuse_if_offline()
+        number = self.environment.durability.next_number
+        try:
+            run = CheckpointRun(self.environment.files, number, list(self._logs.values()))
+        except IO_FAILURES as error:
+            raise self.environment.write_error("checkpoint", CHECKPOINT, 0, error) from error
+        self._is_checkpointing = True
+        return run
+
+    def finish_checkpoint(self, run: CheckpointRun, error: OSError | StorageOfflineError | None = None) -> int:
+        """The last step: believe what `run.run()` did, or deal with what it raised. Returns the logs synced.
+
+        Raises DiskFullError, after which the next checkpoint may succeed, or StorageOfflineError.
+        """
+        self._is_checkpointing = False
+        if error is not None:
+            raise self.environment.write_error("checkpoint", CHECKPOINT, 0, error) from error
+        synced = run.finish()
+        self.environment.durability.release(run.number)
+        self.environment.probe.checkpoints += 1
+        return synced
+
+    def checkpoint(self) -> int:
+        """All three steps at once. Raises DiskFullError or StorageOfflineError."""
+        run = self.begin_checkpoint()
+        try:
+            run.run()
+        except IO_FAILURES as error:
+            return self.finish_checkpoint(run, error)
+        return self.finish_checkpoint(run)
+
+    def remove_files(self, now_ms: int, files_max: int = 16) -> list[str]:
+        """Unlink up to `files_max` files whose time has come. Returns their paths."""
+        return self.environment.remover.step(now_ms, files_max)
+
+    def close(self) -> None:
+        """Commit, checkpoint and let go, so that the next open has nothing to recover."""
+        try:
+            self.commit()
+            if self.environment.health.failure is None:
+                self.checkpoint()
+                for log in self:
+                    log.close()
+        finally:
+            self._let_go()
+
+    def _recover(self, config_of: ConfigOf, now_ms: int) -> None:
+        files = self.environment.files
+        names = files.list("")
+        partitions = [partition for name in names if (partition := TopicPartition.from_directory(name)) is not None]
+        checkpoint = self._read_checkpoint(has_partitions=bool(partitions))
+        if WAL_DIRECTORY not in names:
+            files.make_dir(WAL_DIRECTORY)
+            sync_directory(files, "")
+        for name in names:
+            if name.endswith(DELETED_SUFFIX):
+                self.environment.remover.add_directory(name, now_ms)
+        images: dict[bytes, PartitionImage] = {}
+        unfinished: list[TopicPartition] = []
+        for partition in partitions:
+            image = load_image(files, partition, checkpoint)
+            if image is None:
+                unfinished.append(partition)
+            else:
+                images[partition.directory.encode()] = image
+        wal = read_wal(files, checkpoint.number)
+        floors = (image.state.floor_number for image in images.values())
+        self.environment.durability = self._make_durability(wal, max((wal.next_number, *floors)))
+        for partition in unfinished:
+            self._retire_directory(partition, now_ms)
+        self.report.wal_damage = wal.damage
+        self.report.entries_redone = redo(files, wal, images)
+        for image in images.values():
+            self._logs[image.partition] = LogRecovery(
+                image, config_of(image.partition), self.environment, self.report
+            ).run()
+            for path in image.retired:
+                self.environment.remover.add(path, now_ms)
+        self.report.partitions = len(images)
+        if wal.places or self.report.changed_anything:
+            # What was brought back must be in synced segments before the files it came from are written over.
+            self.checkpoint()
+        self._take_over_wal(wal)
+
+    def _read_checkpoint(self, *, has_partitions: bool) -> Checkpoint:
+        files = self.environment.files
+        checkpoint = read_checkpoint(files)
+        if checkpoint is not None:
+            return checkpoint
+        if has_partitions:
+            # Without it nothing tells what in the write-ahead log is old, and old entries must not be written again.
+            raise CorruptFileError(CHECKPOINT, "it is missing, but there are partitions; restore it from a backup")
+        checkpoint = Checkpoint(0, {})
+        write_checkpoint(files, checkpoint)
+        return checkpoint
+
+    def _make_durability(self, wal: WalContents, next_number: int) -> Wal | IntervalDurability:
+        environment = self.environment
+        if environment.config.durability is Durability.INTERVAL:
+            return IntervalDurability(next_number)
+        return Wal(
+            environment.files,
+            environment.config.wal_file_bytes,
+            next_number,
+            wal.next_file,
+            self._clock,
+            environment.probe,
+            environment.health.fail,
+        )
+
+    def _take_over_wal(self, wal: WalContents) -> None:
+        """Reuse the files that were read; put damaged ones aside for whoever wants to look into them."""
+        environment = self.environment
+        for path in wal.paths:
+            if path in wal.damaged_paths:
+                environment.files.rename(path, path + DAMAGED_SUFFIX)
+            elif isinstance(environment.durability, Wal):
+                environment.durability.adopt(path)
+            else:
+                environment.files.unlink(path)
+        if wal.damaged_paths:
+            sync_directory(environment.files, WAL_DIRECTORY)
+
+    def _retire_directory(self, partition: TopicPartition, due_ms: int) -> None:
+        grave = f"{partition}.{self.environment.durability.skip_number()}{DELETED_SUFFIX}"
+        self.environment.files.rename(partition.directory, grave)
+        sync_directory(self.environment.files, "")
+        self.environment.remover.add_directory(grave, due_ms)
+
+    def _let_go(self) -> None:
+        environment = self.environment
+        environment.open_files.close()
+        environment.cache.close()
+        if hasattr(environment, "durability"):
+            environment.durability.close()
+        self._lock.release()

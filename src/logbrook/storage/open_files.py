@@ -1,0 +1,48 @@
+"""The files that are open for writing, and how many may be."""
+
+from logbrook.ports import File, Files
+from logbrook.storage.disk_errors import sync_file
+from logbrook.storage.lru import LruCache
+from logbrook.storage.sealed_json import create_anew
+
+
+class OpenFiles:
+    """Handles by path. The one used longest ago is closed to make room, and opened again when it is needed."""
+
+    def __init__(self, files: Files, handles_max: int) -> None:
+        self._files = files
+        self._handles: LruCache[str, File] = LruCache(handles_max, _sync_and_close)
+
+    def get(self, path: str) -> File:
+        file = self._handles.get(path)
+        if file is None:
+            file = self._files.open(path)
+            self._handles.put(path, file)
+        return file
+
+    def create(self, path: str) -> File:
+        """A new, empty file, in place of one that a failed attempt may have left."""
+        self._handles.remove(path)
+        file = create_anew(self._files, path)
+        self._handles.put(path, file)
+        return file
+
+    def forget(self, path: str) -> None:
+        self._handles.remove(path)
+
+    def close(self) -> None:
+        """Let go of everything. What should be on the disk was synced by a checkpoint before."""
+        while (entry := self._handles.pop()) is not None:
+            entry[1].close()
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+
+def _sync_and_close(_path: str, file: File) -> None:
+    # The kernel tells of a failed write-back only to handles that are open when it happens, so a handle must not go
+    # before its bytes are on the disk: the next sync, through another handle, would be a false success.
+    try:
+        sync_file(file)
+    finally:
+        file.close()

@@ -1,0 +1,109 @@
+"""The small durable files of a partition: what its owner decided, and a snapshot of what its log implies.
+
+They have different writers. The owner writes `state` when something is decided that the log does not tell: where it
+starts, that it was truncated, how far it is compacted. A checkpoint writes `snapshot`, maybe from another thread. So
+neither ever overwrites what the other knows.
+
+A truncation is a floor: entries of the write-ahead log, checkpoints and snapshots with a lower number than the floor's
+were made before it, and speak of bytes that may be gone.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from logbrook.ports import Files
+from logbrook.storage.errors import CorruptFileError
+from logbrook.storage.paths import CHECKPOINT, SNAPSHOT, STATE
+from logbrook.storage.sealed_json import read_sealed, write_sealed
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Where a partition's bytes are bad."""
+
+    file: str
+    position: int
+    offset: int
+    reason: str
+
+
+class Snapshot(NamedTuple):
+    """Leader epochs and producers as of `offset`, taken when the write-ahead log was at `number`."""
+
+    offset: int
+    number: int
+    epochs: list[list[int]]
+    producers: list[Any]
+
+
+class RecoveryPoint(NamedTuple):
+    """Everything before `offset` is synced; it lies at `position` of the segment `segment_base_offset`."""
+
+    offset: int
+    segment_base_offset: int
+    position: int
+
+
+BEGINNING = RecoveryPoint(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """`floor` is where the log ended when it was last truncated, or created, at entry `floor_number`.
+
+    `truncate_to` is a truncation that was decided but maybe not carried out, `cleaned_offset` how far the log is
+    compacted.
+    """
+
+    log_start_offset: int = 0
+    floor_number: int = 0
+    floor: RecoveryPoint = BEGINNING
+    truncate_to: int | None = None
+    cleaned_offset: int = 0
+    quarantine: Quarantine | None = None
+
+
+class Checkpoint(NamedTuple):
+    """The recovery points of all partitions by directory, as of entry `number` of the write-ahead log."""
+
+    number: int
+    points: dict[str, RecoveryPoint]
+
+
+def read_state(files: Files, directory: str) -> PartitionState | None:
+    content = read_sealed(files, f"{directory}/{STATE}")
+    if content is None:
+        return None
+    quarantine = content.pop("quarantine")
+    floor = RecoveryPoint(*content.pop("floor"))
+    return PartitionState(**content, floor=floor, quarantine=Quarantine(**quarantine) if quarantine else None)
+
+
+def write_state(files: Files, directory: str, state: PartitionState) -> None:
+    write_sealed(files, f"{directory}/{STATE}", asdict(state))
+
+
+def read_snapshot(files: Files, directory: str) -> Snapshot | None:
+    """The snapshot, or None where there is none that can be believed: it can be made again from the log."""
+    try:
+        content = read_sealed(files, f"{directory}/{SNAPSHOT}")
+    except CorruptFileError:
+        return None
+    return Snapshot(*content) if content is not None else None
+
+
+def write_snapshot(files: Files, directory: str, snapshot: Snapshot) -> None:
+    write_sealed(files, f"{directory}/{SNAPSHOT}", snapshot)
+
+
+def read_checkpoint(files: Files) -> Checkpoint | None:
+    """The checkpoint, or None where there is none. Raises CorruptFileError."""
+    content = read_sealed(files, CHECKPOINT)
+    if content is None:
+        return None
+    points = {directory: RecoveryPoint(*point) for directory, point in content["points"].items()}
+    return Checkpoint(content["number"], points)
+
+
+def write_checkpoint(files: Files, checkpoint: Checkpoint) -> None:
+    write_sealed(files, CHECKPOINT, checkpoint._asdict())

@@ -1,0 +1,310 @@
+"""Bringing the logs of a directory back after a stop, clean or not.
+
+One rule decides what happens to the bytes past a log's recovery point. The durable point is the end of what the
+checkpoint and the write-ahead log vouch for. Up to it every byte must be good: what is not is corruption, and the
+partition is quarantined with nothing deleted. Past it the log ends at the first batch that is not whole, because what
+comes after was never acknowledged.
+
+The write-ahead log says which bytes go where, so bringing them back is writing them there again. That can be done any
+number of times, so a crash during recovery is recovered from like any other.
+"""
+
+from dataclasses import dataclass, field
+
+from logbrook.config import LogConfig
+from logbrook.model import TopicPartition
+from logbrook.ports import Files
+from logbrook.records.batch import NO_PRODUCER_ID, BatchHeader
+from logbrook.records.errors import RecordsError
+from logbrook.storage.active_segment import ActiveSegment
+from logbrook.storage.disk_errors import sync_directory, sync_file
+from logbrook.storage.environment import Environment
+from logbrook.storage.errors import CorruptFileError, CorruptLogError
+from logbrook.storage.leader_epochs import EpochStart, LeaderEpochs
+from logbrook.storage.log import Log
+from logbrook.storage.partition_files import (
+    Checkpoint,
+    PartitionState,
+    RecoveryPoint,
+    Snapshot,
+    read_snapshot,
+    read_state,
+)
+from logbrook.storage.paths import (
+    DELETED_SUFFIX,
+    STATE,
+    TEMPORARY_SUFFIX,
+    log_path,
+    parse_log,
+    parse_swap,
+)
+from logbrook.storage.producers import Producers
+from logbrook.storage.scan import scan_batches
+from logbrook.storage.swap import finish_swap
+from logbrook.storage.truncation import replay_producers, settle
+from logbrook.storage.wal_reader import WalContents
+
+
+@dataclass
+class RecoveryReport:
+    """What opening a directory found and did."""
+
+    partitions: int = 0
+    entries_redone: int = 0
+    bytes_scanned: int = 0
+    bytes_cut: int = 0
+    quarantined: list[CorruptLogError] = field(default_factory=list)
+    wal_damage: list[str] = field(default_factory=list)
+
+    @property
+    def changed_anything(self) -> bool:
+        return bool(self.entries_redone or self.bytes_scanned or self.bytes_cut)
+
+
+@dataclass
+class PartitionImage:
+    """A partition as it is on disk, before anything is believed of it."""
+
+    partition: TopicPartition
+    state: PartitionState
+    point: RecoveryPoint
+    durable_offset: int
+    base_offsets: list[int]
+    retired: list[str]
+    damage: CorruptFileError | None = None
+
+    @property
+    def directory(self) -> str:
+        return self.partition.directory
+
+
+def load_image(files: Files, partition: TopicPartition, checkpoint: Checkpoint) -> PartitionImage | None:
+    """Read a partition's small files and list its segments, finishing or discarding what a crash left half-done.
+
+    None for a directory whose creation never finished: nothing was ever written to it.
+    """
+    directory = partition.directory
+    _finish_swaps(files, directory)
+    retired: list[str] = []
+    base_offsets: list[int] = []
+    for name in files.list(directory):
+        if name.endswith(TEMPORARY_SUFFIX):
+            files.unlink(f"{directory}/{name}")
+        elif name.endswith(DELETED_SUFFIX):
+            retired.append(f"{directory}/{name}")
+        elif (base_offset := parse_log(name)) is not None:
+            base_offsets.append(base_offset)
+    point = checkpoint.points.get(directory)
+    damage = None
+    try:
+        state = read_state(files, directory)
+    except CorruptFileError as error:
+        damage, state = error, None
+    if state is None:
+        if damage is None and not any(files.size(log_path(directory, base_offset)) for base_offset in base_offsets):
+            return None
+        start = min(base_offsets, default=0)
+        state = PartitionState(log_start_offset=start, floor=RecoveryPoint(start, start, 0))
+        damage = damage or CorruptFileError(f"{directory}/{STATE}", "it is missing, but there are records")
+    if point is None or checkpoint.number < state.floor_number:
+        point = state.floor
+    if state.truncate_to is not None:
+        # All that is to be kept was synced before the intent was saved; find the place of the cut from the front.
+        base_offset = max((base for base in base_offsets if base <= state.truncate_to), default=point.offset)
+        point = RecoveryPoint(base_offset, base_offset, 0)
+        return PartitionImage(partition, state, point, state.truncate_to, base_offsets, retired, damage)
+    return PartitionImage(partition, state, point, point.offset, base_offsets, retired, damage)
+
+
+def redo(files: Files, wal: WalContents, images: dict[bytes, PartitionImage]) -> int:
+    """Write the entries of the write-ahead log to their segments again. Returns how many there were."""
+    redone = 0
+    for number, entry in wal.entries():
+        image = images.get(entry.directory)
+        if image is None or number < image.state.floor_number or image.state.truncate_to is not None:
+            continue
+        path = log_path(image.directory, entry.segment_base_offset)
+        if entry.segment_base_offset in image.base_offsets:
+            file = files.open(path)
+        else:
+            file = files.create(path)
+            image.base_offsets.append(entry.segment_base_offset)
+            image.base_offsets.sort()
+        try:
+            file.pwrite(entry.data, entry.position)
+        finally:
+            file.close()
+        image.durable_offset = entry.next_offset
+        redone += 1
+    return redone
+
+
+class LogRecovery:
+    """Finds where one log ends, and makes it."""
+
+    def __init__(
+        self, image: PartitionImage, config: LogConfig, environment: Environment, report: RecoveryReport
+    ) -> None:
+        self._image = image
+        self._environment = environment
+        self._report = report
+        self._snapshot = self._believable_snapshot()
+        point = image.point
+        self._log = Log(
+            image.partition,
+            config,
+            environment,
+            image.state,
+            closed=[],
+            active=self._segment(point.segment_base_offset, config),
+            log_end_offset=point.offset,
+            epochs=LeaderEpochs([EpochStart(*start) for start in self._snapshot.epochs] if self._snapshot else None),
+            producers=Producers(image.partition),
+            recovery_point=point,
+        )
+        if self._snapshot:
+            self._log.producers.load_json(self._snapshot.producers)
+
+    def run(self) -> Log:
+        """Raises OSError."""
+        log, image = self._log, self._image
+        try:
+            self._open_segments()
+        except CorruptLogError as error:
+            self._quarantine(error)
+        log.draw_commit_line(log.log_end_offset)
+        if self._snapshot is None and log.corruption is None:
+            self._replay_from_the_start()
+        if image.state.truncate_to is not None:
+            settle(log)
+        if log.active.size and log.corruption is None:
+            log.active.first_append_ms = next(log.active.hops()).header.max_timestamp
+        self._restore_quarantine()
+        return log
+
+    def _restore_quarantine(self) -> None:
+        """A partition that was quarantined before, or whose state cannot be believed, is quarantined now."""
+        image, log = self._image, self._log
+        if log.corruption is not None:
+            return
+        if image.damage is not None:
+            damage = image.damage
+            self._quarantine(CorruptLogError(image.partition, damage.file, 0, log.log_end_offset, damage.reason))
+        elif image.state.quarantine is not None:
+            found = image.state.quarantine
+            log.corruption = CorruptLogError(image.partition, found.file, found.position, found.offset, found.reason)
+            self._report.quarantined.append(log.corruption)
+
+    def _open_segments(self) -> None:
+        """Closed segments as they are; from the recovery point on, batch by batch. Raises CorruptLogError."""
+        log, image = self._log, self._image
+        tail = [base_offset for base_offset in image.base_offsets if base_offset >= image.point.segment_base_offset]
+        log.closed = [log.as_closed(base) for base in image.base_offsets if base < image.point.segment_base_offset]
+        if not tail or tail[0] != image.point.segment_base_offset:
+            raise log.active.corrupt(0, "the segment with the end of the log is missing")
+        for number, base_offset in enumerate(tail):
+            if number:
+                if base_offset != log.log_end_offset:
+                    self._end_here(log.active, log.active.size, tail[number:], "the next segment is missing")
+                    return
+                log.active.close()
+                log.closed.append(log.as_closed(log.active.base_offset, log.active.size))
+                log.active = log.new_active(base_offset)
+            if not self._scan(log.active, image.point.position if number == 0 else 0, tail[number + 1 :]):
+                return
+
+    def _scan(self, active: ActiveSegment, position: int, later: list[int]) -> bool:
+        """Take what is good from `position` on. False when the log ended inside this segment."""
+        log = self._log
+        limit = self._image.state.truncate_to
+        file = self._environment.files.open(active.path)
+        try:
+            size = file.size()
+            if size < position:
+                raise active.corrupt(size, f"the file has {size} bytes where {position} were synced")
+            active.open_at(position)
+            for batch in scan_batches(file, position, size):
+                header = batch.header
+                if header.base_offset != log.log_end_offset:
+                    reason = f"offset {header.base_offset} stands where {log.log_end_offset} is due"
+                    return self._end_here(active, batch.position, later, reason)
+                if limit is not None and header.last_offset >= limit:
+                    return self._end_here(active, batch.position, later, "the log is to be truncated here")
+                active.adopt([(0, header.base_offset, header.max_timestamp)], header.size)
+                self._take_note(header)
+                log.log_end_offset = header.next_offset
+                self._report.bytes_scanned += header.size
+        except RecordsError as error:
+            return self._end_here(active, active.size, later, str(error))
+        finally:
+            file.close()
+        return True
+
+    def _end_here(self, active: ActiveSegment, position: int, later: list[int], reason: str) -> bool:
+        """The log is good up to `position` and no further: cut the rest off if nobody was promised it."""
+        log, files = self._log, self._environment.files
+        if log.log_end_offset < self._image.durable_offset:
+            raise CorruptLogError(self._image.partition, active.path, position, log.log_end_offset, reason)
+        file = self._environment.open_files.get(active.path)
+        self._report.bytes_cut += file.size() - position
+        file.truncate(position)
+        sync_file(file)
+        for base_offset in later:
+            path = log_path(self._image.directory, base_offset)
+            self._report.bytes_cut += files.size(path)
+            files.unlink(path)
+        if later:
+            sync_directory(files, self._image.directory)
+        return False
+
+    def _take_note(self, header: BatchHeader) -> None:
+        if self._snapshot is None or header.base_offset < self._snapshot.offset:
+            return
+        log = self._log
+        log.state_version += log.epochs.assign(header.leader_epoch, header.base_offset)
+        if header.producer_id != NO_PRODUCER_ID:
+            log.producers.replay(header, header.base_offset)
+            log.state_version += 1
+
+    def _replay_from_the_start(self) -> None:
+        log = self._log
+        for segment in log.segments:
+            for hop in segment.hops():
+                log.epochs.assign(hop.header.leader_epoch, hop.header.base_offset)
+        replay_producers(log)
+
+    def _believable_snapshot(self) -> Snapshot | None:
+        """The snapshot, unless the log was truncated below it since. A log with nothing in it has an empty one."""
+        image = self._image
+        snapshot = read_snapshot(self._environment.files, image.directory)
+        if snapshot is None:
+            return Snapshot(0, 0, [], []) if image.point.offset == 0 else None
+        is_older = snapshot.number < image.state.floor_number or image.state.truncate_to is not None
+        if is_older and snapshot.offset > min(image.state.floor.offset, image.durable_offset):
+            return None
+        return snapshot
+
+    def _quarantine(self, error: CorruptLogError) -> None:
+        self._log.quarantine(error)
+        self._report.quarantined.append(error)
+
+    def _segment(self, base_offset: int, config: LogConfig) -> ActiveSegment:
+        environment = self._environment
+        return ActiveSegment(
+            self._image.partition,
+            base_offset,
+            environment.open_files,
+            config.index_interval_bytes,
+            environment.probe,
+        )
+
+
+def _finish_swaps(files: Files, directory: str) -> None:
+    """A compacted segment that was ready to replace others replaces them now."""
+    names = files.list(directory)
+    for name in names:
+        swap = parse_swap(name)
+        if swap is not None:
+            base_offset, end_offset = swap
+            replaced = [base for base in map(parse_log, names) if base is not None and base_offset < base < end_offset]
+            finish_swap(files, directory, base_offset, end_offset, replaced, files.unlink)

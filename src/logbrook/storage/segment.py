@@ -1,0 +1,158 @@
+"""A segment: one file of batches with rising offsets, and how places in it are found.
+
+Finding anything takes an index lookup and then a short hop from batch header to batch header, never a look at a
+record. What a closed and an active segment share is here; they differ in where bytes come from: a closed one is
+mapped, read-only, because it never changes; the active one is read with `pread`, because a mapping of a file that may
+yet be cut is a crash waiting to happen.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from logbrook.model import TopicPartition
+from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, BatchHeader, read_header
+from logbrook.records.reader import iter_records
+from logbrook.storage.errors import CorruptLogError
+from logbrook.storage.index import BadIndexError, Column, Index
+from logbrook.storage.paths import index_path, log_path
+
+
+class LogSlice(NamedTuple):
+    """Whole batches in a file. `data` is a view of the mapping, or the bytes themselves for the active segment."""
+
+    file: str
+    position: int
+    length: int
+    data: memoryview
+
+
+class TimestampedOffset(NamedTuple):
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Hop(NamedTuple):
+    """A batch, as its header tells of it."""
+
+    position: int
+    end: int
+    header: BatchHeader
+
+
+class Window(NamedTuple):
+    """Bytes of the segment: `data[0]` is the byte at `origin`."""
+
+    data: memoryview
+    origin: int
+
+
+_NO_BYTES = Window(memoryview(b""), 0)
+
+
+class Segment(ABC):
+    """The batches from `base_offset` up to the next segment's."""
+
+    def __init__(self, partition: TopicPartition, base_offset: int) -> None:
+        self.partition = partition
+        self.base_offset = base_offset
+        self.path = log_path(partition.directory, base_offset)
+        self.index_path = index_path(partition.directory, base_offset)
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The bytes that count. The file may have more where an append failed half-way."""
+
+    @property
+    @abstractmethod
+    def max_timestamp(self) -> int:
+        """The largest timestamp of its records, -1 when it has none."""
+
+    @abstractmethod
+    def read(self, position: int, length: int) -> LogSlice: ...
+
+    @abstractmethod
+    def _index(self) -> Index: ...
+
+    @abstractmethod
+    def _rebuild_index(self) -> None: ...
+
+    @abstractmethod
+    def _window(self, position: int) -> Window:
+        """Bytes from `position` on, with at least one whole header unless the segment ends before."""
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch that holds `offset` or a later one starts; the segment's size when none does."""
+        for hop in self._hops_from(Column.OFFSET, offset):
+            if hop.header.last_offset >= offset:
+                return hop.position
+        return self.size
+
+    def batch_end_before(self, limit: int, start: int) -> int:
+        """The end of the last whole batch that ends by `limit`, or of the one at `start` when that is longer."""
+        if limit >= self.size:
+            return self.size
+        end = start
+        for hop in self._hops_from(Column.POSITION, max(limit, start), at_least=start):
+            if hop.end > limit:
+                return end if end > start else hop.end
+            end = hop.end
+        return end
+
+    def find_time(self, timestamp: int, from_offset: int, decompressed_bytes_max: int) -> TimestampedOffset | None:
+        """The first record from `from_offset` on whose timestamp is `timestamp` or later."""
+        for hop in self._hops_from(Column.MAX_TIMESTAMP_BEFORE, timestamp - 1):
+            header = hop.header
+            if header.max_timestamp < timestamp or header.last_offset < from_offset or header.is_control:
+                continue
+            batch = self.read(hop.position, header.size).data
+            for record in iter_records(batch, bytes_max=decompressed_bytes_max):
+                if record.timestamp >= timestamp and record.offset >= from_offset:
+                    return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
+        return None
+
+    def hops(self, position: int = 0) -> Iterator[Hop]:
+        """One hop per batch from `position`, which must be a batch's start. Raises CorruptLogError."""
+        return self._hops_in(self._window, position)
+
+    def corrupt(self, position: int, reason: str) -> CorruptLogError:
+        """The error for bad bytes at `position`, with the nearest offset that is known."""
+        return CorruptLogError(self.partition, self.path, position, self.base_offset, reason)
+
+    def _hops_in(self, window_at: Callable[[int], Window], position: int) -> Iterator[Hop]:
+        size = self.size
+        data, origin = window_at(position) if position < size else _NO_BYTES
+        while position < size:
+            if position - origin + HEADER_BYTES > len(data):
+                data, origin = window_at(position)
+                if position - origin + HEADER_BYTES > len(data):
+                    raise self.corrupt(position, "the segment ends inside a batch header")
+            header = read_header(data, position - origin)
+            end = position + header.size
+            if header.magic != MAGIC_V2 or not position + HEADER_BYTES <= end <= size or header.last_offset_delta < 0:
+                raise self.corrupt(position, "there is no batch header here")
+            yield Hop(position, end, header)
+            position = end
+
+    def _hops_from(self, column: Column, limit: int, at_least: int = 0) -> Iterator[Hop]:
+        """Hops from the index's floor on. An index that does not fit the log is rebuilt, once, and asked again."""
+        try:
+            position = self._checked_floor(column, limit)
+        except BadIndexError:
+            self._rebuild_index()
+            position = self._checked_floor(column, limit)
+        return self.hops(max(position, at_least))
+
+    def _checked_floor(self, column: Column, limit: int) -> int:
+        entry = self._index().floor(column, limit)
+        if entry.position == 0:
+            return 0
+        if entry.position + HEADER_BYTES > self.size:
+            raise BadIndexError("an entry points past the end of the log")
+        window = self._window(entry.position)
+        header = read_header(window.data, entry.position - window.origin)
+        if header.base_offset != entry.offset or header.magic != MAGIC_V2:
+            raise BadIndexError("an entry points at another batch than its own")
+        return entry.position
