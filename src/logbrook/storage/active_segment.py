@@ -82,7 +82,7 @@ class ActiveSegment(Segment):
         try:
             start = self._resume(builder)
         except BadIndexError:
-            self._rebuild_index()
+            self.rebuild_index()
             return
         self._fill(builder, start)
 
@@ -138,7 +138,7 @@ class ActiveSegment(Segment):
                 raise BadIndexError("the last entry points at another batch than its own")
         return start
 
-    def _rebuild_index(self) -> None:
+    def rebuild_index(self) -> None:
         self._probe.indexes_rebuilt += 1
         self._fill(IndexBuilder(Index(self.base_offset, bytearray()), self._interval_bytes), 0)
 

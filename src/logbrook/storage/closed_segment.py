@@ -90,7 +90,7 @@ class ClosedSegment(Segment):
     def _index(self) -> Index:
         return self._mapping().index
 
-    def _rebuild_index(self) -> None:
+    def rebuild_index(self) -> None:
         data = self._mapping().data[:]
         self._cache.put(self.path, self._with_new_index(data))
 

@@ -258,12 +258,16 @@ class Log:
             raise self.environment.write_error("write", f"{self.partition}/state", 0, error) from error
         self.state = state
 
-    def quarantine(self, error: CorruptLogError) -> None:
-        """Stop appending and say so, now and after a restart. Nothing is deleted."""
+    def quarantine(self, error: CorruptLogError, durable_offset: int | None = None) -> None:
+        """Stop appending and say so, now and after a restart. Nothing is deleted.
+
+        `durable_offset` is how far the log was durable, where that is more than can be read.
+        """
         if self.corruption is None:
             self.corruption = error
             self.environment.probe.corruptions_found += 1
-            found = Quarantine(error.file, error.position, error.offset, error.reason)
+            durable_offset = max(self.log_end_offset, durable_offset or 0)
+            found = Quarantine(error.file, error.position, error.offset, error.reason, durable_offset)
             self.save_state(replace(self.state, quarantine=found))
 
     def segment_of(self, offset: int) -> int:

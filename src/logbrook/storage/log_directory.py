@@ -11,6 +11,8 @@ bounded step and say what they did; when they are made is the caller's decision,
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 
 from logbrook.config import Durability, LogConfig, StorageConfig
 from logbrook.model import TopicPartition, check_topic_name
@@ -39,10 +41,11 @@ from logbrook.storage.partition_files import (
     read_checkpoint,
     write_checkpoint,
 )
-from logbrook.storage.paths import CHECKPOINT, DAMAGED_SUFFIX, DELETED_SUFFIX, LOCK, WAL_DIRECTORY
+from logbrook.storage.paths import CHECKPOINT, DAMAGED_SUFFIX, DELETED_SUFFIX, LOCK, SNAPSHOT, WAL_DIRECTORY
 from logbrook.storage.probe import StorageProbe
 from logbrook.storage.producers import Producers
 from logbrook.storage.recovery import LogRecovery, PartitionImage, RecoveryReport, load_image, redo
+from logbrook.storage.repair import Repaired, repair_segments
 from logbrook.storage.wal import Wal
 from logbrook.storage.wal_reader import WalContents, read_wal
 
@@ -199,6 +202,33 @@ class LogDirectory:
         except IO_FAILURES as error:
             return self.finish_checkpoint(run, error)
         return self.finish_checkpoint(run)
+
+    def repair(self, partition: TopicPartition) -> Repaired:
+        """Make a quarantined partition usable again, without what is bad in it. For an operator to decide.
+
+        Raises PartitionNotFoundError, DiskFullError or StorageOfflineError.
+        """
+        log = self.get(partition)
+        environment = self.environment
+        environment.health.refuse_if_offline()
+        quarantine = log.state.quarantine
+        durable_offset = quarantine.durable_offset if quarantine else log.log_end_offset
+        try:
+            log.close()
+            repaired = repair_segments(environment.files, partition.directory, durable_offset)
+            with suppress(FileNotFoundError):
+                environment.files.unlink(f"{partition}/{SNAPSHOT}")
+            number = environment.durability.skip_number()
+            log.save_state(replace(log.state, quarantine=None, floor_number=number, floor=repaired.end))
+            # Without a checkpoint newer than its floor and without a snapshot, all is read from the segments.
+            image = load_image(environment.files, partition, Checkpoint(0, {}))
+            assert image is not None
+            recovered = LogRecovery(image, log.config, environment, RecoveryReport()).run()
+        except IO_FAILURES as error:
+            raise environment.write_error("repair", partition.directory, 0, error) from error
+        recovered.state_version += 1
+        self._logs[partition] = recovered
+        return repaired
 
     def remove_files(self, now_ms: int, files_max: int = 16) -> list[str]:
         """Unlink up to `files_max` files whose time has come. Returns their paths."""

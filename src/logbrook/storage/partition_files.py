@@ -19,12 +19,13 @@ from logbrook.storage.sealed_json import read_sealed, write_sealed
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Where a partition's bytes are bad."""
+    """Where a partition's bytes are bad, and up to where they were promised to be good."""
 
     file: str
     position: int
     offset: int
     reason: str
+    durable_offset: int
 
 
 class Snapshot(NamedTuple):

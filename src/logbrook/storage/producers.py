@@ -109,11 +109,12 @@ class Producers:
         )
         del producer.batches[:-BATCHES_KEPT]
 
-    def holds_last_batch(self, header: BatchHeader) -> bool:
-        """Whether this is the last batch of a producer, without which its next sequence could not be told."""
-        producer = self._producers.get(header.producer_id)
-        return (
-            producer is not None and bool(producer.batches) and producer.batches[-1].base_offset == header.base_offset
+    def last_batches(self) -> frozenset[tuple[int, int]]:
+        """(producer id, base offset) of each producer's last batch, without which its next sequence is unknown."""
+        return frozenset(
+            (producer_id, producer.batches[-1].base_offset)
+            for producer_id, producer in self._producers.items()
+            if producer.batches
         )
 
     def expire(self, before_ms: int) -> list[int]:

@@ -285,7 +285,7 @@ class LogRecovery:
         return snapshot
 
     def _quarantine(self, error: CorruptLogError) -> None:
-        self._log.quarantine(error)
+        self._log.quarantine(error, self._image.durable_offset)
         self._report.quarantined.append(error)
 
     def _segment(self, base_offset: int, config: LogConfig) -> ActiveSegment:

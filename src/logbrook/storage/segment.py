@@ -77,7 +77,8 @@ class Segment(ABC):
     def _index(self) -> Index: ...
 
     @abstractmethod
-    def _rebuild_index(self) -> None: ...
+    def rebuild_index(self) -> None:
+        """Make the index again from the log. Raises CorruptLogError."""
 
     @abstractmethod
     def _window(self, position: int) -> Window:
@@ -117,6 +118,14 @@ class Segment(ABC):
         """One hop per batch from `position`, which must be a batch's start. Raises CorruptLogError."""
         return self._hops_in(self._window, position)
 
+    def check_index(self, starts: dict[int, int]) -> None:
+        """Raises BadIndexError unless every entry points at a batch; `starts` has them all, offset by position."""
+        index = self._index()
+        for number in range(len(index)):
+            entry = index.entry(number)
+            if starts.get(entry.position) != entry.offset:
+                raise BadIndexError(f"entry {number} points at no batch")
+
     def corrupt(self, position: int, reason: str) -> CorruptLogError:
         """The error for bad bytes at `position`, with the nearest offset that is known."""
         return CorruptLogError(self.partition, self.path, position, self.base_offset, reason)
@@ -141,7 +150,7 @@ class Segment(ABC):
         try:
             position = self._checked_floor(column, limit)
         except BadIndexError:
-            self._rebuild_index()
+            self.rebuild_index()
             position = self._checked_floor(column, limit)
         return self.hops(max(position, at_least))
 
