@@ -13,9 +13,10 @@ any of them. The rules that its users live by:
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from typing_extensions import Buffer
+# What can be written: a run of bytes that knows its length.
+Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
 class Advice(Enum):
@@ -32,11 +33,11 @@ class File(Protocol):
     @property
     def path(self) -> str: ...
 
-    def pwrite(self, data: Buffer, position: int) -> None:
+    def pwrite(self, data: Bytes, position: int) -> None:
         """Write all of `data` at `position`, extending the file as needed."""
         ...
 
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+    def pwritev(self, buffers: Sequence[Bytes], position: int) -> None:
         """Write the buffers one after the other, starting at `position`."""
         ...
 

@@ -7,9 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from typing_extensions import Buffer
-
-from logbrook.ports.files import Advice
+from logbrook.ports.files import Advice, Bytes
 
 # The kernel takes at most IOV_MAX buffers in one call; 1024 on Linux.
 _BUFFERS_PER_CALL_MAX = 1024
@@ -30,16 +28,17 @@ class OsFile:
         self.path = path
         self._fd = fd
 
-    def pwrite(self, data: Buffer, position: int) -> None:
+    def pwrite(self, data: Bytes, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
-        view = memoryview(data).cast("B")
-        while written < view.nbytes:
-            written += os.pwrite(self._fd, view[written:], position + written)
+        if written != len(data):
+            view = memoryview(data)
+            while written < len(view):
+                written += os.pwrite(self._fd, view[written:], position + written)
 
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+    def pwritev(self, buffers: Sequence[Bytes], position: int) -> None:
         for first in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
             some = buffers[first : first + _BUFFERS_PER_CALL_MAX]
-            expected = sum(memoryview(buffer).nbytes for buffer in some)
+            expected = sum(map(len, some))
             if os.pwritev(self._fd, some, position) != expected:
                 # A short write is rare (a signal, a nearly full disk): write it again whole, in one piece.
                 self.pwrite(b"".join(some), position)

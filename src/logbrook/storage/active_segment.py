@@ -49,7 +49,7 @@ class ActiveSegment(Segment):
         self._open_files.create(self.index_path)
         self._open_files.forget(self.index_path)
 
-    def append(self, data: memoryview, batches: Sequence[tuple[int, int, int]]) -> int:
+    def append(self, data: memoryview, batches: Sequence[tuple[int, int, int]], now_ms: int) -> int:
         """Write `data`, whose batches are (position in data, base offset, max timestamp). Returns its position.
 
         On an OSError the segment is as it was: the bytes that may have reached the file lie past its size.
@@ -57,6 +57,8 @@ class ActiveSegment(Segment):
         position = self._size
         self._open_files.get(self.path).pwrite(data, position)
         self.adopt(batches, len(data))
+        if self.first_append_ms is None:
+            self.first_append_ms = now_ms
         return position
 
     def adopt(self, batches: Sequence[tuple[int, int, int]], length: int) -> None:

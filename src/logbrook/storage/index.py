@@ -91,12 +91,10 @@ class Index:
     def last(self) -> IndexEntry:
         return self.entry(len(self) - 1) if len(self) else IndexEntry(self.base_offset, 0, NO_TIMESTAMP)
 
-    def add(self, entry: IndexEntry) -> None:
+    def add(self, offset: int, position: int, max_timestamp_before: int) -> None:
         """Append an entry; the active segment's index only."""
-        checked = _CHECKED.pack(entry.offset - self.base_offset, entry.position, entry.max_timestamp_before)
-        assert isinstance(self.entries, bytearray)
-        self.entries += checked
-        self.entries += crc32c(checked, self._seed).to_bytes(4, "big")
+        checked = _CHECKED.pack(offset - self.base_offset, position, max_timestamp_before)
+        self.entries += checked + crc32c(checked, self._seed).to_bytes(4, "big")  # type: ignore[operator]
 
     def cut(self, position: int) -> None:
         """Drop every entry at or past `position`, and a torn last one; the active segment's index only."""

@@ -1,7 +1,7 @@
 """Making the index of a log as it grows, and making it anew from a log that has none."""
 
 from logbrook.records.batch import NO_TIMESTAMP
-from logbrook.storage.index import Index, IndexEntry
+from logbrook.storage.index import Index
 
 
 class IndexBuilder:
@@ -18,7 +18,7 @@ class IndexBuilder:
     def add(self, base_offset: int, position: int, max_timestamp: int) -> None:
         """Take note of the batch at `position`. Batches come in the order of the log."""
         if position - self.last_entry_position > self._interval_bytes:
-            self.index.add(IndexEntry(base_offset, position, self.max_timestamp))
+            self.index.add(base_offset, position, self.max_timestamp)
             self.last_entry_position = position
         self.max_timestamp = max(self.max_timestamp, max_timestamp)
 

@@ -40,7 +40,6 @@ from logbrook.storage.partition_files import PartitionState, Quarantine, Recover
 from logbrook.storage.producers import Producers
 from logbrook.storage.segment import LogSlice, Segment, TimestampedOffset
 from logbrook.storage.ticket import CommitLine, Ticket
-from logbrook.storage.wal_format import WalEntry
 
 
 class Origin(Enum):
@@ -134,32 +133,34 @@ class Log:
         view = memoryview(data)
         if view.readonly:
             view = memoryview(bytearray(view))
-        batches = self._check(view, origin)
-        written = self.producers.check([header for _, header in batches])
-        if written is not None:
-            ticket = Ticket(self._commit_line, written.base_offset, written.next_offset, NO_TIMESTAMP, duplicate=True)
-            environment.durability.wait(ticket)
-            return ticket
-        if self._is_active_full(len(view), sum(header.last_offset_delta + 1 for _, header in batches), now_ms):
+        batches, records, from_producers = self._check(view, origin)
+        if from_producers:
+            written = self.producers.check([header for _, header in batches])
+            if written is not None:
+                ticket = Ticket(self._commit_line, written.base_offset, written.next_offset, NO_TIMESTAMP, True)
+                environment.durability.wait(ticket)
+                return ticket
+        length = len(view)
+        if self._is_active_full(length, records, now_ms):
             self.roll()
-        environment.durability.reserve(self._directory, len(view))
+        durability = environment.durability
+        durability.reserve(self._directory, length)
         base_offset = self.log_end_offset
         placed, append_time_ms = self._stamp(view, batches, leader_epoch, now_ms)
         active = self.active
         try:
-            position = active.append(view, placed)
+            position = active.append(view, placed, now_ms)
         except IO_FAILURES as error:
-            raise environment.write_error("append", active.path, len(view), error) from error
-        if active.first_append_ms is None:
-            active.first_append_ms = now_ms
-        self._take_note(batches, placed, leader_epoch)
-        next_offset = placed[-1][1] + batches[-1][1].last_offset_delta + 1
-        self.log_end_offset = next_offset
+            raise environment.write_error("append", active.path, length, error) from error
+        if leader_epoch != self.epochs.latest:
+            self.state_version += self.epochs.assign(leader_epoch, base_offset)
+        if from_producers:
+            self._replay(batches, placed)
+        self.log_end_offset = next_offset = base_offset + records
         environment.probe.batches_appended += len(batches)
-        environment.probe.bytes_appended += len(view)
-        ticket = Ticket(self._commit_line, base_offset, next_offset, append_time_ms)
-        entry = WalEntry(self._directory, active.base_offset, position, next_offset, view)
-        environment.durability.submit(ticket, entry)
+        environment.probe.bytes_appended += length
+        ticket = Ticket(self._commit_line, base_offset, next_offset, append_time_ms, False)
+        durability.submit(ticket, self._directory, active.base_offset, position, view)
         return ticket
 
     def read(self, offset: int, bytes_max: int, *, up_to: int | None = None, at_least_one: bool = True) -> LogRead:
@@ -312,21 +313,27 @@ class Log:
                 expected = hop.header.next_offset
         assert expected <= self.log_end_offset
 
-    def _check(self, view: memoryview, origin: Origin) -> list[tuple[int, BatchHeader]]:
-        """(position, header) of every batch in `view`, all of them good."""
+    def _check(self, view: memoryview, origin: Origin) -> tuple[list[tuple[int, BatchHeader]], int, bool]:
+        """(position and header of every batch in `view`, all good; how many offsets they take; any with a producer)."""
         batches: list[tuple[int, BatchHeader]] = []
-        position, end = 0, len(view)
+        position, end, records = 0, len(view), 0
+        size_max = self.config.max_message_bytes
+        from_producers = False
         while position < end:
             header = check_batch(view, position, end)
             if origin is Origin.CLIENT:
                 check_produced(header)
-            if header.size > self.config.max_message_bytes:
-                raise BatchTooLargeError(self.partition, header.size, self.config.max_message_bytes)
+            size = header.size
+            if size > size_max:
+                raise BatchTooLargeError(self.partition, size, size_max)
+            if header.producer_id != NO_PRODUCER_ID:
+                from_producers = True
             batches.append((position, header))
-            position += header.size
+            records += header.last_offset_delta + 1
+            position += size
         if not batches:
             raise InvalidBatchError("there is no batch to append")
-        return batches
+        return batches, records, from_producers
 
     def _stamp(
         self, view: memoryview, batches: Sequence[tuple[int, BatchHeader]], leader_epoch: int, now_ms: int
@@ -343,10 +350,7 @@ class Log:
             offset += header.last_offset_delta + 1
         return placed, now_ms if is_append_time else NO_TIMESTAMP
 
-    def _take_note(
-        self, batches: Sequence[tuple[int, BatchHeader]], placed: Sequence[tuple[int, int, int]], leader_epoch: int
-    ) -> None:
-        self.state_version += self.epochs.assign(leader_epoch, placed[0][1])
+    def _replay(self, batches: Sequence[tuple[int, BatchHeader]], placed: Sequence[tuple[int, int, int]]) -> None:
         for (_, header), (_, base_offset, _) in zip(batches, placed, strict=True):
             if header.producer_id != NO_PRODUCER_ID:
                 self.producers.replay(header, base_offset)

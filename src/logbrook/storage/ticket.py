@@ -34,8 +34,7 @@ class Ticket:
         base_offset: int,
         next_offset: int,
         log_append_time_ms: int,
-        *,
-        duplicate: bool = False,
+        duplicate: bool,
     ) -> None:
         self.base_offset = base_offset
         self.next_offset = next_offset

@@ -94,8 +94,11 @@ class Wal:
         if not self._in_use or self._in_use[-1].reserved + needed > self._in_use[-1].capacity:
             self._in_use.append(self._take_spare(needed) or self._create(max(self._file_bytes, needed)))
 
-    def submit(self, ticket: Ticket, entry: WalEntry) -> None:
-        """Queue an entry for which room was reserved. Its bytes must not change until the ticket is done."""
+    def submit(
+        self, ticket: Ticket, directory: bytes, segment_base_offset: int, position: int, data: memoryview
+    ) -> None:
+        """Queue bytes for which room was reserved. They must not change until the ticket is done."""
+        entry = WalEntry(directory, segment_base_offset, position, ticket.next_offset, data)
         wal_file = self._in_use[-1]
         wal_file.reserved += entry_bytes(entry.directory, len(entry.data))
         number = self.next_number

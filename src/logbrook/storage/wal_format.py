@@ -30,9 +30,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
-from typing_extensions import Buffer
 
-from logbrook.ports import File
+from logbrook.ports import Bytes, File
 
 BLOCK_ALIGNMENT = 512
 BLOCK_MAGIC = b"LBW1"
@@ -77,9 +76,9 @@ def align(position: int) -> int:
     return -(-position // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT
 
 
-def encode_block(previous_end_number: int, first_number: int, entries: Sequence[WalEntry]) -> tuple[list[Buffer], int]:
+def encode_block(previous_end_number: int, first_number: int, entries: Sequence[WalEntry]) -> tuple[list[Bytes], int]:
     """(the buffers of a block, their length). The data of the entries is not copied."""
-    buffers: list[Buffer] = [b""]
+    buffers: list[Bytes] = [b""]
     length = 0
     for entry in entries:
         head = _ENTRY.pack(
