@@ -52,8 +52,8 @@ class StorageConfig(Settings):
         at_least=1,
     )
     open_files_max: int = setting(
-        512,
-        "How many segments are kept open for writing.",
+        4096,
+        "How many segments are kept open for writing, as far as the process may have files open.",
         at_least=1,
     )
     producer_id_expiration_ms: int = setting(

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from logbrook.model import TopicPartition
-from logbrook.ports import Files
+from logbrook.ports import File, Files
 from logbrook.storage.index import BadIndexError, Index
 from logbrook.storage.index_builder import IndexBuilder
 from logbrook.storage.lru import LruCache
+from logbrook.storage.open_files import open_making_room
 from logbrook.storage.probe import StorageProbe
 from logbrook.storage.sealed_json import replace_file
 from logbrook.storage.segment import LogSlice, Segment, Window
@@ -40,6 +41,9 @@ class SegmentCache:
 
     def put(self, path: str, mapping: Mapping) -> None:
         self._mappings.put(path, mapping)
+
+    def open(self, path: str) -> File:
+        return open_making_room(self.files, path, self._mappings.evict_oldest)
 
     def forget(self, path: str) -> None:
         self._mappings.remove(path)
@@ -104,7 +108,7 @@ class ClosedSegment(Segment):
     def _map(self) -> Mapping:
         data = memoryview(b"")
         if self.size:
-            file = self._cache.files.open(self.path)
+            file = self._cache.open(self.path)
             try:
                 actual = file.size()
                 if actual < self.size:
@@ -119,7 +123,7 @@ class ClosedSegment(Segment):
 
     def _with_stored_index(self, data: memoryview) -> Mapping:
         """Raises BadIndexError or FileNotFoundError when the index on disk does not serve."""
-        file = self._cache.files.open(self.index_path)
+        file = self._cache.open(self.index_path)
         try:
             size = file.size()
             index = Index(self.base_offset, file.map_readonly(size) if size else memoryview(b""))

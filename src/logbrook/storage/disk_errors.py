@@ -10,6 +10,7 @@ from logbrook.ports import File, Files
 from logbrook.storage.errors import StorageOfflineError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 # What a call that writes and syncs can raise.
 IO_FAILURES = (OSError, StorageOfflineError)
@@ -17,6 +18,10 @@ IO_FAILURES = (OSError, StorageOfflineError)
 
 def is_disk_full(error: OSError) -> bool:
     return error.errno in _FULL
+
+
+def is_out_of_descriptors(error: OSError) -> bool:
+    return error.errno in _OUT_OF_DESCRIPTORS
 
 
 def sync_file(file: File) -> None:

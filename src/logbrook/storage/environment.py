@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from logbrook.config import StorageConfig
 from logbrook.ports import Files
 from logbrook.storage.closed_segment import SegmentCache
-from logbrook.storage.disk_errors import is_disk_full
+from logbrook.storage.disk_errors import is_disk_full, is_out_of_descriptors
 from logbrook.storage.durability import Durability
-from logbrook.storage.errors import DiskFullError, StorageError, StorageOfflineError
+from logbrook.storage.errors import DiskFullError, StorageError, StorageOfflineError, TooManyOpenFilesError
 from logbrook.storage.file_remover import FileRemover
 from logbrook.storage.open_files import OpenFiles
 from logbrook.storage.probe import StorageProbe
@@ -47,6 +47,8 @@ class Environment:
         """The error to raise for a write that failed: one that passes for a full disk, else the end of writing."""
         if isinstance(error, OSError) and is_disk_full(error):
             return DiskFullError(file, size)
+        if isinstance(error, OSError) and is_out_of_descriptors(error):
+            return TooManyOpenFilesError(file)
         failure = StorageOfflineError(operation, file, error) if isinstance(error, OSError) else error
         self.health.fail(failure)
         return failure

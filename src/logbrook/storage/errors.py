@@ -56,6 +56,14 @@ class DiskFullError(StorageError):
         self.size = size
 
 
+class TooManyOpenFilesError(StorageError):
+    """The process has no file descriptor left. Nothing was written, and a later attempt may succeed."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(f"no file descriptor is left to open {file}; raise the limit (ulimit -n) or use fewer")
+        self.file = file
+
+
 class StorageOfflineError(StorageError):
     """A write or a sync failed. What is on the disk is unknown, so nothing is acknowledged until a restart."""
 

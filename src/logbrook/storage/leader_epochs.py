@@ -18,16 +18,16 @@ class LeaderEpochs:
 
     def __init__(self, starts: list[EpochStart] | None = None) -> None:
         self.starts = starts or []
-
-    @property
-    def latest(self) -> int | None:
-        return self.starts[-1].epoch if self.starts else None
+        # -1 before the first, as on the wire. An attribute, because every append asks for it.
+        self.latest = -1
+        self._note_latest()
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that the record at `start_offset` was written in `epoch`. True if that began a new epoch."""
-        if epoch < 0 or (self.starts and epoch <= self.starts[-1].epoch):
+        if epoch <= self.latest:
             return False
         self.starts.append(EpochStart(epoch, start_offset))
+        self._note_latest()
         return True
 
     def end_offset(self, epoch: int, log_end_offset: int) -> EpochStart | None:
@@ -46,9 +46,13 @@ class LeaderEpochs:
     def cut_end(self, offset: int) -> None:
         """Forget epochs that began at or past `offset`: the log was truncated there."""
         self.starts = [start for start in self.starts if start.start_offset < offset]
+        self._note_latest()
 
     def cut_start(self, offset: int) -> None:
         """Forget epochs that ended by `offset`, where the log now starts, but keep the one it starts in."""
         found = bisect_right(self.starts, offset, key=lambda start: start.start_offset)
         if found:
             self.starts = [EpochStart(self.starts[found - 1].epoch, offset), *self.starts[found:]]
+
+    def _note_latest(self) -> None:
+        self.latest = self.starts[-1].epoch if self.starts else -1

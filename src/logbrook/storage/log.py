@@ -20,6 +20,7 @@ from typing_extensions import Buffer
 from logbrook.config import LogConfig, TimestampSource
 from logbrook.model import TopicPartition
 from logbrook.records.batch import (
+    LENGTH_PREFIX_BYTES,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
@@ -127,9 +128,9 @@ class Log:
         nothing was written.
         """
         environment = self.environment
-        environment.health.refuse_if_offline()
-        if self.corruption is not None:
-            raise self.corruption
+        refusal = environment.health.failure or self.corruption
+        if refusal is not None:
+            raise refusal
         view = memoryview(data)
         if view.readonly:
             view = memoryview(bytearray(view))
@@ -152,7 +153,7 @@ class Log:
             position = active.append(view, placed, now_ms)
         except IO_FAILURES as error:
             raise environment.write_error("append", active.path, length, error) from error
-        if leader_epoch != self.epochs.latest:
+        if leader_epoch > self.epochs.latest:
             self.state_version += self.epochs.assign(leader_epoch, base_offset)
         if from_producers:
             self._replay(batches, placed)
@@ -323,7 +324,7 @@ class Log:
             header = check_batch(view, position, end)
             if origin is Origin.CLIENT:
                 check_produced(header)
-            size = header.size
+            size = LENGTH_PREFIX_BYTES + header.batch_length
             if size > size_max:
                 raise BatchTooLargeError(self.partition, size, size_max)
             if header.producer_id != NO_PRODUCER_ID:
@@ -367,24 +368,29 @@ class Log:
         )
 
     def _slices(self, offset: int, end_offset: int, bytes_max: int, at_least_one: bool) -> Iterator[LogSlice]:
-        segments = self.segments
+        closed, active = self.closed, self.active
         number = self.segment_of(offset)
-        position = segments[number].position_of(offset)
-        while number < len(segments) and segments[number].base_offset < end_offset:
-            segment = segments[number]
+        segment: Segment = closed[number] if number < len(closed) else active
+        position = segment.position_of(offset)
+        while True:
             number += 1
-            is_whole = end_offset >= (segments[number].base_offset if number < len(segments) else self.log_end_offset)
+            is_last = number > len(closed)
+            following: Segment = closed[number] if number < len(closed) else active
+            is_whole = end_offset >= (self.log_end_offset if is_last else following.base_offset)
             end = segment.size if is_whole else segment.position_of(end_offset)
-            stop = segment.batch_end_before(min(position + bytes_max, end), position) if position < end else end
-            if stop - position > bytes_max and not at_least_one:
-                return
-            if stop > position:
+            if position < end:
+                limit = position + bytes_max
+                stop = end if limit >= end else segment.batch_end_before(limit, position)
+                if stop > limit and not at_least_one:
+                    return
                 yield segment.read(position, stop - position)
                 at_least_one = False
                 bytes_max -= stop - position
-            if stop < end:
+                if stop < end:
+                    return
+            if is_last or following.base_offset >= end_offset:
                 return
-            position = 0
+            segment, position = following, 0
 
 
 def _next_offset(part: LogSlice) -> int:

@@ -95,7 +95,7 @@ class LogDirectory:
         try:
             directory._recover(config_of, now_ms)
         except BaseException:
-            directory._let_go()
+            directory.abandon()
             raise
         return directory
 
@@ -243,7 +243,16 @@ class LogDirectory:
                 for log in self:
                     log.close()
         finally:
-            self._let_go()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go without writing anything, as a crash would: what is not durable yet is left to the next open."""
+        environment = self.environment
+        environment.open_files.close()
+        environment.cache.close()
+        if hasattr(environment, "durability"):
+            environment.durability.close()
+        self._lock.release()
 
     def _recover(self, config_of: ConfigOf, now_ms: int) -> None:
         files = self.environment.files
@@ -327,11 +336,3 @@ class LogDirectory:
         self.environment.files.rename(partition.directory, grave)
         sync_directory(self.environment.files, "")
         self.environment.remover.add_directory(grave, due_ms)
-
-    def _let_go(self) -> None:
-        environment = self.environment
-        environment.open_files.close()
-        environment.cache.close()
-        if hasattr(environment, "durability"):
-            environment.durability.close()
-        self._lock.release()

@@ -26,7 +26,7 @@ class LruCache(Generic[K, V]):
         self.remove(key)
         self._entries[key] = value
         while len(self._entries) > self._capacity:
-            self._on_evict(*self._entries.popitem(last=False))
+            self.evict_oldest()
 
     def remove(self, key: K) -> None:
         value = self._entries.pop(key, None)
@@ -37,9 +37,16 @@ class LruCache(Generic[K, V]):
         """Take out what was used longest ago, without calling back."""
         return self._entries.popitem(last=False) if self._entries else None
 
+    def evict_oldest(self) -> bool:
+        """Make room for one. False when there is nothing to evict."""
+        if not self._entries:
+            return False
+        self._on_evict(*self._entries.popitem(last=False))
+        return True
+
     def clear(self) -> None:
-        while self._entries:
-            self._on_evict(*self._entries.popitem(last=False))
+        while self.evict_oldest():
+            continue
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -1,7 +1,9 @@
 """The files that are open for writing, and how many may be."""
 
+from collections.abc import Callable
+
 from logbrook.ports import File, Files
-from logbrook.storage.disk_errors import sync_file
+from logbrook.storage.disk_errors import is_out_of_descriptors, sync_file
 from logbrook.storage.lru import LruCache
 from logbrook.storage.sealed_json import create_anew
 
@@ -14,11 +16,7 @@ class OpenFiles:
         self._handles: LruCache[str, File] = LruCache(handles_max, _sync_and_close)
 
     def get(self, path: str) -> File:
-        file = self._handles.get(path)
-        if file is None:
-            file = self._files.open(path)
-            self._handles.put(path, file)
-        return file
+        return self._handles.get(path) or self._open(path)
 
     def create(self, path: str) -> File:
         """A new, empty file, in place of one that a failed attempt may have left."""
@@ -35,8 +33,23 @@ class OpenFiles:
         while (entry := self._handles.pop()) is not None:
             entry[1].close()
 
+    def _open(self, path: str) -> File:
+        file = open_making_room(self._files, path, self._handles.evict_oldest)
+        self._handles.put(path, file)
+        return file
+
     def __len__(self) -> int:
         return len(self._handles)
+
+
+def open_making_room(files: Files, path: str, evict: Callable[[], bool]) -> File:
+    """Open a file. When the process has no descriptor left, give one back and try again while there is one to give."""
+    while True:
+        try:
+            return files.open(path)
+        except OSError as error:
+            if not (is_out_of_descriptors(error) and evict()):
+                raise
 
 
 def _sync_and_close(_path: str, file: File) -> None:

@@ -8,6 +8,7 @@ yet be cut is a crash waiting to happen.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from struct import Struct
 from typing import NamedTuple
 
 from logbrook.model import TopicPartition
@@ -16,6 +17,8 @@ from logbrook.records.reader import iter_records
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.index import BadIndexError, Column, Index
 from logbrook.storage.paths import index_path, log_path
+
+_OFFSET_AND_MAGIC = Struct(">q8xb")
 
 
 class LogSlice(NamedTuple):
@@ -156,12 +159,13 @@ class Segment(ABC):
 
     def _checked_floor(self, column: Column, limit: int) -> int:
         entry = self._index().floor(column, limit)
-        if entry.position == 0:
+        position = entry.position
+        if position == 0:
             return 0
-        if entry.position + HEADER_BYTES > self.size:
+        if position + HEADER_BYTES > self.size:
             raise BadIndexError("an entry points past the end of the log")
-        window = self._window(entry.position)
-        header = read_header(window.data, entry.position - window.origin)
-        if header.base_offset != entry.offset or header.magic != MAGIC_V2:
+        data, origin = self._window(position)
+        base_offset, magic = _OFFSET_AND_MAGIC.unpack_from(data, position - origin)
+        if base_offset != entry.offset or magic != MAGIC_V2:
             raise BadIndexError("an entry points at another batch than its own")
-        return entry.position
+        return position

@@ -63,7 +63,8 @@ class Ticket:
         if error is None and self.next_offset > self._line.offset:
             self._line.offset = self.next_offset
         self.done = True
-        self._call_back()
+        if self._callbacks:
+            self._call_back()
 
     def _call_back(self) -> None:
         # The completing thread and one that adds a callback may both be here. Each callback is popped once, so it is

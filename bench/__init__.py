@@ -1,0 +1,1 @@
+"""Measurements with their goals. `make bench` runs them all."""

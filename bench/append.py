@@ -1,0 +1,91 @@
+"""Appending against the least that could be done: a checksum and a write of the same bytes."""
+
+import os
+
+from crc32c import crc32c
+
+from bench.engine import NOW_MS, batch_of, open_directory, scratch
+from bench.rows import Row, paired_ratio
+from logbrook.config import Durability, LogConfig
+from logbrook.model import TopicPartition
+
+_BYTES_PER_ROUND = 8 << 20
+_CONFIG = LogConfig(max_message_bytes=2 << 20)
+_ROUNDS = 25
+
+
+def run() -> list[Row]:
+    return [
+        _against_raw(1 << 10),
+        _against_raw(64 << 10, goal=0.7),
+        _against_raw(1 << 20),
+        _durable_against_raw(64 << 10),
+    ]
+
+
+def _against_raw(size: int, goal: float | None = None) -> Row:
+    """With `durability = "interval"`: one checksum, one write."""
+    batch = batch_of(size)
+    appends = _BYTES_PER_ROUND // size
+    with scratch() as path:
+        directory = open_directory(path)
+        log = directory.create(TopicPartition("append", 0), _CONFIG)
+        raw = _RawFile(f"{path}/raw")
+
+        def append() -> None:
+            for _ in range(appends):
+                log.append(batch, now_ms=NOW_MS)
+
+        ratio = paired_ratio(lambda: raw.write(batch, appends), append, _ROUNDS)
+        raw.close()
+        directory.close()
+    return Row(f"append, {size >> 10} KiB batches, of raw pwrite + CRC32C", ratio, "ratio", goal)
+
+
+def _durable_against_raw(size: int) -> Row:
+    """With `durability = "fsync"`: two checksums, two writes and one sync for all the appends of a round."""
+    batch = batch_of(size)
+    appends = _BYTES_PER_ROUND // size
+    with scratch() as path:
+        directory = open_directory(path, durability=Durability.FSYNC)
+        log = directory.create(TopicPartition("append", 0), _CONFIG)
+        first, second = _RawFile(f"{path}/raw"), _RawFile(f"{path}/raw-wal")
+
+        def reference() -> None:
+            first.write(batch, appends)
+            second.write(batch, appends)
+            second.sync()
+
+        def append() -> None:
+            for _ in range(appends):
+                log.append(batch, now_ms=NOW_MS)
+            directory.commit()
+            if directory.is_checkpoint_due():
+                directory.checkpoint()
+
+        ratio = paired_ratio(reference, append, _ROUNDS)
+        first.close()
+        second.close()
+        directory.close()
+    return Row(f"durable append, {size >> 10} KiB batches, of two raw writes and one sync", ratio, "ratio")
+
+
+class _RawFile:
+    """The least that could be done with the same bytes."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT)
+        self._position = 0
+
+    def write(self, batch: bytearray, times: int) -> None:
+        view = memoryview(batch)
+        for _ in range(times):
+            crc32c(view[21:])
+            os.pwrite(self._fd, view, self._position)
+            self._position += len(view)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)

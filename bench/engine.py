@@ -1,0 +1,38 @@
+"""What the engine's benchmarks share: a data directory to throw away, and batches to fill it with."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from logbrook.config import Durability, LogConfig, StorageConfig
+from logbrook.ports import OsFiles, SystemClock
+from logbrook.records.builder import build_batch
+from logbrook.records.record import Record
+from logbrook.storage.log_directory import LogDirectory
+
+NOW_MS = 1_700_000_000_000
+
+
+@contextmanager
+def scratch() -> Iterator[str]:
+    """A directory on the disk that the working directory is on: a memory file system would flatter every number."""
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=os.getcwd()) as path:
+        yield path
+
+
+def open_directory(path: str, log_config: LogConfig | None = None, **settings: object) -> LogDirectory:
+    config = StorageConfig.model_validate({"durability": Durability.INTERVAL, **settings})
+    chosen = log_config or LogConfig()
+    return LogDirectory.open(
+        OsFiles(path), config, clock=SystemClock(), now_ms=NOW_MS, config_of=lambda _partition: chosen
+    )
+
+
+def batch_of(size: int, value_bytes: int = 100, timestamp: int = NOW_MS) -> bytearray:
+    """A batch of about `size` bytes of incompressible records."""
+    count = max(1, (size - 61) // (value_bytes + 16))
+    records = [
+        Record(b"%08d" % number, os.urandom(value_bytes), (), timestamp + number % 1000) for number in range(count)
+    ]
+    return build_batch(records)
