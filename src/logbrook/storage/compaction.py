@@ -41,6 +41,7 @@ from logbrook.storage.sealed_json import create_anew
 from logbrook.storage.swap import commit_swap, finish_swap
 
 _BUFFER_BYTES = 1 << 20
+_CLEANED_SUFFIX = ".cleaned" + TEMPORARY_SUFFIX
 
 
 class Span(NamedTuple):
@@ -126,6 +127,7 @@ class Compaction:
         self._first_dirty_offset = first_dirty_offset
         self._end_offset = spans[-1].end_offset
         self._now_ms = now_ms
+        self._floor_number = log.state.floor_number
         self._map = OffsetMap(log.environment.config.compaction_map_bytes_max)
         self._last_batches = log.producers.last_batches()
         self._done = Compacted(0, 0, 0, 0, first_dirty_offset)
@@ -169,7 +171,7 @@ class Compaction:
         """Write the group's records that stay into a new file. Raises DiskFullError, StorageOfflineError or
         CorruptLogError."""
         environment = self._log.environment
-        path = group.segments[0].path + TEMPORARY_SUFFIX
+        path = f"{group.segments[0].path}{_CLEANED_SUFFIX}"
         try:
             file = create_anew(environment.files, path)
             try:
@@ -212,8 +214,8 @@ class Compaction:
         if rewritten.path is None:
             return
         start = next((n for n, segment in enumerate(log.closed) if segment is group.segments[0]), None)
-        if start is None or log.closed[start : start + before] != group.segments:
-            # Retention or a truncation was here first; what is left will be compacted by the next pass.
+        if self._is_overtaken or start is None or log.closed[start : start + before] != group.segments:
+            # What is left will be compacted by the next pass.
             environment.files.unlink(rewritten.path)
             return
         base_offset = group.segments[0].base_offset
@@ -238,13 +240,18 @@ class Compaction:
     def finish(self) -> Compacted:
         """Remember how far the log is compacted, durably."""
         log = self._log
-        if self._end_offset > log.state.cleaned_offset:
+        if self._end_offset > log.state.cleaned_offset and not self._is_overtaken:
             log.save_state(replace(log.state, cleaned_offset=self._end_offset))
         probe = log.environment.probe
         probe.compactions += 1
         probe.compacted_bytes_read += self._done.bytes_read
         probe.compacted_bytes_written += self._done.bytes_written
         return self._done._replace(cleaned_offset=self._end_offset)
+
+    @property
+    def _is_overtaken(self) -> bool:
+        """Whether the log was truncated since: a record that superseded others may be gone, and they must stay."""
+        return self._log.state.floor_number != self._floor_number
 
     def _keep(self, batch: ScannedBatch) -> memoryview | bytearray:
         """What stays of a batch: the bytes themselves when all of it does, nothing when none of it must."""

@@ -1,0 +1,56 @@
+"""Every byte of a log can be read to see whether it is good."""
+
+from collections.abc import Callable
+
+import pytest
+
+from logbrook.storage.errors import CorruptLogError
+from logbrook.storage.verification import verify
+from tests.unit.storage.kit import BATCH_BYTES, Store, batch, flip, numbered
+
+NewStore = Callable[..., Store]
+
+
+def test_a_good_log_is_counted(new_store: NewStore) -> None:
+    store = new_store(segment_bytes=4 * BATCH_BYTES)
+    store.write(*numbered(9), batch(b"a", b"b"))
+    found = verify(store.log)
+    assert (found.segments, found.batches, found.records, found.bytes) == (3, 10, 11, store.log.size)
+
+
+@pytest.mark.parametrize("position", [0, 8, 16, 17, 22, 60, 61, BATCH_BYTES - 1])
+def test_one_bad_byte_is_found_wherever_it_is(new_store: NewStore, position: int) -> None:
+    store = new_store(segment_bytes=4 * BATCH_BYTES)
+    store.write(*numbered(9))
+    flip(store.files, store.log.closed[1].path, BATCH_BYTES + position)
+    with pytest.raises(CorruptLogError) as raised:
+        verify(store.log)
+    assert raised.value.file == store.log.closed[1].path
+    assert raised.value.position == BATCH_BYTES
+    assert store.log.corruption is raised.value
+
+
+def test_the_quarantine_is_remembered_after_a_restart(new_store: NewStore) -> None:
+    store = new_store(segment_bytes=4 * BATCH_BYTES)
+    store.write(*numbered(9))
+    store.directory.checkpoint()
+    flip(store.files, store.log.closed[0].path, 30)
+    with pytest.raises(CorruptLogError):
+        verify(store.log)
+    again = store.killed()
+    assert again.directory.report.quarantined == [again.log.corruption]
+    with pytest.raises(CorruptLogError, match="quarantined"):
+        again.append(batch())
+
+
+def test_an_index_that_lies_is_rebuilt(new_store: NewStore) -> None:
+    store = new_store(segment_bytes=8 * BATCH_BYTES, index_interval_bytes=0)
+    store.write(*numbered(9))
+    store = store.reopened()
+    other = store.log.closed[0].index_path
+    flip(store.files, other, 8)
+    rebuilt = store.directory.environment.probe.indexes_rebuilt
+    verify(store.log)
+    assert store.directory.environment.probe.indexes_rebuilt == rebuilt + 1
+    verify(store.log)
+    assert store.directory.environment.probe.indexes_rebuilt == rebuilt + 1
