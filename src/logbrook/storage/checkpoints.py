@@ -72,8 +72,10 @@ def begin_sync(log: Log) -> LogSync | None:
 class CheckpointRun:
     """One checkpoint of a directory."""
 
-    def __init__(self, files: Files, number: int, logs: list[Log]) -> None:
+    def __init__(self, files: Files, mark: bytes, number: int, logs: list[Log], *, clean: bool = False) -> None:
         self._files = files
+        self._mark = mark
+        self._clean = clean
         self.number = number
         self._syncs = [sync for log in logs if (sync := begin_sync(log)) is not None]
         self._points = {log.partition.directory: log.recovery_point for log in logs}
@@ -83,7 +85,7 @@ class CheckpointRun:
         for sync in self._syncs:
             sync.run(self._files)
             self._points[sync.log.partition.directory] = sync.point
-        write_checkpoint(self._files, Checkpoint(self.number, self._points))
+        write_checkpoint(self._files, Checkpoint(self.number, self._points, self._mark, self._clean))
 
     def finish(self) -> int:
         """Move the recovery points. Returns how many logs were synced."""

@@ -1,9 +1,11 @@
 """A closed segment: it never changes, so it is mapped, and its index can always be made again from it."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from logbrook.model import TopicPartition
 from logbrook.ports import File, Files
+from logbrook.storage.disk_errors import IO_FAILURES
 from logbrook.storage.index import BadIndexError, Index
 from logbrook.storage.index_builder import IndexBuilder
 from logbrook.storage.lru import LruCache
@@ -74,7 +76,10 @@ class ClosedSegment(Segment):
     @property
     def size(self) -> int:
         if self._size is None:
-            self._size = self._cache.files.size(self.path)
+            try:
+                self._size = self._cache.files.size(self.path)
+            except FileNotFoundError as error:
+                raise self.corrupt(0, "the file is missing") from error
         return self._size
 
     @property
@@ -89,7 +94,8 @@ class ClosedSegment(Segment):
         self._cache.forget(self.path)
 
     def _window(self, _position: int) -> Window:
-        return Window(self._mapping().data, 0)
+        # A view of its own: the walk that asked for it may go on while this mapping is evicted by another's.
+        return Window(self._mapping().data[:], 0)
 
     def _index(self) -> Index:
         return self._mapping().index
@@ -108,7 +114,10 @@ class ClosedSegment(Segment):
     def _map(self) -> Mapping:
         data = memoryview(b"")
         if self.size:
-            file = self._cache.open(self.path)
+            try:
+                file = self._cache.open(self.path)
+            except FileNotFoundError as error:
+                raise self.corrupt(0, "the file is missing") from error
             try:
                 actual = file.size()
                 if actual < self.size:
@@ -147,6 +156,8 @@ class ClosedSegment(Segment):
             builder.add(hop.header.base_offset, hop.position, hop.header.max_timestamp)
         entries = builder.index.entries
         assert isinstance(entries, bytearray)
-        replace_file(self._cache.files, self.index_path, entries)
         self._cache.probe.indexes_rebuilt += 1
+        with suppress(*IO_FAILURES):
+            # It serves from memory as well, and the next process makes it again; a reader has no use for this error.
+            replace_file(self._cache.files, self.index_path, entries)
         return Mapping(data, Index(self.base_offset, memoryview(bytes(entries))), builder.max_timestamp)

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from logbrook.config import Durability, LogConfig, StorageConfig
 from logbrook.model import TopicPartition, check_topic_name
-from logbrook.ports import Clock, Files, Lock
+from logbrook.ports import Clock, Files, Lock, Random, SystemRandom
 from logbrook.storage.active_segment import ActiveSegment
 from logbrook.storage.checkpoints import CheckpointRun
 from logbrook.storage.closed_segment import SegmentCache
@@ -47,6 +47,7 @@ from logbrook.storage.producers import Producers
 from logbrook.storage.recovery import LogRecovery, PartitionImage, RecoveryReport, load_image, redo
 from logbrook.storage.repair import Repaired, repair_segments
 from logbrook.storage.wal import Wal
+from logbrook.storage.wal_format import MARK_BYTES
 from logbrook.storage.wal_reader import WalContents, read_wal
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
@@ -62,6 +63,7 @@ class LogDirectory:
         self._clock = clock
         self._logs: dict[TopicPartition, Log] = {}
         self._is_checkpointing = False
+        self._mark = b""
 
     @classmethod
     def open(
@@ -72,6 +74,7 @@ class LogDirectory:
         clock: Clock,
         now_ms: int,
         config_of: ConfigOf = lambda _partition: LogConfig(),
+        random: Random | None = None,
     ) -> "LogDirectory":
         """Take the directory, recovering what is in it. `report` on the result says what that took.
 
@@ -93,7 +96,7 @@ class LogDirectory:
         )
         directory = cls(environment, lock, clock)
         try:
-            directory._recover(config_of, now_ms)
+            directory._recover(config_of, now_ms, random or SystemRandom())
         except BaseException:
             directory.abandon()
             raise
@@ -169,13 +172,13 @@ class LogDirectory:
         """Whether the write-ahead log is so large that a checkpoint should not wait for its time."""
         return self.environment.durability.bytes_in_use >= self.environment.config.wal_bytes_max
 
-    def begin_checkpoint(self) -> CheckpointRun:
-        """The first step of a checkpoint; see `checkpoints`. One at a time."""
+    def begin_checkpoint(self, *, clean: bool = False) -> CheckpointRun:
+        """The first step of a checkpoint; see `checkpoints`. One at a time. `clean` is for the last one."""
         assert not self._is_checkpointing, "a checkpoint is in progress"
         self.environment.health.refuse_if_offline()
         number = self.environment.durability.next_number
         try:
-            run = CheckpointRun(self.environment.files, number, list(self._logs.values()))
+            run = CheckpointRun(self.environment.files, self._mark, number, list(self), clean=clean)
         except IO_FAILURES as error:
             raise self.environment.write_error("checkpoint", CHECKPOINT, 0, error) from error
         self._is_checkpointing = True
@@ -194,9 +197,9 @@ class LogDirectory:
         self.environment.probe.checkpoints += 1
         return synced
 
-    def checkpoint(self) -> int:
+    def checkpoint(self, *, clean: bool = False) -> int:
         """All three steps at once. Raises DiskFullError or StorageOfflineError."""
-        run = self.begin_checkpoint()
+        run = self.begin_checkpoint(clean=clean)
         try:
             run.run()
         except IO_FAILURES as error:
@@ -221,7 +224,7 @@ class LogDirectory:
             number = environment.durability.skip_number()
             log.save_state(replace(log.state, quarantine=None, floor_number=number, floor=repaired.end))
             # Without a checkpoint newer than its floor and without a snapshot, all is read from the segments.
-            image = load_image(environment.files, partition, Checkpoint(0, {}))
+            image = load_image(environment.files, partition, Checkpoint(0, {}, self._mark))
             assert image is not None
             recovered = LogRecovery(image, log.config, environment, RecoveryReport()).run()
         except IO_FAILURES as error:
@@ -239,7 +242,7 @@ class LogDirectory:
         try:
             self.commit()
             if self.environment.health.failure is None:
-                self.checkpoint()
+                self.checkpoint(clean=True)
                 for log in self:
                     log.close()
         finally:
@@ -254,11 +257,12 @@ class LogDirectory:
             environment.durability.close()
         self._lock.release()
 
-    def _recover(self, config_of: ConfigOf, now_ms: int) -> None:
+    def _recover(self, config_of: ConfigOf, now_ms: int, random: Random) -> None:
         files = self.environment.files
         names = files.list("")
         partitions = [partition for name in names if (partition := TopicPartition.from_directory(name)) is not None]
-        checkpoint = self._read_checkpoint(has_partitions=bool(partitions))
+        checkpoint = self._read_checkpoint(random, has_partitions=bool(partitions))
+        self._mark = checkpoint.mark
         if WAL_DIRECTORY not in names:
             files.make_dir(WAL_DIRECTORY)
             sync_directory(files, "")
@@ -273,7 +277,7 @@ class LogDirectory:
                 unfinished.append(partition)
             else:
                 images[partition.directory.encode()] = image
-        wal = read_wal(files, checkpoint.number)
+        wal = read_wal(files, self._mark, checkpoint.number, skip=checkpoint.clean)
         floors = (image.state.floor_number for image in images.values())
         self.environment.durability = self._make_durability(wal, max((wal.next_number, *floors)))
         for partition in unfinished:
@@ -287,12 +291,13 @@ class LogDirectory:
             for path in image.retired:
                 self.environment.remover.add(path, now_ms)
         self.report.partitions = len(images)
-        if wal.places or self.report.changed_anything:
-            # What was brought back must be in synced segments before the files it came from are written over.
+        if wal.places or self.report.changed_anything or (checkpoint.clean and wal.paths):
+            # What was brought back must be in synced segments before the files it came from are written over, and
+            # before anything is written to them they must not be passed over as clean.
             self.checkpoint()
         self._take_over_wal(wal)
 
-    def _read_checkpoint(self, *, has_partitions: bool) -> Checkpoint:
+    def _read_checkpoint(self, random: Random, *, has_partitions: bool) -> Checkpoint:
         files = self.environment.files
         checkpoint = read_checkpoint(files)
         if checkpoint is not None:
@@ -300,7 +305,7 @@ class LogDirectory:
         if has_partitions:
             # Without it nothing tells what in the write-ahead log is old, and old entries must not be written again.
             raise CorruptFileError(CHECKPOINT, "it is missing, but there are partitions; restore it from a backup")
-        checkpoint = Checkpoint(0, {})
+        checkpoint = Checkpoint(0, {}, random.token(MARK_BYTES))
         write_checkpoint(files, checkpoint)
         return checkpoint
 
@@ -310,6 +315,7 @@ class LogDirectory:
             return IntervalDurability(next_number)
         return Wal(
             environment.files,
+            self._mark,
             environment.config.wal_file_bytes,
             next_number,
             wal.next_file,

@@ -65,10 +65,16 @@ class PartitionState:
 
 
 class Checkpoint(NamedTuple):
-    """The recovery points of all partitions by directory, as of entry `number` of the write-ahead log."""
+    """The recovery points of all partitions by directory, as of entry `number` of the write-ahead log.
+
+    `mark` is what this directory's blocks of the write-ahead log begin with. `clean` is set by a close in good order:
+    then the write-ahead log holds nothing that is not in the segments, and need not be read.
+    """
 
     number: int
     points: dict[str, RecoveryPoint]
+    mark: bytes
+    clean: bool = False
 
 
 def read_state(files: Files, directory: str) -> PartitionState | None:
@@ -103,8 +109,8 @@ def read_checkpoint(files: Files) -> Checkpoint | None:
     if content is None:
         return None
     points = {directory: RecoveryPoint(*point) for directory, point in content["points"].items()}
-    return Checkpoint(content["number"], points)
+    return Checkpoint(content["number"], points, bytes.fromhex(content["mark"]), content["clean"])
 
 
 def write_checkpoint(files: Files, checkpoint: Checkpoint) -> None:
-    write_sealed(files, CHECKPOINT, checkpoint._asdict())
+    write_sealed(files, CHECKPOINT, checkpoint._asdict() | {"mark": checkpoint.mark.hex()})

@@ -9,6 +9,7 @@ The write-ahead log says which bytes go where, so bringing them back is writing 
 number of times, so a crash during recovery is recovered from like any other.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from logbrook.config import LogConfig
@@ -17,6 +18,7 @@ from logbrook.ports import Files
 from logbrook.records.batch import NO_PRODUCER_ID, BatchHeader
 from logbrook.records.errors import RecordsError
 from logbrook.storage.active_segment import ActiveSegment
+from logbrook.storage.closed_segment import ClosedSegment
 from logbrook.storage.disk_errors import sync_directory, sync_file
 from logbrook.storage.environment import Environment
 from logbrook.storage.errors import CorruptFileError, CorruptLogError
@@ -32,6 +34,7 @@ from logbrook.storage.partition_files import (
 )
 from logbrook.storage.paths import (
     DELETED_SUFFIX,
+    INDEX_SUFFIX,
     STATE,
     TEMPORARY_SUFFIX,
     log_path,
@@ -84,16 +87,7 @@ def load_image(files: Files, partition: TopicPartition, checkpoint: Checkpoint) 
     None for a directory whose creation never finished: nothing was ever written to it.
     """
     directory = partition.directory
-    _finish_swaps(files, directory)
-    retired: list[str] = []
-    base_offsets: list[int] = []
-    for name in files.list(directory):
-        if name.endswith(TEMPORARY_SUFFIX):
-            files.unlink(f"{directory}/{name}")
-        elif name.endswith(DELETED_SUFFIX):
-            retired.append(f"{directory}/{name}")
-        elif (base_offset := parse_log(name)) is not None:
-            base_offsets.append(base_offset)
+    base_offsets, retired = _list_segments(files, directory)
     point = checkpoint.points.get(directory)
     damage = None
     try:
@@ -119,9 +113,9 @@ def load_image(files: Files, partition: TopicPartition, checkpoint: Checkpoint) 
 def redo(files: Files, wal: WalContents, images: dict[bytes, PartitionImage]) -> int:
     """Write the entries of the write-ahead log to their segments again. Returns how many there were."""
     redone = 0
-    for number, entry in wal.entries():
+    for entry in wal.entries():
         image = images.get(entry.directory)
-        if image is None or number < image.state.floor_number or image.state.truncate_to is not None:
+        if image is None or entry.number < image.state.floor_number or image.state.truncate_to is not None:
             continue
         path = log_path(image.directory, entry.segment_base_offset)
         if entry.segment_base_offset in image.base_offsets:
@@ -198,8 +192,10 @@ class LogRecovery:
     def _open_segments(self) -> None:
         """Closed segments as they are; from the recovery point on, batch by batch. Raises CorruptLogError."""
         log, image = self._log, self._image
-        tail = [base_offset for base_offset in image.base_offsets if base_offset >= image.point.segment_base_offset]
-        log.closed = [log.as_closed(base) for base in image.base_offsets if base < image.point.segment_base_offset]
+        first = bisect_left(image.base_offsets, image.point.segment_base_offset)
+        cache, interval = self._environment.cache, log.config.index_interval_bytes
+        log.closed = [ClosedSegment(log.partition, base, cache, interval) for base in image.base_offsets[:first]]
+        tail = image.base_offsets[first:]
         if not tail or tail[0] != image.point.segment_base_offset:
             raise log.active.corrupt(0, "the segment with the end of the log is missing")
         for number, base_offset in enumerate(tail):
@@ -299,12 +295,25 @@ class LogRecovery:
         )
 
 
-def _finish_swaps(files: Files, directory: str) -> None:
-    """A compacted segment that was ready to replace others replaces them now."""
-    names = files.list(directory)
-    for name in names:
-        swap = parse_swap(name)
-        if swap is not None:
-            base_offset, end_offset = swap
-            replaced = [base for base in map(parse_log, names) if base is not None and base_offset < base < end_offset]
-            finish_swap(files, directory, base_offset, end_offset, replaced, files.unlink)
+def _list_segments(files: Files, directory: str) -> tuple[list[int], list[str]]:
+    """(base offsets of the segments, files to be unlinked), once what a crash left half-done is done or gone."""
+    base_offsets: list[int] = []
+    retired: list[str] = []
+    swaps: list[tuple[int, int]] = []
+    for name in files.list(directory):
+        if name.endswith(INDEX_SUFFIX):
+            continue
+        if (base_offset := parse_log(name)) is not None:
+            base_offsets.append(base_offset)
+        elif name.endswith(TEMPORARY_SUFFIX):
+            files.unlink(f"{directory}/{name}")
+        elif name.endswith(DELETED_SUFFIX):
+            retired.append(f"{directory}/{name}")
+        elif (swap := parse_swap(name)) is not None:
+            swaps.append(swap)
+    for base_offset, end_offset in swaps:
+        # A compacted segment that was ready to replace others replaces them now.
+        replaced = [base for base in base_offsets if base_offset < base < end_offset]
+        finish_swap(files, directory, base_offset, end_offset, replaced, files.unlink)
+        base_offsets = sorted({base_offset, *base_offsets} - set(replaced))
+    return base_offsets, retired

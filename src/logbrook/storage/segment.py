@@ -8,6 +8,7 @@ yet be cut is a crash waiting to happen.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from struct import Struct
 from typing import NamedTuple
 
@@ -60,8 +61,14 @@ class Segment(ABC):
     def __init__(self, partition: TopicPartition, base_offset: int) -> None:
         self.partition = partition
         self.base_offset = base_offset
-        self.path = log_path(partition.directory, base_offset)
-        self.index_path = index_path(partition.directory, base_offset)
+
+    @cached_property
+    def path(self) -> str:
+        return log_path(self.partition.directory, self.base_offset)
+
+    @cached_property
+    def index_path(self) -> str:
+        return index_path(self.partition.directory, self.base_offset)
 
     @property
     @abstractmethod
@@ -96,14 +103,11 @@ class Segment(ABC):
 
     def batch_end_before(self, limit: int, start: int) -> int:
         """The end of the last whole batch that ends by `limit`, or of the one at `start` when that is longer."""
-        if limit >= self.size:
-            return self.size
-        end = start
-        for hop in self._hops_from(Column.POSITION, max(limit, start), at_least=start):
-            if hop.end > limit:
-                return end if end > start else hop.end
-            end = hop.end
-        return end
+        if limit < self.size:
+            for hop in self._hops_from(Column.POSITION, limit, at_least=start):
+                if hop.end > limit:
+                    return hop.position if hop.position > start else hop.end
+        return self.size
 
     def find_time(self, timestamp: int, from_offset: int, decompressed_bytes_max: int) -> TimestampedOffset | None:
         """The first record from `from_offset` on whose timestamp is `timestamp` or later."""

@@ -12,6 +12,7 @@ anywhere. A commit that fails is final: the tickets get the error, and so does e
 from collections import deque
 from collections.abc import Callable
 from itertools import count, groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from logbrook.ports import Clock, File, Files
@@ -43,10 +44,10 @@ class WalFile:
 
 
 class _Pending(NamedTuple):
+    """Without a file and an entry, a ticket that only waits for those before it."""
+
     ticket: Ticket
-    # None for a ticket that only waits for those before it.
     file: WalFile | None
-    number: int
     entry: WalEntry | None
 
 
@@ -56,6 +57,7 @@ class Wal:
     def __init__(
         self,
         files: Files,
+        mark: bytes,
         file_bytes: int,
         next_number: int,
         next_file: int,
@@ -64,6 +66,7 @@ class Wal:
         on_failure: Callable[[StorageOfflineError], None],
     ) -> None:
         self._files = files
+        self._mark = mark
         self._file_bytes = file_bytes
         self._clock = clock
         self._probe = probe
@@ -98,17 +101,17 @@ class Wal:
         self, ticket: Ticket, directory: bytes, segment_base_offset: int, position: int, data: memoryview
     ) -> None:
         """Queue bytes for which room was reserved. They must not change until the ticket is done."""
-        entry = WalEntry(directory, segment_base_offset, position, ticket.next_offset, data)
         wal_file = self._in_use[-1]
-        wal_file.reserved += entry_bytes(entry.directory, len(entry.data))
+        wal_file.reserved += entry_bytes(directory, len(data))
         number = self.next_number
         self.next_number = wal_file.end_number = number + 1
-        self._pending.append(_Pending(ticket, wal_file, number, entry))
+        entry = WalEntry(number, directory, segment_base_offset, position, ticket.next_offset, data)
+        self._pending.append(_Pending(ticket, wal_file, entry))
         self.on_pending()
 
     def wait(self, ticket: Ticket) -> None:
         """Complete the ticket, which brings no bytes, once everything submitted before it is durable."""
-        self._pending.append(_Pending(ticket, None, self.next_number, None))
+        self._pending.append(_Pending(ticket, None, None))
         self.on_pending()
 
     def skip_number(self) -> int:
@@ -131,11 +134,12 @@ class Wal:
             pending.ticket.complete(self._failure)
         return len(taken)
 
-    def fail(self, failure: StorageOfflineError) -> None:
-        """Go offline: nothing is acknowledged from here on."""
+    def fail(self, failure: StorageOfflineError) -> StorageOfflineError:
+        """Go offline: nothing is acknowledged from here on. Returns the failure that is to be reported."""
         if self._failure is None:
             self._failure = failure
             self._on_failure(failure)
+        return self._failure
 
     def prepare_spare(self) -> bool:
         """Make the next file before it is needed, if that is soon. A full disk is left for `reserve` to report."""
@@ -143,7 +147,7 @@ class Wal:
             return False
         try:
             self._spares.append(self._create(self._file_bytes))
-        except DiskFullError:
+        except (DiskFullError, StorageOfflineError):
             return False
         return True
 
@@ -171,19 +175,16 @@ class Wal:
     def _write(self, taken: list[_Pending]) -> None:
         """One block and one sync per file, in order: a block is proof that all blocks before it are durable."""
         started = self._clock.monotonic_s()
-        for _, group in groupby((pending for pending in taken if pending.file), key=lambda pending: id(pending.file)):
-            writes = list(group)
-            wal_file = writes[0].file
-            assert wal_file is not None
-            buffers, length = encode_block(
-                self.committed_number, writes[0].number, [write.entry for write in writes if write.entry]
-            )
+        writes = [(pending.file, pending.entry) for pending in taken if pending.file and pending.entry]
+        for wal_file, group in groupby(writes, key=itemgetter(0)):
+            entries = [entry for _, entry in group]
+            buffers, length = encode_block(self._mark, self.committed_number, entries)
             assert wal_file.written + length <= wal_file.capacity, "an entry took more room than it reserved"
             wal_file.file.pwritev(buffers, wal_file.written)
             sync_file(wal_file.file)
             wal_file.written = align(wal_file.written + length)
-            self.committed_number = writes[-1].number + 1
-            self._probe.wal_entries += len(writes)
+            self.committed_number = entries[-1].number + 1
+            self._probe.wal_entries += len(entries)
             self._probe.wal_bytes += length
         self._probe.wal_commits += 1
         self._probe.wal_sync_seconds += self._clock.monotonic_s() - started
@@ -197,18 +198,24 @@ class Wal:
         return None
 
     def _create(self, capacity: int) -> WalFile:
-        """A file of zeros, so that later syncs have no metadata to write. Raises DiskFullError."""
+        """A file of zeros, so that later syncs have no metadata to write. Raises DiskFullError or, having gone
+        offline, StorageOfflineError."""
         path = wal_path(next(self._file_numbers))
-        file = self._files.create(path)
         try:
-            for position in range(0, capacity, len(_ZEROS)):
-                file.pwrite(_ZEROS[: min(len(_ZEROS), capacity - position)], position)
-            sync_file(file)
-            sync_directory(self._files, WAL_DIRECTORY)
-        except IO_FAILURES as error:
-            file.close()
-            self._files.unlink(path)
-            if isinstance(error, OSError) and is_disk_full(error):
+            file = self._files.create(path)
+            try:
+                for position in range(0, capacity, len(_ZEROS)):
+                    file.pwrite(_ZEROS[: min(len(_ZEROS), capacity - position)], position)
+                sync_file(file)
+                sync_directory(self._files, WAL_DIRECTORY)
+            except IO_FAILURES:
+                file.close()
+                self._files.unlink(path)
+                raise
+        except OSError as error:
+            if is_disk_full(error):
                 raise DiskFullError(path, capacity) from error
-            raise
+            raise self.fail(StorageOfflineError("create", path, error)) from error
+        except StorageOfflineError as failure:
+            raise self.fail(failure) from failure.__cause__
         return WalFile(file, capacity)

@@ -13,7 +13,6 @@ from logbrook.ports import File, Files
 from logbrook.storage.paths import WAL_DIRECTORY, parse_wal
 from logbrook.storage.wal_format import (
     BLOCK_ALIGNMENT,
-    BLOCK_MAGIC,
     WalBlock,
     WalEntry,
     align,
@@ -27,7 +26,6 @@ _CHUNK_BYTES = 1 << 20
 class _Place(NamedTuple):
     """Where a good block is. Sorted by number."""
 
-    first_number: int
     end_number: int
     previous_end_number: int
     path: str
@@ -39,43 +37,46 @@ class WalContents:
     """Every good block at or past the floor, in the order it was committed."""
 
     files: Files
+    mark: bytes
+    next_number: int
+    next_file: int = 0
     paths: list[str] = field(default_factory=list)
     places: list[_Place] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
     damaged_paths: set[str] = field(default_factory=set)
-    next_number: int = 0
-    next_file: int = 0
 
-    def entries(self) -> Iterator[tuple[int, WalEntry]]:
-        """(number, entry), one block in memory at a time."""
+    def entries(self) -> Iterator[WalEntry]:
+        """The entries in order, one block in memory at a time."""
         for place in self.places:
             file = self.files.open(place.path)
             try:
-                block = read_block(file, place.position, file.size())
+                block = read_block(file, self.mark, place.position, file.size())
             finally:
                 file.close()
             assert block is not None, "a block that was good a moment ago is bad"
             yield from iter_entries(block)
 
 
-def read_wal(files: Files, floor: int) -> WalContents:
-    """What the log holds from entry number `floor` on."""
-    contents = WalContents(files, next_number=floor)
+def read_wal(files: Files, mark: bytes, floor: int, *, skip: bool = False) -> WalContents:
+    """What the log of the directory with this mark holds from entry number `floor` on.
+
+    With `skip` there is known to be nothing, and the files are only listed.
+    """
+    contents = WalContents(files, mark, floor)
     for name in files.list(WAL_DIRECTORY):
         number = parse_wal(name)
         if number is not None:
             path = f"{WAL_DIRECTORY}/{name}"
             contents.paths.append(path)
             contents.next_file = max(contents.next_file, number + 1)
-            _read_file(contents, path, floor)
+            if not skip:
+                _read_file(contents, path, floor)
     contents.places.sort()
-    expected = floor
     for place in contents.places:
-        if place.previous_end_number > expected:
-            gap = f"entries {expected} to {place.previous_end_number - 1}"
+        if place.previous_end_number > contents.next_number:
+            gap = f"entries {contents.next_number} to {place.previous_end_number - 1}"
             contents.damage.append(f"{gap} are missing before byte {place.position} of {place.path}")
-        expected = place.end_number
-    contents.next_number = max(contents.next_number, expected)
+        contents.next_number = place.end_number
     return contents
 
 
@@ -86,9 +87,9 @@ def _read_file(contents: WalContents, path: str, floor: int) -> None:
         position = 0
         expected: int | None = None
         while position < size:
-            block = read_block(file, position, size)
+            block = read_block(file, contents.mark, position, size)
             if block is None or expected not in (None, block.previous_end_number):
-                block = _find_block(file, position, size, max(floor, expected or 0))
+                block = _find_block(file, contents.mark, position, size, floor, expected or 0)
                 if block is None:
                     return
                 contents.damage.append(f"{path} is bad at byte {position}, but good again at byte {block.position}")
@@ -96,24 +97,25 @@ def _read_file(contents: WalContents, path: str, floor: int) -> None:
             expected = block.end_number
             position = block.end
             if block.end_number > floor:
-                contents.places.append(
-                    _Place(block.first_number, block.end_number, block.previous_end_number, path, block.position)
-                )
+                contents.places.append(_Place(block.end_number, block.previous_end_number, path, block.position))
     finally:
         file.close()
 
 
-def _find_block(file: File, position: int, size: int, number_min: int) -> WalBlock | None:
-    """The first good block from `position` on that is numbered `number_min` or higher."""
+def _find_block(file: File, mark: bytes, position: int, size: int, floor: int, expected: int) -> WalBlock | None:
+    """The first good block from `position` on that goes past the floor and comes after what was read so far.
+
+    What an earlier use of the file left behind does neither.
+    """
     position = align(position)
     while position < size:
         chunk = file.pread(_CHUNK_BYTES, position)
-        found = chunk.find(BLOCK_MAGIC)
+        found = chunk.find(mark)
         while found >= 0:
             if found % BLOCK_ALIGNMENT == 0:
-                block = read_block(file, position + found, size)
-                if block is not None and block.first_number >= number_min:
+                block = read_block(file, mark, position + found, size)
+                if block is not None and block.end_number > floor and block.previous_end_number >= expected:
                     return block
-            found = chunk.find(BLOCK_MAGIC, found + 1)
+            found = chunk.find(mark, found + 1)
         position += _CHUNK_BYTES
     return None
