@@ -22,14 +22,15 @@ class LogSync(NamedTuple):
     index_paths: list[str]
     snapshot: Snapshot | None
     state_version: int
+    floor_number: int
 
     def run(self, files: Files) -> None:
-        """Raises OSError or StorageOfflineError. A log that was deleted meanwhile has nothing left to sync."""
+        """Raises OSError or StorageOfflineError. A log that was deleted or truncated meanwhile is left alone."""
         for path in self.log_paths:
             try:
                 _fsync(files, path)
             except FileNotFoundError:
-                if self.log.is_deleted:
+                if self.log.is_deleted or self.log.state.floor_number != self.floor_number:
                     return
                 raise
         for path in self.index_paths:
@@ -66,6 +67,7 @@ def begin_sync(log: Log) -> LogSync | None:
         [segment.index_path for segment in dirty],
         snapshot,
         log.state_version,
+        log.state.floor_number,
     )
 
 
@@ -91,7 +93,7 @@ class CheckpointRun:
         """Move the recovery points. Returns how many logs were synced."""
         for sync in self._syncs:
             # A truncation since `begin` has a recovery point of its own, and this one speaks of bytes that are gone.
-            if sync.log.state.floor_number <= self.number:
+            if sync.log.state.floor_number == sync.floor_number:
                 sync.log.recovery_point = sync.point
                 sync.log.snapshot_version = sync.state_version
         return len(self._syncs)

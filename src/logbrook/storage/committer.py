@@ -6,6 +6,8 @@ group. Tickets call back from this thread.
 
 import threading
 
+from logbrook.storage.errors import StorageOfflineError
+from logbrook.storage.paths import WAL_DIRECTORY
 from logbrook.storage.wal import Wal
 
 
@@ -32,11 +34,17 @@ class Committer:
         self._wal.commit()
 
     def _run(self) -> None:
-        while not self._stopping:
-            self._wake.wait()
-            self._wake.clear()
+        try:
+            while not self._stopping:
+                self._wake.wait()
+                self._wake.clear()
+                self._wal.commit()
+                self._wal.prepare_spare()
+        except BaseException as error:
+            # A callback's bug, perhaps. Without this thread nothing is committed any more, so let nobody wait for it.
+            self._wal.fail(StorageOfflineError("commit", WAL_DIRECTORY, OSError(f"the committer stopped: {error!r}")))
             self._wal.commit()
-            self._wal.prepare_spare()
+            raise
 
 
 def _nothing() -> None:

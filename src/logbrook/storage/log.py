@@ -233,6 +233,12 @@ class Log:
             self.epochs.cut_start(offset)
             self.state_version += 1
 
+    def expire_producers(self, before_ms: int) -> int:
+        """Forget producers that were last seen before `before_ms`. Returns how many."""
+        expired = self.producers.expire(before_ms)
+        self.state_version += bool(expired)
+        return len(expired)
+
     def remove_segments(self, count: int, due_ms: int) -> list[str]:
         """Take the `count` oldest segments out of the log, which must start after them. Returns their paths."""
         removed, self.closed = self.closed[:count], self.closed[count:]

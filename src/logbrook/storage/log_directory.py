@@ -64,6 +64,7 @@ class LogDirectory:
         self._logs: dict[TopicPartition, Log] = {}
         self._is_checkpointing = False
         self._mark = b""
+        self._checkpointed_s = clock.monotonic_s()
 
     @classmethod
     def open(
@@ -169,8 +170,17 @@ class LogDirectory:
         return self.environment.durability.commit()
 
     def is_checkpoint_due(self) -> bool:
-        """Whether the write-ahead log is so large that a checkpoint should not wait for its time."""
-        return self.environment.durability.bytes_in_use >= self.environment.config.wal_bytes_max
+        """Whether it is time for a checkpoint, or the write-ahead log is so large that it should not wait.
+
+        With `durability = "interval"` this is the lazy flush: what is not synced by the next one may be lost.
+        """
+        config = self.environment.config
+        is_lazy = config.durability is Durability.INTERVAL
+        interval_ms = config.flush_interval_ms if is_lazy else config.checkpoint_interval_ms
+        return (
+            self.environment.durability.bytes_in_use >= config.wal_bytes_max
+            or 1000 * (self._clock.monotonic_s() - self._checkpointed_s) >= interval_ms
+        )
 
     def begin_checkpoint(self, *, clean: bool = False) -> CheckpointRun:
         """The first step of a checkpoint; see `checkpoints`. One at a time. `clean` is for the last one."""
@@ -193,8 +203,12 @@ class LogDirectory:
         if error is not None:
             raise self.environment.write_error("checkpoint", CHECKPOINT, 0, error) from error
         synced = run.finish()
-        self.environment.durability.release(run.number)
         self.environment.probe.checkpoints += 1
+        self._checkpointed_s = self._clock.monotonic_s()
+        try:
+            self.environment.durability.release(run.number)
+        except IO_FAILURES as failure:
+            raise self.environment.write_error("release", WAL_DIRECTORY, 0, failure) from failure
         return synced
 
     def checkpoint(self, *, clean: bool = False) -> int:
@@ -205,6 +219,11 @@ class LogDirectory:
         except IO_FAILURES as error:
             return self.finish_checkpoint(run, error)
         return self.finish_checkpoint(run)
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that were silent for `producer_id_expiration_ms`. Returns how many."""
+        before_ms = now_ms - self.environment.config.producer_id_expiration_ms
+        return sum(log.expire_producers(before_ms) for log in self)
 
     def repair(self, partition: TopicPartition) -> Repaired:
         """Make a quarantined partition usable again, without what is bad in it. For an operator to decide.

@@ -143,7 +143,9 @@ class Wal:
 
     def prepare_spare(self) -> bool:
         """Make the next file before it is needed, if that is soon. A full disk is left for `reserve` to report."""
-        if self._spares or not self._in_use or self._in_use[-1].reserved < self._in_use[-1].capacity // 2:
+        # The owner may be taking files away meanwhile, so the current one is looked at once.
+        current = next(reversed(self._in_use.copy()), None)
+        if self._spares or current is None or current.reserved < current.capacity // 2:
             return False
         try:
             self._spares.append(self._create(self._file_bytes))
