@@ -27,5 +27,5 @@ def setting(
     at_most: float | None = None,
 ) -> Any:
     """A field of a `Settings`. `kafka` is the name Kafka's tools know it by; `dynamic` ones may change at run time."""
-    facts = {"unit": unit, "kafka": kafka, "dynamic": dynamic}
+    facts: dict[str, Any] = {"unit": unit, "kafka": kafka, "dynamic": dynamic}
     return Field(default, description=doc, ge=at_least, le=at_most, json_schema_extra=facts)

@@ -89,7 +89,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a header
 
     @property
     def size(self) -> int:
@@ -187,14 +187,19 @@ def check_batch(buffer: memoryview, position: int, end: int) -> BatchHeader:
     return header
 
 
-def check_produced(header: BatchHeader) -> None:
-    """Refuse what a client may not write, in a batch whose checksum holds. Raises InvalidBatchError."""
+def check_produced(header: BatchHeader, *, is_log_append_time: bool = False) -> None:
+    """Refuse what a client may not write, in a batch whose checksum holds. Raises InvalidBatchError.
+
+    Where the topic has log append times a batch may say that it has one: it is written over in any case.
+    """
     if header.attributes & ~_KNOWN_BITS:
         raise InvalidBatchError(f"attributes {header.attributes:#06x} have unknown bits set")
     if header.attributes & CODEC_MASK > Codec.ZSTD:
         raise InvalidBatchError(f"compression type {header.attributes & CODEC_MASK} is unknown")
     if header.attributes & (CONTROL_BIT | DELETE_HORIZON_BIT):
         raise InvalidBatchError("clients may not write control batches or delete horizons")
+    if header.attributes & TIMESTAMP_TYPE_BIT and not is_log_append_time:
+        raise InvalidBatchError("clients may not write log append times")
     if header.count < 1 or header.last_offset_delta != header.count - 1:
         raise InvalidBatchError(
             f"record count {header.count} does not fit last offset delta {header.last_offset_delta}"

@@ -326,10 +326,11 @@ class Log:
         position, end, records = 0, len(view), 0
         size_max = self.config.max_message_bytes
         from_producers = False
+        is_append_time = self.config.message_timestamp_type is TimestampSource.LOG_APPEND_TIME
         while position < end:
             header = check_batch(view, position, end)
             if origin is Origin.CLIENT:
-                check_produced(header)
+                check_produced(header, is_log_append_time=is_append_time)
             size = LENGTH_PREFIX_BYTES + header.batch_length
             if size > size_max:
                 raise BatchTooLargeError(self.partition, size, size_max)

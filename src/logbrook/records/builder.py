@@ -1,0 +1,155 @@
+"""Record batches made from records: for internal topics, for compaction, and for tests.
+
+A producer's batches never pass through here; they are stored as they came.
+
+Compaction rewrites a batch with some of its records, and what offsets mean must not change by it (Kafka's rules, in
+`rebuild_batch`): base offset, last offset delta, leader epoch and the producer's fields stay, so that the offsets are
+still covered and a producer's last sequence can still be found; a batch may end up with no record at all.
+
+With a delete horizon (KIP-534) the base timestamp field holds the time from which the batch's tombstones may go, and
+the timestamp deltas are relative to that. Their sums are 64-bit and wrap, as they do in Java's clients.
+"""
+
+from collections.abc import Sequence
+
+from logbrook.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC_V2,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    renew_crc,
+)
+from logbrook.records.codecs import compress
+from logbrook.records.record import Header, RawRecord, Record
+from logbrook.records.varint import LONG_BITS, encode_varint, read_varint, wrap_int64
+
+NO_LEADER_EPOCH = -1
+NO_PRODUCER_EPOCH = -1
+
+_NULL = encode_varint(-1)
+_RECORD_ATTRIBUTES = b"\x00"
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    codec: Codec = Codec.NONE,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
+    """One batch of `records` at consecutive offsets from `base_offset`. There must be at least one record."""
+    if not records:
+        raise ValueError("a batch is built from at least one record")
+    base_timestamp = records[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
+    attributes = int(codec)
+    attributes |= TIMESTAMP_TYPE_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0
+    attributes |= TRANSACTIONAL_BIT if transactional else 0
+    attributes |= CONTROL_BIT if control else 0
+    attributes |= DELETE_HORIZON_BIT if delete_horizon_ms is not None else 0
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC_V2,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp for record in records),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        count=len(records),
+    )
+    encoded = [
+        encode_record(record, offset_delta, wrap_int64(record.timestamp - base_timestamp))
+        for offset_delta, record in enumerate(records)
+    ]
+    return _assemble(header, compress(codec, b"".join(encoded)))
+
+
+def rebuild_batch(header: BatchHeader, kept: Sequence[RawRecord], *, delete_horizon_ms: int | None = None) -> bytearray:
+    """The batch of `header` with only the records `kept` of it, in their order; there may be none.
+
+    `kept` are records that `iter_records` gave for the batch of `header`. The delete horizon is set once: a batch that
+    has one keeps it. A batch without records is not compressed, as Kafka writes it.
+    """
+    attributes = header.attributes
+    base_timestamp = header.base_timestamp
+    max_timestamp = header.max_timestamp
+    if kept and header.timestamp_type is TimestampType.CREATE_TIME:
+        max_timestamp = max(record.timestamp for record in kept)
+    encoded = [record.encoded for record in kept]
+    if delete_horizon_ms is not None and header.delete_horizon_ms is None:
+        attributes |= DELETE_HORIZON_BIT
+        base_timestamp = delete_horizon_ms
+        encoded = [_rebase_timestamp(raw, header.base_timestamp - delete_horizon_ms) for raw in encoded]
+    if not kept:
+        attributes &= ~CODEC_MASK
+    header = header._replace(
+        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, count=len(kept)
+    )
+    return _assemble(header, compress(header.codec, b"".join(encoded)))
+
+
+def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
+    """The record with its length in front, as it stands in a batch before compression."""
+    parts = [
+        _RECORD_ATTRIBUTES,
+        encode_varint(timestamp_delta),
+        encode_varint(offset_delta),
+        *_encode_nullable(record.key),
+        *_encode_nullable(record.value),
+        encode_varint(len(record.headers)),
+    ]
+    for header in record.headers:
+        parts += _encode_header(header)
+    body = b"".join(parts)
+    return encode_varint(len(body)) + body
+
+
+def _encode_nullable(data: bytes | None) -> tuple[bytes, ...]:
+    return (_NULL,) if data is None else (encode_varint(len(data)), data)
+
+
+def _encode_header(header: Header) -> tuple[bytes, ...]:
+    key = header[0].encode()
+    return (encode_varint(len(key)), key, *_encode_nullable(header[1]))
+
+
+def _rebase_timestamp(encoded: bytes, by: int) -> bytes:
+    """The encoded record with `by` added to its timestamp delta."""
+    end = len(encoded)
+    _, position = read_varint(encoded, 0, end)
+    delta, rest = read_varint(encoded, position + 1, end, LONG_BITS)
+    body = encoded[position : position + 1] + encode_varint(wrap_int64(delta + by)) + encoded[rest:]
+    return encode_varint(len(body)) + body
+
+
+def seal(header: BatchHeader, batch: bytearray) -> None:
+    """Write `header` into `batch`, in front of its records, with the length and the checksum that the batch has."""
+    HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LENGTH_PREFIX_BYTES, crc=0))
+    renew_crc(memoryview(batch), 0, len(batch))
+
+
+def _assemble(header: BatchHeader, records: bytes) -> bytearray:
+    batch = bytearray(HEADER_BYTES) + records
+    seal(header, batch)
+    return batch

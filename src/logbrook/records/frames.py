@@ -1,0 +1,134 @@
+"""The outer structure of compressed data: how much it can become, found without decompressing it.
+
+LZ4 and zstd data are frames of blocks; a block says how many bytes it takes, and is bounded in how many it makes.
+Hopping from block to block gives an upper bound of the decompressed size that is off by less than a block for what
+clients write, and that a lie in one field cannot inflate: a frame's declared size may lower the bound, never raise it.
+The framing of xerial's snappy-java is a header and blocks of raw snappy, each of which declares its own size.
+
+Every walk stops once its bound is above the caller's, so that hostile frames cost no more than honest ones.
+"""
+
+from logbrook.records.errors import CodecError
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER_BYTES = 16
+
+_LZ4_MAGIC = 0x184D2204
+_LZ4_BLOCK_BYTES_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_LZ4_UNCOMPRESSED_BIT = 0x8000_0000
+# One length byte of a match stands for 255 bytes of output; nothing in the format does better.
+_LZ4_EXPANSION_MAX = 255
+
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_BLOCK_BYTES_MAX = 128 << 10
+_ZSTD_DICTIONARY_ID_BYTES = (0, 1, 2, 4)
+_ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
+
+# Both formats let a reader pass over frames with these magic numbers.
+_SKIPPABLE_MAGIC = 0x184D2A50
+_SKIPPABLE_MASK = 0xFFFF_FFF0
+
+
+def lz4_bound(view: memoryview, bytes_max: int) -> int:
+    """An upper bound of what LZ4 frames decompress to; any number above `bytes_max` once it is above. CodecError."""
+    bound, position = 0, 0
+    while position < view.nbytes and bound <= bytes_max:
+        magic = _uint(view, position, 4)
+        if magic & _SKIPPABLE_MASK == _SKIPPABLE_MAGIC:
+            position += 8 + _uint(view, position + 4, 4)
+            continue
+        if magic != _LZ4_MAGIC:
+            raise CodecError(f"no LZ4 frame begins with {magic:#010x}")
+        frame_bound, position = _lz4_frame(view, position, bytes_max)
+        bound += frame_bound
+    return bound
+
+
+def _lz4_frame(view: memoryview, position: int, bytes_max: int) -> tuple[int, int]:
+    """(upper bound of its output, position behind it) of the frame at `position`."""
+    flags, descriptor = _uint(view, position + 4, 1), _uint(view, position + 5, 1)
+    block_bytes_max = _LZ4_BLOCK_BYTES_MAX.get(descriptor >> 4 & 0x07)
+    if block_bytes_max is None:
+        raise CodecError(f"block descriptor {descriptor:#04x} of an LZ4 frame is unknown")
+    position += 6
+    declared = None
+    if flags & 0x08:
+        declared = _uint(view, position, 8)
+        position += 8
+    position += 5 if flags & 0x01 else 1  # a dictionary id, and the checksum of the header
+    block_checksum_bytes = 4 if flags & 0x10 else 0
+    bound = 0
+    while bound <= bytes_max:
+        field = _uint(view, position, 4)
+        position += 4
+        if field == 0:
+            position += 4 if flags & 0x04 else 0  # the checksum of the content
+            break
+        size = field & ~_LZ4_UNCOMPRESSED_BIT
+        bound += size if field & _LZ4_UNCOMPRESSED_BIT else min(block_bytes_max, size * _LZ4_EXPANSION_MAX)
+        position += size + block_checksum_bytes
+    return bound if declared is None else min(bound, declared), position
+
+
+def zstd_bound(view: memoryview, bytes_max: int) -> int:
+    """An upper bound of what zstd frames decompress to; any number above `bytes_max` once it is above. CodecError."""
+    bound, position = 0, 0
+    while position < view.nbytes and bound <= bytes_max:
+        magic = _uint(view, position, 4)
+        if magic & _SKIPPABLE_MASK == _SKIPPABLE_MAGIC:
+            position += 8 + _uint(view, position + 4, 4)
+            continue
+        if magic != _ZSTD_MAGIC:
+            raise CodecError(f"no zstd frame begins with {magic:#010x}")
+        frame_bound, position = _zstd_frame(view, position, bytes_max)
+        bound += frame_bound
+    return bound
+
+
+def _zstd_frame(view: memoryview, position: int, bytes_max: int) -> tuple[int, int]:
+    """(upper bound of its output, position behind it) of the frame at `position`."""
+    descriptor = _uint(view, position + 4, 1)
+    is_single_segment = bool(descriptor & 0x20)
+    # A window descriptor, unless the content is one segment, and a dictionary id.
+    position += (5 if is_single_segment else 6) + _ZSTD_DICTIONARY_ID_BYTES[descriptor & 0x03]
+    size_field_bytes = (int(is_single_segment), 2, 4, 8)[descriptor >> 6]
+    declared = None
+    if size_field_bytes:
+        declared = _uint(view, position, size_field_bytes) + (256 if size_field_bytes == 2 else 0)
+        position += size_field_bytes
+    bound, is_last = 0, False
+    while not is_last and bound <= bytes_max:
+        field = _uint(view, position, 3)
+        is_last, kind, size = bool(field & 1), field >> 1 & 0x03, field >> 3
+        if kind > _ZSTD_COMPRESSED:
+            raise CodecError("a zstd block is of the reserved type")
+        bound += _ZSTD_BLOCK_BYTES_MAX if kind == _ZSTD_COMPRESSED else min(size, _ZSTD_BLOCK_BYTES_MAX)
+        position += 3 + (1 if kind == _ZSTD_RLE else size)
+    position += 4 if descriptor & 0x04 else 0  # the checksum of the content
+    return bound if declared is None else min(bound, declared), position
+
+
+def xerial_blocks(view: memoryview) -> list[memoryview]:
+    """The raw snappy blocks of `view`, whose frames may be several. Raises CodecError."""
+    blocks = []
+    position, end = 0, view.nbytes
+    while position < end:
+        if view[position : position + 8] == XERIAL_MAGIC:
+            position += XERIAL_HEADER_BYTES
+            continue
+        length = int.from_bytes(view[position : position + 4], "big", signed=True)
+        position += 4
+        if not 0 <= length <= end - position:
+            raise CodecError(f"a snappy block of {length} bytes does not fit the {end - position} bytes left")
+        blocks.append(view[position : position + length])
+        position += length
+    if position > end:
+        raise CodecError("a snappy frame ends within its header")
+    return blocks
+
+
+def _uint(view: memoryview, position: int, size: int) -> int:
+    field = view[position : position + size]
+    if field.nbytes < size:
+        raise CodecError("a frame ends within itself")
+    return int.from_bytes(field, "little")
