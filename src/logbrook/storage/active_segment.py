@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from logbrook.model import TopicPartition
 from logbrook.storage.disk_errors import sync_file
-from logbrook.storage.index import BadIndexError, Index
+from logbrook.storage.index import HEADER_BYTES as INDEX_HEADER_BYTES
+from logbrook.storage.index import BadIndexError, Index, decode_index_header, encode_index_header
 from logbrook.storage.index_builder import IndexBuilder
 from logbrook.storage.open_files import OpenFiles
 from logbrook.storage.probe import StorageProbe
@@ -47,6 +48,7 @@ class ActiveSegment(Segment):
         """Make the files, empty. Their names are durable once the directory is synced."""
         self._open_files.create(self.path)
         self._open_files.create(self.index_path)
+        self._write_index_header()
         self._open_files.forget(self.index_path)
 
     def append(self, data: memoryview, batches: Sequence[tuple[int, int, int]], now_ms: int) -> int:
@@ -59,6 +61,7 @@ class ActiveSegment(Segment):
         self.adopt(batches, len(data))
         if self.first_append_ms is None:
             self.first_append_ms = now_ms
+            self._write_index_header()
         return position
 
     def adopt(self, batches: Sequence[tuple[int, int, int]], length: int) -> None:
@@ -78,37 +81,44 @@ class ActiveSegment(Segment):
             file = self._open_files.get(self.index_path)
         except FileNotFoundError:
             file = self._open_files.create(self.index_path)
-        index = Index(self.base_offset, bytearray(file.pread(file.size(), 0)))
-        index.cut(position)
-        builder = IndexBuilder(index, self._interval_bytes)
+        data = file.pread(file.size(), 0)
         try:
+            first_append_ms = decode_index_header(self.base_offset, data)
+            self.first_append_ms = first_append_ms if position else None
+            index = Index(self.base_offset, bytearray(data[INDEX_HEADER_BYTES:]))
+            index.cut(position)
+            builder = IndexBuilder(index, self._interval_bytes)
             start = self._resume(builder)
         except BadIndexError:
             self.rebuild_index()
-            return
-        self._fill(builder, start)
+        else:
+            self._fill(builder, start)
 
     def write_index(self) -> None:
         """Bring the index file up to date, short of syncing it."""
         entries = self._builder.index.entries
         if len(entries) > self._index_bytes_written:
             file = self._open_files.get(self.index_path)
-            file.pwrite(entries[self._index_bytes_written :], self._index_bytes_written)
+            file.pwrite(entries[self._index_bytes_written :], INDEX_HEADER_BYTES + self._index_bytes_written)
             self._index_bytes_written = len(entries)
 
     def close(self) -> None:
         """Write what is only in memory and let go of the files; the segment is about to become a closed one."""
         self.write_index()
+        self.cut_excess()
+        self.forget()
+
+    def cut_excess(self) -> None:
+        """Cut off what a failed append left behind the segment's end."""
         file = self._open_files.get(self.path)
         if file.size() > self._size:
             file.truncate(self._size)
-        self.forget()
 
     def truncate(self, position: int) -> None:
         """Cut the segment at the batch that starts at `position`, durably. The index goes first: it may be short."""
         self._builder.index.cut(position)
         index_file = self._open_files.get(self.index_path)
-        index_file.truncate(min(self._index_bytes_written, len(self._builder.index.entries)))
+        index_file.truncate(INDEX_HEADER_BYTES + min(self._index_bytes_written, len(self._builder.index.entries)))
         sync_file(index_file)
         file = self._open_files.get(self.path)
         file.truncate(position)
@@ -142,12 +152,17 @@ class ActiveSegment(Segment):
 
     def rebuild_index(self) -> None:
         self._probe.indexes_rebuilt += 1
+        self._write_index_header()
         self._fill(IndexBuilder(Index(self.base_offset, bytearray()), self._interval_bytes), 0)
 
     def _fill(self, builder: IndexBuilder, start: int) -> None:
         """Make `builder` this segment's, with entries for the log from `start` on, and the file no longer than it."""
         self._index_bytes_written = len(builder.index.entries)
-        self._open_files.get(self.index_path).truncate(self._index_bytes_written)
+        self._open_files.get(self.index_path).truncate(INDEX_HEADER_BYTES + self._index_bytes_written)
         for hop in self._hops_in(self._window, start):
             builder.add(hop.header.base_offset, hop.position, hop.header.max_timestamp)
         self._builder = builder
+
+    def _write_index_header(self) -> None:
+        header = encode_index_header(self.base_offset, self.first_append_ms)
+        self._open_files.get(self.index_path).pwrite(header, 0)

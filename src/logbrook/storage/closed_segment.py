@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from logbrook.model import TopicPartition
 from logbrook.ports import File, Files
 from logbrook.storage.disk_errors import IO_FAILURES
-from logbrook.storage.index import BadIndexError, Index
+from logbrook.storage.index import HEADER_BYTES as INDEX_HEADER_BYTES
+from logbrook.storage.index import BadIndexError, Index, decode_index_header, encode_index_header
 from logbrook.storage.index_builder import IndexBuilder
 from logbrook.storage.lru import LruCache
 from logbrook.storage.open_files import open_making_room
@@ -134,10 +135,11 @@ class ClosedSegment(Segment):
         """Raises BadIndexError or FileNotFoundError when the index on disk does not serve."""
         file = self._cache.open(self.index_path)
         try:
-            size = file.size()
-            index = Index(self.base_offset, file.map_readonly(size) if size else memoryview(b""))
+            mapped = file.map_readonly(file.size())
         finally:
             file.close()
+        decode_index_header(self.base_offset, mapped)
+        index = Index(self.base_offset, mapped[INDEX_HEADER_BYTES:])
         last = index.last()
         if last.position >= len(data) and last.position > 0:
             raise BadIndexError("the index goes past the end of the log")
@@ -155,9 +157,8 @@ class ClosedSegment(Segment):
         for hop in self._hops_in(lambda _position: Window(data, 0), 0):
             builder.add(hop.header.base_offset, hop.position, hop.header.max_timestamp)
         entries = builder.index.entries
-        assert isinstance(entries, bytearray)
         self._cache.probe.indexes_rebuilt += 1
         with suppress(*IO_FAILURES):
             # It serves from memory as well, and the next process makes it again; a reader has no use for this error.
-            replace_file(self._cache.files, self.index_path, entries)
+            replace_file(self._cache.files, self.index_path, encode_index_header(self.base_offset, None) + entries)
         return Mapping(data, Index(self.base_offset, memoryview(bytes(entries))), builder.max_timestamp)

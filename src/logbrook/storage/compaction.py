@@ -19,6 +19,7 @@ steps belong to the log's owner. `compact` does all of it at once. The rules:
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ from logbrook.records.record import RawRecord
 from logbrook.storage.active_segment import OFFSET_DELTA_MAX
 from logbrook.storage.closed_segment import ClosedSegment
 from logbrook.storage.disk_errors import IO_FAILURES, sync_file
-from logbrook.storage.errors import CorruptLogError
+from logbrook.storage.errors import CorruptLogError, OvertakenError, StorageError, StorageOfflineError
 from logbrook.storage.log import Log
 from logbrook.storage.offset_map import OffsetMap
 from logbrook.storage.paths import TEMPORARY_SUFFIX
@@ -106,7 +107,8 @@ def plan_compaction(log: Log, now_ms: int, *, force: bool = False) -> "Compactio
     dirty_bytes = 0
     for segment, following in zip(log.closed, log.segments[1:], strict=True):
         is_dirty = following.base_offset > first_dirty
-        if following.base_offset > limit:
+        # The segment that the recovery point is in is where recovery begins to read, be it at its very end.
+        if following.base_offset > limit or segment.base_offset >= log.recovery_point.segment_base_offset:
             break
         if is_dirty and segment.max_timestamp > now_ms - log.config.min_compaction_lag_ms:
             break
@@ -135,21 +137,31 @@ class Compaction:
     def build_map(self) -> None:
         """Learn the newest offset of every key, from the dirty part, as far as there is memory.
 
-        Where the memory ends the pass ends too, between two batches: the next one goes on from there.
+        Where the memory ends the pass ends too, between two batches: the next one goes on from there. Raises
+        CorruptLogError, OvertakenError or StorageOfflineError.
         """
         for segment, end_offset in self._spans:
-            if end_offset <= self._first_dirty_offset:
-                continue
-            for batch in self._scan(segment):
-                header = batch.header
-                if header.last_offset < self._first_dirty_offset or header.is_control:
-                    continue
-                if header.count > self._map.room and len(self._map):
-                    self._end_offset = header.base_offset
+            if end_offset > self._first_dirty_offset:
+                try:
+                    is_full = not self._add_to_map(segment)
+                except OSError as error:
+                    raise self._io_error(segment.path, error) from error
+                if is_full:
                     return
-                for record in self._records(batch) or ():
-                    if record.key is not None:
-                        self._map.put(record.key, record.offset)
+
+    def _add_to_map(self, segment: ClosedSegment) -> bool:
+        """False when there was no room for all of it."""
+        for batch in self._scan(segment):
+            header = batch.header
+            if header.last_offset < self._first_dirty_offset or header.is_control:
+                continue
+            if header.count > self._map.room and len(self._map):
+                self._end_offset = header.base_offset
+                return False
+            for record in self._records(batch) or ():
+                if record.key is not None:
+                    self._map.put(record.key, record.offset)
+        return True
 
     def groups(self) -> Iterator[Group]:
         """Runs of segments that, as they are, fit into one of `segment.bytes`."""
@@ -168,8 +180,10 @@ class Compaction:
             yield Group([one.segment for one in run], run[-1].end_offset)
 
     def rewrite(self, group: Group) -> Rewritten:
-        """Write the group's records that stay into a new file. Raises DiskFullError, StorageOfflineError or
-        CorruptLogError."""
+        """Write the group's records that stay into a new file.
+
+        Raises CorruptLogError, OvertakenError, DiskFullError or StorageOfflineError.
+        """
         environment = self._log.environment
         path = f"{group.segments[0].path}{_CLEANED_SUFFIX}"
         try:
@@ -192,7 +206,7 @@ class Compaction:
             finally:
                 file.close()
         except IO_FAILURES as error:
-            raise environment.write_error("compact", path, 0, error) from error
+            raise self._io_error(path, error) from error
         bytes_read = sum(segment.size for segment in group.segments)
         if is_same and len(group.segments) == 1:
             environment.files.unlink(path)
@@ -216,7 +230,8 @@ class Compaction:
         start = next((n for n, segment in enumerate(log.closed) if segment is group.segments[0]), None)
         if self._is_overtaken or start is None or log.closed[start : start + before] != group.segments:
             # What is left will be compacted by the next pass.
-            environment.files.unlink(rewritten.path)
+            with suppress(FileNotFoundError):
+                environment.files.unlink(rewritten.path)
             return
         base_offset = group.segments[0].base_offset
         due_ms = self._now_ms + log.config.file_delete_delay_ms
@@ -251,7 +266,7 @@ class Compaction:
     @property
     def _is_overtaken(self) -> bool:
         """Whether the log was truncated since: a record that superseded others may be gone, and they must stay."""
-        return self._log.state.floor_number != self._floor_number
+        return self._log.is_deleted or self._log.state.floor_number != self._floor_number
 
     def _keep(self, batch: ScannedBatch) -> memoryview | bytearray:
         """What stays of a batch: the bytes themselves when all of it does, nothing when none of it must."""
@@ -288,14 +303,19 @@ class Compaction:
 
     def _scan(self, segment: ClosedSegment) -> Iterator[ScannedBatch]:
         """The batches of a segment, checked. Raises CorruptLogError."""
-        position = 0
+        position, expected = 0, segment.base_offset
         file = self._log.environment.files.open(segment.path)
         try:
             file.advise(Advice.SEQUENTIAL)
             for batch in scan_batches(file, 0, segment.size):
                 yield batch
-                position = batch.position + batch.header.size
+                position, expected = batch.position + batch.header.size, batch.header.next_offset
         except RecordsError as error:
-            raise segment.corrupt(position, str(error)) from error
+            raise segment.corrupt(position, str(error), expected) from error
         finally:
             file.close()
+
+    def _io_error(self, path: str, error: OSError | StorageOfflineError) -> StorageError:
+        if self._is_overtaken and isinstance(error, FileNotFoundError):
+            return OvertakenError(self._log.partition)
+        return self._log.environment.write_error("compact", path, 0, error)

@@ -32,7 +32,10 @@ def sync_file(file: File) -> None:
 
 
 def sync_directory(files: Files, path: str) -> None:
+    """Raises FileNotFoundError for a directory that is gone, which is no failed sync, or StorageOfflineError."""
     try:
         files.fsync_dir(path)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise StorageOfflineError("sync", path or "the data directory", error) from error

@@ -7,7 +7,13 @@ from logbrook.ports import Files
 from logbrook.storage.closed_segment import SegmentCache
 from logbrook.storage.disk_errors import is_disk_full, is_out_of_descriptors
 from logbrook.storage.durability import Durability
-from logbrook.storage.errors import DiskFullError, StorageError, StorageOfflineError, TooManyOpenFilesError
+from logbrook.storage.errors import (
+    DiskFullError,
+    ReadFailedError,
+    StorageError,
+    StorageOfflineError,
+    TooManyOpenFilesError,
+)
 from logbrook.storage.file_remover import FileRemover
 from logbrook.storage.open_files import OpenFiles
 from logbrook.storage.probe import StorageProbe
@@ -42,6 +48,12 @@ class Environment:
     cache: SegmentCache
     remover: FileRemover
     durability: Durability = field(init=False)
+
+    def read_error(self, file: str, error: OSError) -> StorageError:
+        """The error to raise for a read that failed. It says nothing about what was written."""
+        if is_out_of_descriptors(error):
+            return TooManyOpenFilesError(file)
+        return ReadFailedError(file, error)
 
     def write_error(self, operation: str, file: str, size: int, error: OSError | StorageOfflineError) -> StorageError:
         """The error to raise for a write that failed: one that passes for a full disk, else the end of writing."""

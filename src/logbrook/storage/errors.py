@@ -64,6 +64,23 @@ class TooManyOpenFilesError(StorageError):
         self.file = file
 
 
+class ReadFailedError(StorageError):
+    """The disk did not give back what is on it. A later attempt may succeed."""
+
+    def __init__(self, file: str, cause: OSError) -> None:
+        super().__init__(f"reading {file} failed ({cause.strerror or cause})")
+        self.file = file
+        self.errno = cause.errno
+
+
+class OvertakenError(StorageError):
+    """The log was truncated or deleted while something worked on it in steps."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(f"{partition} was truncated or deleted meanwhile")
+        self.partition = partition
+
+
 class StorageOfflineError(StorageError):
     """A write or a sync failed. What is on the disk is unknown, so nothing is acknowledged until a restart."""
 

@@ -1,5 +1,12 @@
 """The sparse index of a segment: from an offset, a time or a byte limit to a place near it in the log.
 
+The file begins with a header of 24 bytes:
+
+    0-3     "LBX1"
+    4-11    when the segment's first batch was written, in milliseconds, -1 when that is not known
+    12-15   CRC32C of the above, seeded as below
+    16-23   zero
+
 An entry stands for one batch, about every `index_interval_bytes` of log:
 
     bytes   field, little-endian
@@ -26,6 +33,7 @@ from struct import Struct
 from typing import Literal, NamedTuple
 
 from crc32c import crc32c
+from typing_extensions import Buffer
 
 from logbrook.records.batch import NO_TIMESTAMP
 
@@ -36,6 +44,10 @@ _ENTRY = Struct("<qIII4x")
 _CHECKED = Struct("<qII")
 _CRC = Struct("<I4x")
 ENTRY_BYTES = _ENTRY.size
+_HEADER = Struct("<4sqI8x")
+_HEADER_CHECKED = Struct("<4sq")
+HEADER_BYTES = _HEADER.size
+_MAGIC = b"LBX1"
 
 
 class Column(Enum):
@@ -113,3 +125,19 @@ class Index:
         whole = len(self.entries) // ENTRY_BYTES * ENTRY_BYTES
         with memoryview(self.entries)[:whole] as entries:
             return bisect_right(entries.cast(column.code)[column.start :: column.stride], limit)
+
+
+def encode_index_header(base_offset: int, first_append_ms: int | None) -> bytes:
+    checked = _HEADER_CHECKED.pack(_MAGIC, -1 if first_append_ms is None else first_append_ms)
+    return checked + crc32c(checked, base_offset & 0xFFFFFFFF).to_bytes(4, "little") + bytes(8)
+
+
+def decode_index_header(base_offset: int, data: Buffer) -> int | None:
+    """When the segment's first batch was written, if that is known. Raises BadIndexError."""
+    view = memoryview(data)
+    if len(view) < HEADER_BYTES:
+        raise BadIndexError("the index has no header")
+    magic, first_append_ms, crc = _HEADER.unpack_from(view)
+    if magic != _MAGIC or crc32c(view[: _HEADER_CHECKED.size], base_offset & 0xFFFFFFFF) != crc:
+        raise BadIndexError("the header of the index is bad")
+    return None if first_append_ms < 0 else int(first_append_ms)

@@ -11,6 +11,7 @@ elsewhere. Offsets that matter, from low to high:
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
@@ -35,10 +36,18 @@ from logbrook.storage.active_segment import OFFSET_DELTA_MAX, ActiveSegment
 from logbrook.storage.closed_segment import ClosedSegment
 from logbrook.storage.disk_errors import IO_FAILURES, sync_directory
 from logbrook.storage.environment import Environment
-from logbrook.storage.errors import BatchTooLargeError, CorruptLogError, OffsetOutOfRangeError
+from logbrook.storage.errors import (
+    BatchTooLargeError,
+    CorruptLogError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+    StorageError,
+    StorageOfflineError,
+)
 from logbrook.storage.leader_epochs import LeaderEpochs
-from logbrook.storage.partition_files import PartitionState, Quarantine, RecoveryPoint, write_state
-from logbrook.storage.producers import Producers
+from logbrook.storage.log_sync import LogSync
+from logbrook.storage.partition_files import PartitionState, Quarantine, RecoveryPoint, Snapshot, write_state
+from logbrook.storage.producers import ProducedBatch, Producers
 from logbrook.storage.segment import LogSlice, Segment, TimestampedOffset
 from logbrook.storage.ticket import CommitLine, Ticket
 
@@ -90,6 +99,8 @@ class Log:
         self.producers = producers
         self.recovery_point = recovery_point
         self.corruption: CorruptLogError | None = None
+        # Why nothing can be appended, if so.
+        self.refusal: StorageError | None = None
         self.is_deleted = False
         # Counts changes to epochs and producers; the snapshot on disk has those up to `snapshot_version`.
         self.state_version = 0
@@ -128,9 +139,10 @@ class Log:
         nothing was written.
         """
         environment = self.environment
-        refusal = environment.health.failure or self.corruption
+        refusal = environment.health.failure or self.refusal
         if refusal is not None:
-            raise refusal
+            # The same error answers every call, and must not gather the frames, and so the bytes, of them all.
+            raise refusal.with_traceback(None)
         view = memoryview(data)
         if view.readonly:
             view = memoryview(bytearray(view))
@@ -138,9 +150,7 @@ class Log:
         if from_producers:
             written = self.producers.check([header for _, header in batches])
             if written is not None:
-                ticket = Ticket(self._commit_line, written.base_offset, written.next_offset, NO_TIMESTAMP, True)
-                environment.durability.wait(ticket)
-                return ticket
+                return self._duplicate(written)
         length = len(view)
         if self._is_active_full(length, records, now_ms):
             self.roll()
@@ -152,7 +162,7 @@ class Log:
         try:
             position = active.append(view, placed, now_ms)
         except IO_FAILURES as error:
-            raise environment.write_error("append", active.path, length, error) from error
+            raise self._undo_append(length, error) from error
         if leader_epoch > self.epochs.latest:
             self.state_version += self.epochs.assign(leader_epoch, base_offset)
         if from_producers:
@@ -167,15 +177,19 @@ class Log:
     def read(self, offset: int, bytes_max: int, *, up_to: int | None = None, at_least_one: bool = True) -> LogRead:
         """Batches from the one that holds `offset` on, as many whole ones as fit into `bytes_max`.
 
-        Records at or past `up_to` are left out; without it, those past the high watermark are. The first batch is
-        there even when it alone is larger than `bytes_max`, unless `at_least_one` is false. Raises
-        OffsetOutOfRangeError or CorruptLogError.
+        Batches that begin at or past `up_to` are left out; without it, those past the high watermark are. The first
+        batch is there even when it alone is larger than `bytes_max`, unless `at_least_one` is false. Raises
+        OffsetOutOfRangeError, PartitionNotFoundError for a log that was deleted, or CorruptLogError.
         """
+        if self.is_deleted:
+            raise PartitionNotFoundError(self.partition)
         end_offset = self.high_watermark if up_to is None else min(up_to, self.log_end_offset)
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(self.partition, offset, self.log_start_offset, self.log_end_offset)
-        if self.corruption is not None and offset >= self.corruption.offset:
-            raise self.corruption
+        if self.corruption is not None:
+            if offset >= self.corruption.offset:
+                raise self.corruption.with_traceback(None)
+            end_offset = min(end_offset, self.corruption.offset)
         slices: list[LogSlice] = []
         if offset < end_offset:
             try:
@@ -183,6 +197,8 @@ class Log:
             except CorruptLogError as error:
                 self.quarantine(error)
                 raise
+            except OSError as error:
+                raise self.environment.read_error(self.partition.directory, error) from error
         return LogRead(slices, self.high_watermark, self.last_stable_offset, self.log_start_offset)
 
     def read_range(self, start_offset: int, end_offset: int, bytes_max: int = 1 << 20) -> Iterator[LogSlice]:
@@ -207,10 +223,15 @@ class Log:
         except CorruptLogError as error:
             self.quarantine(error)
             raise
+        except OSError as error:
+            raise self.environment.read_error(self.partition.directory, error) from error
         return None
 
     def roll(self) -> None:
-        """Close the active segment and begin the next. Raises DiskFullError or StorageOfflineError."""
+        """Close the active segment, unless it is empty, and begin the next. Raises DiskFullError or
+        StorageOfflineError."""
+        if self.active.size == 0:
+            return
         fresh = self.new_active(self.log_end_offset)
         try:
             fresh.create()
@@ -229,9 +250,39 @@ class Log:
         if offset > self.high_watermark:
             raise OffsetOutOfRangeError(self.partition, offset, self.log_start_offset, self.high_watermark)
         if offset > self.log_start_offset:
+            if offset > self.recovery_point.offset:
+                # The log must not come back shorter than where it starts.
+                self.sync_segments()
             self.save_state(replace(self.state, log_start_offset=offset))
             self.epochs.cut_start(offset)
             self.state_version += 1
+
+    def begin_sync(self) -> LogSync | None:
+        """What there is to sync, if anything. A quarantined log stays as it was found. Raises OSError."""
+        point = RecoveryPoint(self.log_end_offset, self.active.base_offset, self.active.size)
+        snapshot_is_stale = self.state_version != self.snapshot_version
+        if self.corruption is not None or (point == self.recovery_point and not snapshot_is_stale):
+            return None
+        self.active.write_index()
+        snapshot = None
+        if snapshot_is_stale:
+            epochs = [list(start) for start in self.epochs.starts]
+            number = self.environment.durability.next_number
+            snapshot = Snapshot(self.log_end_offset, number, epochs, self.producers.to_json())
+        first = self.recovery_point.segment_base_offset
+        dirty = [segment for segment in self.segments if segment.base_offset >= first]
+        log_paths = [segment.path for segment in dirty]
+        index_paths = [segment.index_path for segment in dirty]
+        return LogSync(self, point, log_paths, index_paths, snapshot, self.state_version, self.state.floor_number)
+
+    def sync_segments(self) -> None:
+        """Make every byte of the log durable in its own file, now. Raises DiskFullError or StorageOfflineError."""
+        try:
+            sync = self.begin_sync()
+            if sync is not None:
+                sync.sync_segments(self.environment.files)
+        except IO_FAILURES as error:
+            raise self.environment.write_error("sync", self.active.path, 0, error) from error
 
     def expire_producers(self, before_ms: int) -> int:
         """Forget producers that were last seen before `before_ms`. Returns how many."""
@@ -272,11 +323,13 @@ class Log:
         `durable_offset` is how far the log was durable, where that is more than can be read.
         """
         if self.corruption is None:
-            self.corruption = error
+            self.corruption = self.refusal = error
             self.environment.probe.corruptions_found += 1
             durable_offset = max(self.log_end_offset, durable_offset or 0)
             found = Quarantine(error.file, error.position, error.offset, error.reason, durable_offset)
-            self.save_state(replace(self.state, quarantine=found))
+            with suppress(StorageError):
+                # A disk that takes no more must not hide what was found. It will be found again.
+                self.save_state(replace(self.state, quarantine=found))
 
     def segment_of(self, offset: int) -> int:
         """The number in `segments` of the one in which `offset` is or would be."""
@@ -298,6 +351,11 @@ class Log:
     def draw_commit_line(self, offset: int) -> None:
         """Say that exactly what is before `offset` is committed; tickets handed out so far move this no more."""
         self._commit_line = CommitLine(offset)
+
+    def mark_deleted(self) -> None:
+        """From here on this log is another's past: whoever still holds it can do nothing with it."""
+        self.is_deleted = True
+        self.refusal = PartitionNotFoundError(self.partition)
 
     def close(self) -> None:
         """Write the index and let go of the files. Whoever wants the next open to be quick takes a checkpoint first."""
@@ -358,9 +416,29 @@ class Log:
             offset += header.last_offset_delta + 1
         return placed, now_ms if is_append_time else NO_TIMESTAMP
 
+    def _duplicate(self, written: ProducedBatch) -> Ticket:
+        """The ticket of a batch that was written before: done when that one is durable."""
+        is_append_time = self.config.message_timestamp_type is TimestampSource.LOG_APPEND_TIME
+        append_time_ms = written.timestamp if is_append_time else NO_TIMESTAMP
+        ticket = Ticket(self._commit_line, written.base_offset, written.next_offset, append_time_ms, True)
+        self.environment.durability.wait(ticket)
+        return ticket
+
+    def _undo_append(self, length: int, error: OSError | StorageOfflineError) -> StorageError:
+        """Cut off what a failed append may have left behind: whole batches of it would be found after a restart."""
+        active = self.active
+        failure = self.environment.write_error("append", active.path, length, error)
+        try:
+            active.cut_excess()
+        except IO_FAILURES as worse:
+            return self.environment.write_error("truncate", active.path, 0, worse)
+        return failure
+
     def _replay(self, batches: Sequence[tuple[int, BatchHeader]], placed: Sequence[tuple[int, int, int]]) -> None:
-        for (_, header), (_, base_offset, _) in zip(batches, placed, strict=True):
+        for (_, header), (_, base_offset, max_timestamp) in zip(batches, placed, strict=True):
             if header.producer_id != NO_PRODUCER_ID:
+                if max_timestamp != header.max_timestamp:
+                    header = header._replace(max_timestamp=max_timestamp)  # noqa: PLW2901 - as it was written
                 self.producers.replay(header, base_offset)
                 self.state_version += 1
 
@@ -384,7 +462,7 @@ class Log:
             is_last = number > len(closed)
             following: Segment = closed[number] if number < len(closed) else active
             is_whole = end_offset >= (self.log_end_offset if is_last else following.base_offset)
-            end = segment.size if is_whole else segment.position_of(end_offset)
+            end = segment.size if is_whole else segment.end_position(end_offset)
             if position < end:
                 limit = position + bytes_max
                 stop = end if limit >= end else segment.batch_end_before(limit, position)
@@ -393,7 +471,7 @@ class Log:
                 yield segment.read(position, stop - position)
                 at_least_one = False
                 bytes_max -= stop - position
-                if stop < end:
+                if stop < end or bytes_max <= 0:
                     return
             if is_last or following.base_offset >= end_offset:
                 return

@@ -11,7 +11,6 @@ bounded step and say what they did; when they are made is the caller's decision,
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 
 from logbrook.config import Durability, LogConfig, StorageConfig
@@ -41,7 +40,15 @@ from logbrook.storage.partition_files import (
     read_checkpoint,
     write_checkpoint,
 )
-from logbrook.storage.paths import CHECKPOINT, DAMAGED_SUFFIX, DELETED_SUFFIX, LOCK, SNAPSHOT, WAL_DIRECTORY
+from logbrook.storage.paths import (
+    CHECKPOINT,
+    DAMAGED_SUFFIX,
+    DELETED_SUFFIX,
+    LOCK,
+    WAL_DIRECTORY,
+    grave_number,
+    grave_path,
+)
 from logbrook.storage.probe import StorageProbe
 from logbrook.storage.producers import Producers
 from logbrook.storage.recovery import LogRecovery, PartitionImage, RecoveryReport, load_image, redo
@@ -146,6 +153,8 @@ class LogDirectory:
                 self._retire_directory(partition, 0)
             environment.files.make_dir(partition.directory)
             active.create()
+            # The state vouches for the segment, so the segment's name must be there first.
+            sync_directory(environment.files, partition.directory)
             log.save_state(log.state)
             sync_directory(environment.files, "")
         except IO_FAILURES as error:
@@ -157,7 +166,7 @@ class LogDirectory:
         """Remove a log. Its files go later, in steps. Raises PartitionNotFoundError or StorageOfflineError."""
         log = self.get(partition)
         self.environment.health.refuse_if_offline()
-        log.is_deleted = True
+        log.mark_deleted()
         del self._logs[partition]
         try:
             log.close()
@@ -238,11 +247,9 @@ class LogDirectory:
         try:
             log.close()
             repaired = repair_segments(environment.files, partition.directory, durable_offset)
-            with suppress(FileNotFoundError):
-                environment.files.unlink(f"{partition}/{SNAPSHOT}")
             number = environment.durability.skip_number()
             log.save_state(replace(log.state, quarantine=None, floor_number=number, floor=repaired.end))
-            # Without a checkpoint newer than its floor and without a snapshot, all is read from the segments.
+            # Without a checkpoint or a snapshot newer than its floor, all is read from the segments.
             image = load_image(environment.files, partition, Checkpoint(0, {}, self._mark))
             assert image is not None
             recovered = LogRecovery(image, log.config, environment, RecoveryReport()).run()
@@ -284,10 +291,16 @@ class LogDirectory:
         self._mark = checkpoint.mark
         if WAL_DIRECTORY not in names:
             files.make_dir(WAL_DIRECTORY)
-            sync_directory(files, "")
+        if not checkpoint.clean:
+            # A killed process may have left names that are only in memory yet; what is built on them must not be lost
+            # with them.
+            for path in ("", WAL_DIRECTORY, *(partition.directory for partition in partitions)):
+                sync_directory(files, path)
+        next_number = 0
         for name in names:
             if name.endswith(DELETED_SUFFIX):
                 self.environment.remover.add_directory(name, now_ms)
+                next_number = max(next_number, grave_number(name) + 1)
         images: dict[bytes, PartitionImage] = {}
         unfinished: list[TopicPartition] = []
         for partition in partitions:
@@ -297,8 +310,8 @@ class LogDirectory:
             else:
                 images[partition.directory.encode()] = image
         wal = read_wal(files, self._mark, checkpoint.number, skip=checkpoint.clean)
-        floors = (image.state.floor_number for image in images.values())
-        self.environment.durability = self._make_durability(wal, max((wal.next_number, *floors)))
+        next_number = max((next_number, wal.next_number, *(image.number for image in images.values())))
+        self.environment.durability = self._make_durability(wal, next_number)
         for partition in unfinished:
             self._retire_directory(partition, now_ms)
         self.report.wal_damage = wal.damage
@@ -310,9 +323,9 @@ class LogDirectory:
             for path in image.retired:
                 self.environment.remover.add(path, now_ms)
         self.report.partitions = len(images)
-        if wal.places or self.report.changed_anything or (checkpoint.clean and wal.paths):
-            # What was brought back must be in synced segments before the files it came from are written over, and
-            # before anything is written to them they must not be passed over as clean.
+        if checkpoint.clean or wal.places or self.report.changed_anything or next_number > checkpoint.number:
+            # What was brought back must be in synced segments before the files it came from are written over, those
+            # must not be passed over as clean any more, and the numbers that were used must not be used again.
             self.checkpoint()
         self._take_over_wal(wal)
 
@@ -357,7 +370,7 @@ class LogDirectory:
             sync_directory(environment.files, WAL_DIRECTORY)
 
     def _retire_directory(self, partition: TopicPartition, due_ms: int) -> None:
-        grave = f"{partition}.{self.environment.durability.skip_number()}{DELETED_SUFFIX}"
+        grave = grave_path(partition.directory, self.environment.durability.skip_number())
         self.environment.files.rename(partition.directory, grave)
         sync_directory(self.environment.files, "")
         self.environment.remover.add_directory(grave, due_ms)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from logbrook.ports import Files
 from logbrook.storage.errors import CorruptFileError
-from logbrook.storage.paths import CHECKPOINT, SNAPSHOT, STATE
-from logbrook.storage.sealed_json import read_sealed, write_sealed
+from logbrook.storage.paths import CHECKPOINT, SNAPSHOT, STATE, TEMPORARY_SUFFIX
+from logbrook.storage.sealed_json import prepare_sealed, publish_file, read_sealed, write_sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,17 @@ def read_state(files: Files, directory: str) -> PartitionState | None:
 
 def write_state(files: Files, directory: str, state: PartitionState) -> None:
     write_sealed(files, f"{directory}/{STATE}", asdict(state))
+
+
+def prepare_state(files: Files, directory: str, state: PartitionState) -> str:
+    """Write a state that is to come true later. Returns its temporary path."""
+    temporary = f"{directory}/{STATE}.next{TEMPORARY_SUFFIX}"
+    prepare_sealed(files, temporary, asdict(state))
+    return temporary
+
+
+def publish_state(files: Files, directory: str, temporary: str) -> None:
+    publish_file(files, temporary, f"{directory}/{STATE}")
 
 
 def read_snapshot(files: Files, directory: str) -> Snapshot | None:

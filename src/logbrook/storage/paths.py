@@ -50,6 +50,16 @@ def wal_path(number: int) -> str:
     return f"{WAL_DIRECTORY}/{number:020d}{WAL_SUFFIX}"
 
 
+def grave_path(directory: str, number: int) -> str:
+    """Where a deleted partition waits for its files to be unlinked; no two have the same number."""
+    return f"{directory}.{number}{DELETED_SUFFIX}"
+
+
+def grave_number(name: str) -> int:
+    digits = name.removesuffix(DELETED_SUFFIX).rpartition(".")[2]
+    return int(digits) if digits.isdigit() and digits.isascii() else 0
+
+
 def parse_log(name: str) -> int | None:
     """The base offset in a segment's file name. Called for every file when a log is opened, so it is no regex."""
     digits = name[:_OFFSET_DIGITS]

@@ -130,7 +130,7 @@ class Producers:
 
     def to_json(self) -> list[Any]:
         return [
-            [producer_id, producer.epoch, producer.transaction_start_offset, producer.last_seen_ms, producer.batches]
+            [producer_id, producer.epoch, producer.transaction_start_offset, producer.last_seen_ms, producer.batches[:]]
             for producer_id, producer in sorted(self._producers.items())
         ]
 

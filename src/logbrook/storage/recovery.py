@@ -44,7 +44,7 @@ from logbrook.storage.paths import (
 from logbrook.storage.producers import Producers
 from logbrook.storage.scan import scan_batches
 from logbrook.storage.swap import finish_swap
-from logbrook.storage.truncation import replay_producers, settle
+from logbrook.storage.truncation import finish_truncation, replay_producers
 from logbrook.storage.wal_reader import WalContents
 
 
@@ -74,11 +74,17 @@ class PartitionImage:
     durable_offset: int
     base_offsets: list[int]
     retired: list[str]
+    snapshot: Snapshot | None
     damage: CorruptFileError | None = None
 
     @property
     def directory(self) -> str:
         return self.partition.directory
+
+    @property
+    def number(self) -> int:
+        """The highest number of the write-ahead log that is known here."""
+        return max(self.state.floor_number, self.snapshot.number if self.snapshot else 0)
 
 
 def load_image(files: Files, partition: TopicPartition, checkpoint: Checkpoint) -> PartitionImage | None:
@@ -106,8 +112,9 @@ def load_image(files: Files, partition: TopicPartition, checkpoint: Checkpoint) 
         # All that is to be kept was synced before the intent was saved; find the place of the cut from the front.
         base_offset = max((base for base in base_offsets if base <= state.truncate_to), default=point.offset)
         point = RecoveryPoint(base_offset, base_offset, 0)
-        return PartitionImage(partition, state, point, state.truncate_to, base_offsets, retired, damage)
-    return PartitionImage(partition, state, point, point.offset, base_offsets, retired, damage)
+    durable_offset = point.offset if state.truncate_to is None else state.truncate_to
+    snapshot = read_snapshot(files, directory)
+    return PartitionImage(partition, state, point, durable_offset, base_offsets, retired, snapshot, damage)
 
 
 def redo(files: Files, wal: WalContents, images: dict[bytes, PartitionImage]) -> int:
@@ -169,10 +176,10 @@ class LogRecovery:
         log.draw_commit_line(log.log_end_offset)
         if self._snapshot is None and log.corruption is None:
             self._replay_from_the_start()
-        if image.state.truncate_to is not None:
-            settle(log)
-        if log.active.size and log.corruption is None:
-            log.active.first_append_ms = next(log.active.hops()).header.max_timestamp
+        if image.state.truncate_to is not None and log.corruption is None:
+            log.log_end_offset = image.state.truncate_to
+            finish_truncation(log)
+        log.epochs.cut_start(log.log_start_offset)
         self._restore_quarantine()
         return log
 
@@ -186,8 +193,9 @@ class LogRecovery:
             self._quarantine(CorruptLogError(image.partition, damage.file, 0, log.log_end_offset, damage.reason))
         elif image.state.quarantine is not None:
             found = image.state.quarantine
-            log.corruption = CorruptLogError(image.partition, found.file, found.position, found.offset, found.reason)
-            self._report.quarantined.append(log.corruption)
+            error = CorruptLogError(image.partition, found.file, found.position, found.offset, found.reason)
+            log.corruption = log.refusal = error
+            self._report.quarantined.append(error)
 
     def _open_segments(self) -> None:
         """Closed segments as they are; from the recovery point on, batch by batch. Raises CorruptLogError."""
@@ -200,7 +208,7 @@ class LogRecovery:
             raise log.active.corrupt(0, "the segment with the end of the log is missing")
         for number, base_offset in enumerate(tail):
             if number:
-                if base_offset != log.log_end_offset:
+                if base_offset != log.log_end_offset and image.state.truncate_to is None:
                     self._end_here(log.active, log.active.size, tail[number:], "the next segment is missing")
                     return
                 log.active.close()
@@ -210,7 +218,11 @@ class LogRecovery:
                 return
 
     def _scan(self, active: ActiveSegment, position: int, later: list[int]) -> bool:
-        """Take what is good from `position` on. False when the log ended inside this segment."""
+        """Take what is good from `position` on. False when the log ended inside this segment.
+
+        Offsets are dense past the recovery point. A truncation is found from further back, where compaction may have
+        been and left gaps.
+        """
         log = self._log
         limit = self._image.state.truncate_to
         file = self._environment.files.open(active.path)
@@ -221,7 +233,8 @@ class LogRecovery:
             active.open_at(position)
             for batch in scan_batches(file, position, size):
                 header = batch.header
-                if header.base_offset != log.log_end_offset:
+                is_due = header.base_offset == log.log_end_offset
+                if not is_due and not (limit is not None and log.log_end_offset < header.base_offset < limit):
                     reason = f"offset {header.base_offset} stands where {log.log_end_offset} is due"
                     return self._end_here(active, batch.position, later, reason)
                 if limit is not None and header.last_offset >= limit:
@@ -270,14 +283,11 @@ class LogRecovery:
         replay_producers(log)
 
     def _believable_snapshot(self) -> Snapshot | None:
-        """The snapshot, unless the log was truncated below it since. A log with nothing in it has an empty one."""
+        """The snapshot, unless the log was truncated since. A log that is read from its start needs none."""
         image = self._image
-        snapshot = read_snapshot(self._environment.files, image.directory)
-        if snapshot is None:
+        snapshot = image.snapshot
+        if snapshot is None or snapshot.number < image.state.floor_number or image.state.truncate_to is not None:
             return Snapshot(0, 0, [], []) if image.point.offset == 0 else None
-        is_older = snapshot.number < image.state.floor_number or image.state.truncate_to is not None
-        if is_older and snapshot.offset > min(image.state.floor.offset, image.durable_offset):
-            return None
         return snapshot
 
     def _quarantine(self, error: CorruptLogError) -> None:

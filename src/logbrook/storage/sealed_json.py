@@ -19,6 +19,11 @@ def write_sealed(files: Files, path: str, content: Any) -> None:
     replace_file(files, path, _seal(content))
 
 
+def prepare_sealed(files: Files, temporary: str, content: Any) -> None:
+    """Write it under a temporary name, so that `publish_file` needs no more room on the disk."""
+    prepare_file(files, temporary, _seal(content))
+
+
 def read_sealed(files: Files, path: str) -> Any | None:
     """The content, or None where there is no such file. Raises CorruptFileError when the checksum does not hold."""
     try:
@@ -37,13 +42,20 @@ def read_sealed(files: Files, path: str) -> Any | None:
 
 def replace_file(files: Files, path: str, data: bytes | bytearray) -> None:
     """Put `data` at `path`, atomically and durably. Raises OSError or StorageOfflineError."""
-    temporary = path + TEMPORARY_SUFFIX
+    prepare_file(files, path + TEMPORARY_SUFFIX, data)
+    publish_file(files, path + TEMPORARY_SUFFIX, path)
+
+
+def prepare_file(files: Files, temporary: str, data: bytes | bytearray) -> None:
     file = create_anew(files, temporary)
     try:
         file.pwrite(data, 0)
         sync_file(file)
     finally:
         file.close()
+
+
+def publish_file(files: Files, temporary: str, path: str) -> None:
     files.rename(temporary, path)
     sync_directory(files, path.rpartition("/")[0])
 

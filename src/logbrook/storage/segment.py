@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from logbrook.model import TopicPartition
 from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, BatchHeader, read_header
+from logbrook.records.errors import RecordsError
 from logbrook.records.reader import iter_records
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.index import BadIndexError, Column, Index
@@ -101,6 +102,13 @@ class Segment(ABC):
                 return hop.position
         return self.size
 
+    def end_position(self, end_offset: int) -> int:
+        """Where the first batch that begins at `end_offset` or later starts; the segment's size when none does."""
+        for hop in self._hops_from(Column.OFFSET, end_offset):
+            if hop.header.base_offset >= end_offset:
+                return hop.position
+        return self.size
+
     def batch_end_before(self, limit: int, start: int) -> int:
         """The end of the last whole batch that ends by `limit`, or of the one at `start` when that is longer."""
         if limit < self.size:
@@ -116,9 +124,14 @@ class Segment(ABC):
             if header.max_timestamp < timestamp or header.last_offset < from_offset or header.is_control:
                 continue
             batch = self.read(hop.position, header.size).data
-            for record in iter_records(batch, bytes_max=decompressed_bytes_max):
-                if record.timestamp >= timestamp and record.offset >= from_offset:
-                    return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
+            try:
+                for record in iter_records(batch, bytes_max=decompressed_bytes_max):
+                    if record.timestamp >= timestamp and record.offset >= from_offset:
+                        return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
+            except RecordsError:
+                # Its writer sent what nobody can decode. A lookup that stops too early skips nothing.
+                offset = max(header.base_offset, from_offset)
+                return TimestampedOffset(offset, header.max_timestamp, header.leader_epoch)
         return None
 
     def hops(self, position: int = 0) -> Iterator[Hop]:
@@ -133,24 +146,26 @@ class Segment(ABC):
             if starts.get(entry.position) != entry.offset:
                 raise BadIndexError(f"entry {number} points at no batch")
 
-    def corrupt(self, position: int, reason: str) -> CorruptLogError:
-        """The error for bad bytes at `position`, with the nearest offset that is known."""
-        return CorruptLogError(self.partition, self.path, position, self.base_offset, reason)
+    def corrupt(self, position: int, reason: str, offset: int | None = None) -> CorruptLogError:
+        """The error for bad bytes at `position`. `offset` is the last one known before them, if not the segment's."""
+        return CorruptLogError(self.partition, self.path, position, offset or self.base_offset, reason)
 
     def _hops_in(self, window_at: Callable[[int], Window], position: int) -> Iterator[Hop]:
         size = self.size
+        expected = self.base_offset
         data, origin = window_at(position) if position < size else _NO_BYTES
         while position < size:
             if position - origin + HEADER_BYTES > len(data):
                 data, origin = window_at(position)
                 if position - origin + HEADER_BYTES > len(data):
-                    raise self.corrupt(position, "the segment ends inside a batch header")
+                    raise self.corrupt(position, "the segment ends inside a batch header", expected)
             header = read_header(data, position - origin)
             end = position + header.size
             if header.magic != MAGIC_V2 or not position + HEADER_BYTES <= end <= size or header.last_offset_delta < 0:
-                raise self.corrupt(position, "there is no batch header here")
+                raise self.corrupt(position, "there is no batch header here", expected)
             yield Hop(position, end, header)
             position = end
+            expected = header.next_offset
 
     def _hops_from(self, column: Column, limit: int, at_least: int = 0) -> Iterator[Hop]:
         """Hops from the index's floor on. An index that does not fit the log is rebuilt, once, and asked again."""

@@ -39,14 +39,16 @@ def verify_segment(log: Log, segment: Segment) -> Verified:
         file.advise(Advice.SEQUENTIAL)
         for batch in scan_batches(file, 0, segment.size):
             if batch.header.base_offset < expected:
-                raise segment.corrupt(batch.position, f"offset {batch.header.base_offset} comes after {expected - 1}")
+                raise segment.corrupt(
+                    batch.position, f"offset {batch.header.base_offset} comes after {expected - 1}", expected
+                )
             expected = batch.header.next_offset
             starts[batch.position] = batch.header.base_offset
             batches += 1
             records += batch.header.count
             position = batch.position + batch.header.size
     except RecordsError as error:
-        corrupt = segment.corrupt(position, str(error))
+        corrupt = segment.corrupt(position, str(error), expected)
         log.quarantine(corrupt)
         raise corrupt from error
     except CorruptLogError as error:
