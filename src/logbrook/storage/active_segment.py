@@ -57,11 +57,11 @@ class ActiveSegment(Segment):
         On an OSError the segment is as it was: the bytes that may have reached the file lie past its size.
         """
         position = self._size
-        self._open_files.get(self.path).pwrite(data, position)
-        self.adopt(batches, len(data))
         if self.first_append_ms is None:
             self.first_append_ms = now_ms
             self._write_index_header()
+        self._open_files.get(self.path).pwrite(data, position)
+        self.adopt(batches, len(data))
         return position
 
     def adopt(self, batches: Sequence[tuple[int, int, int]], length: int) -> None:
@@ -83,8 +83,7 @@ class ActiveSegment(Segment):
             file = self._open_files.create(self.index_path)
         data = file.pread(file.size(), 0)
         try:
-            first_append_ms = decode_index_header(self.base_offset, data)
-            self.first_append_ms = first_append_ms if position else None
+            self.first_append_ms = decode_index_header(self.base_offset, data)
             index = Index(self.base_offset, bytearray(data[INDEX_HEADER_BYTES:]))
             index.cut(position)
             builder = IndexBuilder(index, self._interval_bytes)
@@ -124,11 +123,21 @@ class ActiveSegment(Segment):
         file.truncate(position)
         sync_file(file)
         self.open_at(position)
+        self.forget_age_if_empty()
+
+    def forget_age_if_empty(self) -> None:
+        """An empty segment has no age: it counts from the next append."""
+        if self._size == 0:
+            self.first_append_ms = None
 
     def forget(self) -> None:
         """Close the handles, syncing what was written through them."""
         self._open_files.forget(self.path)
         self._open_files.forget(self.index_path)
+
+    def drop(self) -> None:
+        self._open_files.drop(self.path)
+        self._open_files.drop(self.index_path)
 
     def read(self, position: int, length: int) -> LogSlice:
         data = self._open_files.get(self.path).pread(length, position)

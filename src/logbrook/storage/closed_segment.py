@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from logbrook.model import TopicPartition
 from logbrook.ports import File, Files
 from logbrook.storage.disk_errors import IO_FAILURES
+from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.index import HEADER_BYTES as INDEX_HEADER_BYTES
 from logbrook.storage.index import BadIndexError, Index, decode_index_header, encode_index_header
 from logbrook.storage.index_builder import IndexBuilder
@@ -23,6 +24,8 @@ class Mapping:
     data: memoryview
     index: Index
     max_timestamp: int
+    # What was met on the way, if the segment is not good to its end. What is before can be read.
+    damage: CorruptLogError | None = None
 
     def release(self) -> None:
         # Slices in readers' hands keep the pages; only the cache's own hold on them goes.
@@ -85,7 +88,11 @@ class ClosedSegment(Segment):
 
     @property
     def max_timestamp(self) -> int:
-        return self._mapping().max_timestamp
+        """Raises CorruptLogError when it cannot be told."""
+        mapping = self._mapping()
+        if mapping.damage is not None:
+            raise mapping.damage
+        return mapping.max_timestamp
 
     def read(self, position: int, length: int) -> LogSlice:
         return LogSlice(self.path, position, length, self._mapping().data[position : position + length])
@@ -93,6 +100,8 @@ class ClosedSegment(Segment):
     def forget(self) -> None:
         """Drop the cache's hold: the segment is about to be replaced or removed."""
         self._cache.forget(self.path)
+
+    drop = forget
 
     def _window(self, _position: int) -> Window:
         # A view of its own: the walk that asked for it may go on while this mapping is evicted by another's.
@@ -144,21 +153,29 @@ class ClosedSegment(Segment):
         if last.position >= len(data) and last.position > 0:
             raise BadIndexError("the index goes past the end of the log")
         max_timestamp = last.max_timestamp_before
-        for hop in self._hops_in(lambda _position: Window(data, 0), last.position):
-            if hop.position == last.position and last.position and hop.header.base_offset != last.offset:
-                raise BadIndexError("the last entry points at another batch than its own")
-            if hop.position - last.position > self._index_interval_bytes:
-                raise BadIndexError("the index ends too early")
-            max_timestamp = max(max_timestamp, hop.header.max_timestamp)
+        try:
+            for hop in self._hops_in(lambda _position: Window(data, 0), last.position):
+                if hop.position == last.position and last.position and hop.header.base_offset != last.offset:
+                    raise BadIndexError("the last entry points at another batch than its own")
+                if hop.position - last.position > self._index_interval_bytes:
+                    raise BadIndexError("the index ends too early")
+                max_timestamp = max(max_timestamp, hop.header.max_timestamp)
+        except CorruptLogError as damage:
+            return Mapping(data, index, max_timestamp, damage)
         return Mapping(data, index, max_timestamp)
 
     def _with_new_index(self, data: memoryview) -> Mapping:
         builder = IndexBuilder(Index(self.base_offset, bytearray()), self._index_interval_bytes)
-        for hop in self._hops_in(lambda _position: Window(data, 0), 0):
-            builder.add(hop.header.base_offset, hop.position, hop.header.max_timestamp)
+        damage = None
+        try:
+            for hop in self._hops_in(lambda _position: Window(data, 0), 0):
+                builder.add(hop.header.base_offset, hop.position, hop.header.max_timestamp)
+        except CorruptLogError as error:
+            damage = error
         entries = builder.index.entries
         self._cache.probe.indexes_rebuilt += 1
         with suppress(*IO_FAILURES):
             # It serves from memory as well, and the next process makes it again; a reader has no use for this error.
             replace_file(self._cache.files, self.index_path, encode_index_header(self.base_offset, None) + entries)
-        return Mapping(data, Index(self.base_offset, memoryview(bytes(entries))), builder.max_timestamp)
+        index = Index(self.base_offset, memoryview(bytes(entries)))
+        return Mapping(data, index, builder.max_timestamp, damage)

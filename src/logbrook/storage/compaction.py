@@ -107,8 +107,7 @@ def plan_compaction(log: Log, now_ms: int, *, force: bool = False) -> "Compactio
     dirty_bytes = 0
     for segment, following in zip(log.closed, log.segments[1:], strict=True):
         is_dirty = following.base_offset > first_dirty
-        # The segment that the recovery point is in is where recovery begins to read, be it at its very end.
-        if following.base_offset > limit or segment.base_offset >= log.recovery_point.segment_base_offset:
+        if following.base_offset > limit:
             break
         if is_dirty and segment.max_timestamp > now_ms - log.config.min_compaction_lag_ms:
             break

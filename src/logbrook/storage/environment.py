@@ -1,5 +1,6 @@
 """What all logs of a data directory share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logbrook.config import StorageConfig
@@ -20,20 +21,37 @@ from logbrook.storage.probe import StorageProbe
 
 
 class Health:
-    """Whether the disk can still be believed. Once it cannot, nothing is acknowledged until a restart."""
+    """Whether the disk can be written to. Once it cannot be believed, nothing is acknowledged until a restart."""
 
-    __slots__ = ("failure",)
+    __slots__ = ("_retry", "failure", "refusal")
 
     def __init__(self) -> None:
         self.failure: StorageOfflineError | None = None
+        # Why nothing may be written now: the failure, or something that may pass.
+        self.refusal: StorageError | None = None
+        self._retry: Callable[[], None] | None = None
 
     def fail(self, failure: StorageOfflineError) -> None:
         if self.failure is None:
-            self.failure = failure
+            self.failure = self.refusal = failure
+
+    def hold(self, refusal: StorageError, retry: Callable[[], None]) -> None:
+        """Refuse all writes until `retry` succeeds, which the next write will try first."""
+        self.refusal, self._retry = refusal, retry
 
     def refuse_if_offline(self) -> None:
+        """Raises what stands in the way of writing, if it does not go away."""
         if self.failure is not None:
-            raise self.failure
+            # The same error answers every call, and must not gather the frames, and so the bytes, of them all.
+            raise self.failure.with_traceback(None)
+        if self._retry is not None:
+            retry, self._retry = self._retry, None
+            try:
+                retry()
+            except BaseException:
+                self._retry = retry
+                raise
+            self.refusal = None
 
 
 @dataclass

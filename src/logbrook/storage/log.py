@@ -139,10 +139,11 @@ class Log:
         nothing was written.
         """
         environment = self.environment
-        refusal = environment.health.failure or self.refusal
-        if refusal is not None:
+        if environment.health.refusal is not None:
+            environment.health.refuse_if_offline()
+        if self.refusal is not None:
             # The same error answers every call, and must not gather the frames, and so the bytes, of them all.
-            raise refusal.with_traceback(None)
+            raise self.refusal.with_traceback(None)
         view = memoryview(data)
         if view.readonly:
             view = memoryview(bytearray(view))
@@ -177,9 +178,10 @@ class Log:
     def read(self, offset: int, bytes_max: int, *, up_to: int | None = None, at_least_one: bool = True) -> LogRead:
         """Batches from the one that holds `offset` on, as many whole ones as fit into `bytes_max`.
 
-        Batches that begin at or past `up_to` are left out; without it, those past the high watermark are. The first
+        Batches with records at or past `up_to` are left out; without it, those past the high watermark are. The first
         batch is there even when it alone is larger than `bytes_max`, unless `at_least_one` is false. Raises
-        OffsetOutOfRangeError, PartitionNotFoundError for a log that was deleted, or CorruptLogError.
+        OffsetOutOfRangeError, PartitionNotFoundError for a log that was deleted, CorruptLogError, ReadFailedError or
+        TooManyOpenFilesError.
         """
         if self.is_deleted:
             raise PartitionNotFoundError(self.partition)
@@ -203,15 +205,25 @@ class Log:
 
     def read_range(self, start_offset: int, end_offset: int, bytes_max: int = 1 << 20) -> Iterator[LogSlice]:
         """All batches that hold an offset from `start_offset` up to, not including, `end_offset`, bit by bit."""
+        end_offset = min(end_offset, self.high_watermark)
         while start_offset < end_offset:
-            part = self.read(start_offset, bytes_max, up_to=end_offset).slices
+            # A batch that begins in the range belongs to it, though it may end outside.
+            part = self.read(start_offset, bytes_max).slices
+            for one in part:
+                length = sum(header.size for _, header in iter_headers(one.data) if header.base_offset < end_offset)
+                if length:
+                    yield one._replace(length=length, data=one.data[:length])
             if not part:
                 return
-            yield from part
             start_offset = _next_offset(part[-1])
 
     def find_time(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is `timestamp` or later; None when there is none that readers may see."""
+        """The first record whose timestamp is `timestamp` or later; None when there is none that readers may see.
+
+        Raises as `read` does.
+        """
+        if self.is_deleted:
+            raise PartitionNotFoundError(self.partition)
         try:
             for segment in self.segments:
                 if segment.size and segment.max_timestamp >= timestamp:
@@ -258,10 +270,16 @@ class Log:
             self.state_version += 1
 
     def begin_sync(self) -> LogSync | None:
-        """What there is to sync, if anything. A quarantined log stays as it was found. Raises OSError."""
-        point = RecoveryPoint(self.log_end_offset, self.active.base_offset, self.active.size)
-        snapshot_is_stale = self.state_version != self.snapshot_version
-        if self.corruption is not None or (point == self.recovery_point and not snapshot_is_stale):
+        """What there is to sync, if anything. Raises OSError.
+
+        A quarantined log is synced too, since the write-ahead log will not keep its bytes, but its recovery point and
+        its snapshot stay as they were.
+        """
+        end = RecoveryPoint(self.log_end_offset, self.active.base_offset, self.active.size)
+        is_good = self.corruption is None
+        point = end if is_good else self.recovery_point
+        snapshot_is_stale = is_good and self.state_version != self.snapshot_version
+        if end == self.recovery_point and not snapshot_is_stale:
             return None
         self.active.write_index()
         snapshot = None
@@ -311,6 +329,7 @@ class Log:
 
     def save_state(self, state: PartitionState) -> None:
         """Make what the owner decided durable, and then true. Raises DiskFullError or StorageOfflineError."""
+        self.environment.health.refuse_if_offline()
         try:
             write_state(self.environment.files, self.partition.directory, state)
         except IO_FAILURES as error:
@@ -330,6 +349,10 @@ class Log:
             with suppress(StorageError):
                 # A disk that takes no more must not hide what was found. It will be found again.
                 self.save_state(replace(self.state, quarantine=found))
+
+    def holds(self, path: str) -> bool:
+        """Whether a segment with this path is part of the log."""
+        return not self.is_deleted and any(segment.path == path for segment in self.segments)
 
     def segment_of(self, offset: int) -> int:
         """The number in `segments` of the one in which `offset` is or would be."""
@@ -356,6 +379,8 @@ class Log:
         """From here on this log is another's past: whoever still holds it can do nothing with it."""
         self.is_deleted = True
         self.refusal = PartitionNotFoundError(self.partition)
+        for segment in self.segments:
+            segment.drop()
 
     def close(self) -> None:
         """Write the index and let go of the files. Whoever wants the next open to be quick takes a checkpoint first."""
@@ -462,7 +487,7 @@ class Log:
             is_last = number > len(closed)
             following: Segment = closed[number] if number < len(closed) else active
             is_whole = end_offset >= (self.log_end_offset if is_last else following.base_offset)
-            end = segment.size if is_whole else segment.end_position(end_offset)
+            end = segment.size if is_whole else self._end_position(segment, end_offset)
             if position < end:
                 limit = position + bytes_max
                 stop = end if limit >= end else segment.batch_end_before(limit, position)
@@ -476,6 +501,13 @@ class Log:
             if is_last or following.base_offset >= end_offset:
                 return
             segment, position = following, 0
+
+    def _end_position(self, segment: Segment, end_offset: int) -> int:
+        """Where to stop in a segment: before the batch with `end_offset`, or before what is known to be bad."""
+        bad = self.corruption
+        if bad is not None and bad.file == segment.path and bad.offset == end_offset:
+            return bad.position
+        return segment.position_of(end_offset)
 
 
 def _next_offset(part: LogSlice) -> int:

@@ -25,6 +25,7 @@ from logbrook.storage.environment import Environment, Health
 from logbrook.storage.errors import (
     CorruptFileError,
     DirectoryLockedError,
+    DiskFullError,
     PartitionExistsError,
     PartitionNotFoundError,
     StorageOfflineError,
@@ -43,7 +44,6 @@ from logbrook.storage.partition_files import (
 from logbrook.storage.paths import (
     CHECKPOINT,
     DAMAGED_SUFFIX,
-    DELETED_SUFFIX,
     LOCK,
     WAL_DIRECTORY,
     grave_number,
@@ -92,13 +92,13 @@ class LogDirectory:
             lock = files.lock(LOCK)
         except BlockingIOError as error:
             raise DirectoryLockedError from error
-        probe = StorageProbe()
+        probe, health = StorageProbe(), Health()
         environment = Environment(
             files,
             config,
             probe,
-            Health(),
-            OpenFiles(files, config.open_files_max),
+            health,
+            OpenFiles(files, config.open_files_max, health.fail),
             SegmentCache(files, config.mapped_segments_max, probe),
             FileRemover(files, probe),
         )
@@ -169,7 +169,6 @@ class LogDirectory:
         log.mark_deleted()
         del self._logs[partition]
         try:
-            log.close()
             self._retire_directory(partition, now_ms + log.config.file_delete_delay_ms)
         except IO_FAILURES as error:
             raise self.environment.write_error("delete", partition.directory, 0, error) from error
@@ -298,9 +297,9 @@ class LogDirectory:
                 sync_directory(files, path)
         next_number = 0
         for name in names:
-            if name.endswith(DELETED_SUFFIX):
+            if (number := grave_number(name)) is not None:
                 self.environment.remover.add_directory(name, now_ms)
-                next_number = max(next_number, grave_number(name) + 1)
+                next_number = max(next_number, number + 1)
         images: dict[bytes, PartitionImage] = {}
         unfinished: list[TopicPartition] = []
         for partition in partitions:
@@ -326,8 +325,17 @@ class LogDirectory:
         if checkpoint.clean or wal.places or self.report.changed_anything or next_number > checkpoint.number:
             # What was brought back must be in synced segments before the files it came from are written over, those
             # must not be passed over as clean any more, and the numbers that were used must not be used again.
-            self.checkpoint()
-        self._take_over_wal(wal)
+            def settle() -> None:
+                self.checkpoint()
+                self._take_over_wal(wal)
+
+            try:
+                settle()
+            except DiskFullError as error:
+                # What is there can be read; nothing is written before this has been done.
+                self.environment.health.hold(error, settle)
+        else:
+            self._take_over_wal(wal)
 
     def _read_checkpoint(self, random: Random, *, has_partitions: bool) -> Checkpoint:
         files = self.environment.files
@@ -370,7 +378,7 @@ class LogDirectory:
             sync_directory(environment.files, WAL_DIRECTORY)
 
     def _retire_directory(self, partition: TopicPartition, due_ms: int) -> None:
-        grave = grave_path(partition.directory, self.environment.durability.skip_number())
+        grave = grave_path(self.environment.durability.skip_number())
         self.environment.files.rename(partition.directory, grave)
         sync_directory(self.environment.files, "")
         self.environment.remover.add_directory(grave, due_ms)

@@ -1,7 +1,7 @@
 """Making what a log has written durable in its own files, maybe from another thread.
 
 The log says what there is to sync (`Log.begin_sync`), on its owner's thread. Running it opens the files anew by their
-names, so the owner may go on meanwhile, and even truncate or delete the log: then there is nothing left to do.
+names, so the owner may go on meanwhile, and even remove segments, truncate or delete the log: then there is less to do.
 """
 
 from typing import NamedTuple, Protocol
@@ -20,6 +20,10 @@ class SyncedLog(Protocol):
     is_deleted: bool
     recovery_point: RecoveryPoint
     snapshot_version: int
+
+    def holds(self, path: str) -> bool:
+        """Whether a segment with this path is part of the log."""
+        ...
 
 
 class LogSync(NamedTuple):
@@ -51,7 +55,11 @@ class LogSync(NamedTuple):
     def sync_segments(self, files: Files) -> None:
         """Sync the segments and their names, without the snapshot. Raises OSError or StorageOfflineError."""
         for path in self.log_paths:
-            _sync_path(files, path)
+            try:
+                _sync_path(files, path)
+            except FileNotFoundError:
+                if self.log.holds(path):
+                    raise
         for path in self.index_paths:
             try:
                 _sync_path(files, path)

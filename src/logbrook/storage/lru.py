@@ -33,6 +33,10 @@ class LruCache(Generic[K, V]):
         if value is not None:
             self._on_evict(key, value)
 
+    def take(self, key: K) -> V | None:
+        """Take one out, without calling back."""
+        return self._entries.pop(key, None)
+
     def pop(self) -> tuple[K, V] | None:
         """Take out what was used longest ago, without calling back."""
         return self._entries.popitem(last=False) if self._entries else None

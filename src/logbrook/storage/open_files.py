@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from logbrook.ports import File, Files
 from logbrook.storage.disk_errors import is_out_of_descriptors, sync_file
+from logbrook.storage.errors import StorageOfflineError
 from logbrook.storage.lru import LruCache
 from logbrook.storage.sealed_json import create_anew
 
@@ -11,9 +12,15 @@ from logbrook.storage.sealed_json import create_anew
 class OpenFiles:
     """Handles by path. The one used longest ago is closed to make room, and opened again when it is needed."""
 
-    def __init__(self, files: Files, handles_max: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        handles_max: int,
+        on_failure: Callable[[StorageOfflineError], None] = lambda _failure: None,
+    ) -> None:
         self._files = files
-        self._handles: LruCache[str, File] = LruCache(handles_max, _sync_and_close)
+        self._on_failure = on_failure
+        self._handles: LruCache[str, File] = LruCache(handles_max, self._sync_and_close)
 
     def get(self, path: str) -> File:
         return self._handles.get(path) or self._open(path)
@@ -28,6 +35,12 @@ class OpenFiles:
     def forget(self, path: str) -> None:
         self._handles.remove(path)
 
+    def drop(self, path: str) -> None:
+        """Close a file whose bytes do not matter any more."""
+        file = self._handles.take(path)
+        if file is not None:
+            file.close()
+
     def close(self) -> None:
         """Let go of everything. What should be on the disk was synced by a checkpoint before."""
         while (entry := self._handles.pop()) is not None:
@@ -37,6 +50,17 @@ class OpenFiles:
         file = open_making_room(self._files, path, self._handles.evict_oldest)
         self._handles.put(path, file)
         return file
+
+    def _sync_and_close(self, _path: str, file: File) -> None:
+        # The kernel tells of a failed write-back only to handles that are open when it happens, so a handle must not
+        # go before its bytes are on the disk: the next sync, through another handle, would be a false success.
+        try:
+            sync_file(file)
+        except StorageOfflineError as failure:
+            self._on_failure(failure)
+            raise
+        finally:
+            file.close()
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -50,12 +74,3 @@ def open_making_room(files: Files, path: str, evict: Callable[[], bool]) -> File
         except OSError as error:
             if not (is_out_of_descriptors(error) and evict()):
                 raise
-
-
-def _sync_and_close(_path: str, file: File) -> None:
-    # The kernel tells of a failed write-back only to handles that are open when it happens, so a handle must not go
-    # before its bytes are on the disk: the next sync, through another handle, would be a false success.
-    try:
-        sync_file(file)
-    finally:
-        file.close()

@@ -4,6 +4,7 @@ checkpoint                              up to where each partition's segments ar
 lock                                    held while the directory is open
 wal/<20 digits>.wal                     the shared write-ahead log
 wal/<20 digits>.wal.damaged             a file of it that had bad bytes between good ones
+<20 digits>.deleted/                    a partition on its way out
 <topic>-<partition>/                    a partition
     state                               what its owner decided: log start, truncation, compaction progress
     snapshot                            leader epochs and producers as of an offset
@@ -50,14 +51,14 @@ def wal_path(number: int) -> str:
     return f"{WAL_DIRECTORY}/{number:020d}{WAL_SUFFIX}"
 
 
-def grave_path(directory: str, number: int) -> str:
-    """Where a deleted partition waits for its files to be unlinked; no two have the same number."""
-    return f"{directory}.{number}{DELETED_SUFFIX}"
+def grave_path(number: int) -> str:
+    """Where a deleted partition waits for its files to be unlinked. A topic's name may be too long to add to."""
+    return f"{number:020d}{DELETED_SUFFIX}"
 
 
-def grave_number(name: str) -> int:
-    digits = name.removesuffix(DELETED_SUFFIX).rpartition(".")[2]
-    return int(digits) if digits.isdigit() and digits.isascii() else 0
+def grave_number(name: str) -> int | None:
+    digits = name.removesuffix(DELETED_SUFFIX)
+    return int(digits) if digits != name and digits.isdigit() and digits.isascii() else None
 
 
 def parse_log(name: str) -> int | None:

@@ -112,7 +112,12 @@ def load_image(files: Files, partition: TopicPartition, checkpoint: Checkpoint) 
         # All that is to be kept was synced before the intent was saved; find the place of the cut from the front.
         base_offset = max((base for base in base_offsets if base <= state.truncate_to), default=point.offset)
         point = RecoveryPoint(base_offset, base_offset, 0)
+    elif point.offset in base_offsets:
+        # The end of a segment is the start of the next. The one before may have been removed or compacted since.
+        point = RecoveryPoint(point.offset, point.offset, 0)
     durable_offset = point.offset if state.truncate_to is None else state.truncate_to
+    if state.quarantine is not None:
+        durable_offset = max(durable_offset, state.quarantine.durable_offset)
     snapshot = read_snapshot(files, directory)
     return PartitionImage(partition, state, point, durable_offset, base_offsets, retired, snapshot, damage)
 
@@ -171,14 +176,17 @@ class LogRecovery:
         log, image = self._log, self._image
         try:
             self._open_segments()
+            log.draw_commit_line(log.log_end_offset)
+            if self._snapshot is None:
+                self._replay_from_the_start()
+            if image.state.truncate_to is not None:
+                log.log_end_offset = image.state.truncate_to
+                finish_truncation(log)
         except CorruptLogError as error:
             self._quarantine(error)
-        log.draw_commit_line(log.log_end_offset)
-        if self._snapshot is None and log.corruption is None:
-            self._replay_from_the_start()
-        if image.state.truncate_to is not None and log.corruption is None:
-            log.log_end_offset = image.state.truncate_to
-            finish_truncation(log)
+            # What was promised is not there to be read, but its offsets are taken: no end that was shown goes back.
+            log.log_end_offset = max(log.log_end_offset, image.durable_offset)
+            log.draw_commit_line(log.log_end_offset)
         log.epochs.cut_start(log.log_start_offset)
         self._restore_quarantine()
         return log
@@ -233,12 +241,13 @@ class LogRecovery:
             active.open_at(position)
             for batch in scan_batches(file, position, size):
                 header = batch.header
-                is_due = header.base_offset == log.log_end_offset
-                if not is_due and not (limit is not None and log.log_end_offset < header.base_offset < limit):
+                if limit is not None and header.last_offset >= limit:
+                    log.log_end_offset = limit
+                    return self._end_here(active, batch.position, later, "the log is to be truncated here")
+                has_gap = header.base_offset > log.log_end_offset and limit is not None
+                if header.base_offset != log.log_end_offset and not has_gap:
                     reason = f"offset {header.base_offset} stands where {log.log_end_offset} is due"
                     return self._end_here(active, batch.position, later, reason)
-                if limit is not None and header.last_offset >= limit:
-                    return self._end_here(active, batch.position, later, "the log is to be truncated here")
                 active.adopt([(0, header.base_offset, header.max_timestamp)], header.size)
                 self._take_note(header)
                 log.log_end_offset = header.next_offset

@@ -66,8 +66,7 @@ def _removable(log: Log, now_ms: int, segments_max: int) -> Iterator[ClosedSegme
     limit = min(log.high_watermark, log.recovery_point.offset)
     for number, segment in enumerate(log.closed[:segments_max]):
         end = _end_offset(log, number)
-        # The segment that the recovery point is in is where recovery begins to read, be it at its very end.
-        if end > limit or segment.base_offset >= log.recovery_point.segment_base_offset:
+        if end > limit:
             return
         is_excess = excess >= segment.size
         if not (

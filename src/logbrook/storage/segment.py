@@ -82,6 +82,10 @@ class Segment(ABC):
         """The largest timestamp of its records, -1 when it has none."""
 
     @abstractmethod
+    def drop(self) -> None:
+        """Let go of the files, whose bytes do not matter any more."""
+
+    @abstractmethod
     def read(self, position: int, length: int) -> LogSlice: ...
 
     @abstractmethod
@@ -99,13 +103,6 @@ class Segment(ABC):
         """Where the first batch that holds `offset` or a later one starts; the segment's size when none does."""
         for hop in self._hops_from(Column.OFFSET, offset):
             if hop.header.last_offset >= offset:
-                return hop.position
-        return self.size
-
-    def end_position(self, end_offset: int) -> int:
-        """Where the first batch that begins at `end_offset` or later starts; the segment's size when none does."""
-        for hop in self._hops_from(Column.OFFSET, end_offset):
-            if hop.header.base_offset >= end_offset:
                 return hop.position
         return self.size
 

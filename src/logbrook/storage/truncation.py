@@ -1,7 +1,7 @@
 """Cutting the end off a log: what a follower does with records that its leader never had.
 
-A truncation must not be undone by a crash: neither the write-ahead log nor a checkpoint may bring back what was cut. Nor
-may it be done half: once it is decided, a crash leads to the cut log. So everything below the cut is synced, all
+A truncation must not be undone by a crash: neither the write-ahead log nor a checkpoint may bring back what was cut.
+Nor may it be done half: once it is decided, a crash leads to the cut log. So everything below the cut is synced, all
 that needs room on the disk is written beside what is there, the intent is saved, and then the bytes are cut and the new
 end is saved as the floor that everything older is measured against. A full disk refuses it before the intent; after the
 intent there is no way back, and recovery carries it out.
@@ -54,12 +54,15 @@ def truncate(log: Log, offset: int) -> int:
         else:
             _reopen(log, number, position)
         publish_state(log.environment.files, log.partition.directory, prepared)
+        log.log_end_offset = offset
+        _settle(log, settled)
+    except CorruptLogError as error:
+        log.quarantine(error)
+        raise
     except IO_FAILURES as error:
         failure = StorageOfflineError("truncate", log.active.path, error) if isinstance(error, OSError) else error
         log.environment.health.fail(failure)
         raise failure from error
-    log.log_end_offset = offset
-    _settle(log, settled)
     return offset
 
 
@@ -137,4 +140,5 @@ def _reopen(log: Log, number: int, position: int) -> None:
     sync_directory(files, log.partition.directory)
     active = log.new_active(target.base_offset)
     active.open_at(position)
+    active.forget_age_if_empty()
     log.closed, log.active = log.closed[:number], active

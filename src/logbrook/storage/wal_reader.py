@@ -38,6 +38,7 @@ class WalContents:
 
     files: Files
     mark: bytes
+    floor: int
     next_number: int
     next_file: int = 0
     paths: list[str] = field(default_factory=list)
@@ -46,7 +47,7 @@ class WalContents:
     damaged_paths: set[str] = field(default_factory=set)
 
     def entries(self) -> Iterator[WalEntry]:
-        """The entries in order, one block in memory at a time."""
+        """The entries from the floor on, in order, one block in memory at a time."""
         for place in self.places:
             file = self.files.open(place.path)
             try:
@@ -54,7 +55,7 @@ class WalContents:
             finally:
                 file.close()
             assert block is not None, "a block that was good a moment ago is bad"
-            yield from iter_entries(block)
+            yield from (entry for entry in iter_entries(block) if entry.number >= self.floor)
 
 
 def read_wal(files: Files, mark: bytes, floor: int, *, skip: bool = False) -> WalContents:
@@ -62,7 +63,7 @@ def read_wal(files: Files, mark: bytes, floor: int, *, skip: bool = False) -> Wa
 
     With `skip` there is known to be nothing, and the files are only listed.
     """
-    contents = WalContents(files, mark, floor)
+    contents = WalContents(files, mark, floor, next_number=floor)
     for name in files.list(WAL_DIRECTORY):
         number = parse_wal(name)
         if number is not None:
