@@ -264,8 +264,12 @@ class Compaction:
 
     @property
     def _is_overtaken(self) -> bool:
-        """Whether the log was truncated since: a record that superseded others may be gone, and they must stay."""
-        return self._log.is_deleted or self._log.state.floor_number != self._floor_number
+        """Whether the log was truncated or deleted since, or is about to be.
+
+        A record that superseded others may be gone then, and they must stay.
+        """
+        state = self._log.state
+        return self._log.is_deleted or state.truncate_to is not None or state.floor_number != self._floor_number
 
     def _keep(self, batch: ScannedBatch) -> memoryview | bytearray:
         """What stays of a batch: the bytes themselves when all of it does, nothing when none of it must."""
@@ -310,6 +314,8 @@ class Compaction:
                 yield batch
                 position, expected = batch.position + batch.header.size, batch.header.next_offset
         except RecordsError as error:
+            if self._is_overtaken:
+                raise OvertakenError(self._log.partition) from error
             raise segment.corrupt(position, str(error), expected) from error
         finally:
             file.close()

@@ -65,6 +65,7 @@ class Environment:
     open_files: OpenFiles
     cache: SegmentCache
     remover: FileRemover
+    # Recovery gives it, once it knows where the numbers go on.
     durability: Durability = field(init=False)
 
     def read_error(self, file: str, error: OSError) -> StorageError:
@@ -82,3 +83,10 @@ class Environment:
         failure = StorageOfflineError(operation, file, error) if isinstance(error, OSError) else error
         self.health.fail(failure)
         return failure
+
+    def close(self) -> None:
+        """Let go of every file, writing nothing."""
+        self.open_files.close()
+        self.cache.close()
+        if hasattr(self, "durability"):
+            self.durability.close()

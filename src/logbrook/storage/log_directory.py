@@ -10,7 +10,7 @@ Nothing here runs by itself. Commits, checkpoints, retention, compaction and the
 bounded step and say what they did; when they are made is the caller's decision, and the time is always an argument.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from logbrook.config import Durability, LogConfig, StorageConfig
@@ -19,11 +19,16 @@ from logbrook.ports import Clock, Files, Lock, Random, SystemRandom
 from logbrook.storage.active_segment import ActiveSegment
 from logbrook.storage.checkpoints import CheckpointRun
 from logbrook.storage.closed_segment import SegmentCache
+from logbrook.storage.directory_recovery import (
+    ConfigOf,
+    RecoveredDirectory,
+    recover_directory,
+    retire_directory,
+    take_over_wal,
+)
 from logbrook.storage.disk_errors import IO_FAILURES, sync_directory
-from logbrook.storage.durability import IntervalDurability
 from logbrook.storage.environment import Environment, Health
 from logbrook.storage.errors import (
-    CorruptFileError,
     DirectoryLockedError,
     DiskFullError,
     PartitionExistsError,
@@ -34,43 +39,25 @@ from logbrook.storage.file_remover import FileRemover
 from logbrook.storage.leader_epochs import LeaderEpochs
 from logbrook.storage.log import Log
 from logbrook.storage.open_files import OpenFiles
-from logbrook.storage.partition_files import (
-    BEGINNING,
-    Checkpoint,
-    PartitionState,
-    read_checkpoint,
-    write_checkpoint,
-)
-from logbrook.storage.paths import (
-    CHECKPOINT,
-    DAMAGED_SUFFIX,
-    LOCK,
-    WAL_DIRECTORY,
-    grave_number,
-    grave_path,
-)
+from logbrook.storage.partition_files import BEGINNING, Checkpoint, PartitionState
+from logbrook.storage.paths import CHECKPOINT, LOCK, WAL_DIRECTORY
 from logbrook.storage.probe import StorageProbe
 from logbrook.storage.producers import Producers
-from logbrook.storage.recovery import LogRecovery, PartitionImage, RecoveryReport, load_image, redo
+from logbrook.storage.recovery import LogRecovery, RecoveryReport, load_image
 from logbrook.storage.repair import Repaired, repair_segments
-from logbrook.storage.wal import Wal
-from logbrook.storage.wal_format import MARK_BYTES
-from logbrook.storage.wal_reader import WalContents, read_wal
-
-ConfigOf = Callable[[TopicPartition], LogConfig]
 
 
 class LogDirectory:
     """Made by `open`. One thread owns it; only `commit` and `CheckpointRun.run` may be called from another."""
 
-    def __init__(self, environment: Environment, lock: Lock, clock: Clock) -> None:
+    def __init__(self, environment: Environment, lock: Lock, clock: Clock, recovered: RecoveredDirectory) -> None:
         self.environment = environment
-        self.report = RecoveryReport()
+        self.report = recovered.report
         self._lock = lock
         self._clock = clock
-        self._logs: dict[TopicPartition, Log] = {}
+        self._recovered = recovered
+        self._logs = recovered.logs
         self._is_checkpointing = False
-        self._mark = b""
         self._checkpointed_s = clock.monotonic_s()
 
     @classmethod
@@ -102,11 +89,17 @@ class LogDirectory:
             SegmentCache(files, config.mapped_segments_max, probe),
             FileRemover(files, probe),
         )
-        directory = cls(environment, lock, clock)
         try:
-            directory._recover(config_of, now_ms, random or SystemRandom())
+            recovered = recover_directory(environment, config_of, clock, random or SystemRandom(), now_ms)
+            directory = cls(environment, lock, clock, recovered)
+            try:
+                directory._settle()
+            except DiskFullError as error:
+                # What is there can be read; nothing is written before this has been done.
+                environment.health.hold(error, directory._settle)
         except BaseException:
-            directory.abandon()
+            environment.close()
+            lock.release()
             raise
         return directory
 
@@ -150,7 +143,7 @@ class LogDirectory:
         try:
             if partition.directory in environment.files.list(""):
                 # An earlier attempt failed half-way, on a full disk perhaps.
-                self._retire_directory(partition, 0)
+                retire_directory(environment, partition, 0)
             environment.files.make_dir(partition.directory)
             active.create()
             # The state vouches for the segment, so the segment's name must be there first.
@@ -169,7 +162,7 @@ class LogDirectory:
         log.mark_deleted()
         del self._logs[partition]
         try:
-            self._retire_directory(partition, now_ms + log.config.file_delete_delay_ms)
+            retire_directory(self.environment, partition, now_ms + log.config.file_delete_delay_ms)
         except IO_FAILURES as error:
             raise self.environment.write_error("delete", partition.directory, 0, error) from error
 
@@ -196,7 +189,7 @@ class LogDirectory:
         self.environment.health.refuse_if_offline()
         number = self.environment.durability.next_number
         try:
-            run = CheckpointRun(self.environment.files, self._mark, number, list(self), clean=clean)
+            run = CheckpointRun(self.environment.files, self._recovered.mark, number, list(self), clean=clean)
         except IO_FAILURES as error:
             raise self.environment.write_error("checkpoint", CHECKPOINT, 0, error) from error
         self._is_checkpointing = True
@@ -249,7 +242,7 @@ class LogDirectory:
             number = environment.durability.skip_number()
             log.save_state(replace(log.state, quarantine=None, floor_number=number, floor=repaired.end))
             # Without a checkpoint or a snapshot newer than its floor, all is read from the segments.
-            image = load_image(environment.files, partition, Checkpoint(0, {}, self._mark))
+            image = load_image(environment.files, partition, Checkpoint(0, {}, self._recovered.mark))
             assert image is not None
             recovered = LogRecovery(image, log.config, environment, RecoveryReport()).run()
         except IO_FAILURES as error:
@@ -263,7 +256,10 @@ class LogDirectory:
         return self.environment.remover.step(now_ms, files_max)
 
     def close(self) -> None:
-        """Commit, checkpoint and let go, so that the next open has nothing to recover."""
+        """Commit, checkpoint and let go, so that the next open has nothing to recover.
+
+        Raises DiskFullError or StorageOfflineError when that cannot be done; it lets go all the same.
+        """
         try:
             self.commit()
             if self.environment.health.failure is None:
@@ -275,110 +271,11 @@ class LogDirectory:
 
     def abandon(self) -> None:
         """Let go without writing anything, as a crash would: what is not durable yet is left to the next open."""
-        environment = self.environment
-        environment.open_files.close()
-        environment.cache.close()
-        if hasattr(environment, "durability"):
-            environment.durability.close()
+        self.environment.close()
         self._lock.release()
 
-    def _recover(self, config_of: ConfigOf, now_ms: int, random: Random) -> None:
-        files = self.environment.files
-        names = files.list("")
-        partitions = [partition for name in names if (partition := TopicPartition.from_directory(name)) is not None]
-        checkpoint = self._read_checkpoint(random, has_partitions=bool(partitions))
-        self._mark = checkpoint.mark
-        if WAL_DIRECTORY not in names:
-            files.make_dir(WAL_DIRECTORY)
-        if not checkpoint.clean:
-            # A killed process may have left names that are only in memory yet; what is built on them must not be lost
-            # with them.
-            for path in ("", WAL_DIRECTORY, *(partition.directory for partition in partitions)):
-                sync_directory(files, path)
-        next_number = 0
-        for name in names:
-            if (number := grave_number(name)) is not None:
-                self.environment.remover.add_directory(name, now_ms)
-                next_number = max(next_number, number + 1)
-        images: dict[bytes, PartitionImage] = {}
-        unfinished: list[TopicPartition] = []
-        for partition in partitions:
-            image = load_image(files, partition, checkpoint)
-            if image is None:
-                unfinished.append(partition)
-            else:
-                images[partition.directory.encode()] = image
-        wal = read_wal(files, self._mark, checkpoint.number, skip=checkpoint.clean)
-        next_number = max((next_number, wal.next_number, *(image.number for image in images.values())))
-        self.environment.durability = self._make_durability(wal, next_number)
-        for partition in unfinished:
-            self._retire_directory(partition, now_ms)
-        self.report.wal_damage = wal.damage
-        self.report.entries_redone = redo(files, wal, images)
-        for image in images.values():
-            self._logs[image.partition] = LogRecovery(
-                image, config_of(image.partition), self.environment, self.report
-            ).run()
-            for path in image.retired:
-                self.environment.remover.add(path, now_ms)
-        self.report.partitions = len(images)
-        if checkpoint.clean or wal.places or self.report.changed_anything or next_number > checkpoint.number:
-            # What was brought back must be in synced segments before the files it came from are written over, those
-            # must not be passed over as clean any more, and the numbers that were used must not be used again.
-            def settle() -> None:
-                self.checkpoint()
-                self._take_over_wal(wal)
-
-            try:
-                settle()
-            except DiskFullError as error:
-                # What is there can be read; nothing is written before this has been done.
-                self.environment.health.hold(error, settle)
-        else:
-            self._take_over_wal(wal)
-
-    def _read_checkpoint(self, random: Random, *, has_partitions: bool) -> Checkpoint:
-        files = self.environment.files
-        checkpoint = read_checkpoint(files)
-        if checkpoint is not None:
-            return checkpoint
-        if has_partitions:
-            # Without it nothing tells what in the write-ahead log is old, and old entries must not be written again.
-            raise CorruptFileError(CHECKPOINT, "it is missing, but there are partitions; restore it from a backup")
-        checkpoint = Checkpoint(0, {}, random.token(MARK_BYTES))
-        write_checkpoint(files, checkpoint)
-        return checkpoint
-
-    def _make_durability(self, wal: WalContents, next_number: int) -> Wal | IntervalDurability:
-        environment = self.environment
-        if environment.config.durability is Durability.INTERVAL:
-            return IntervalDurability(next_number)
-        return Wal(
-            environment.files,
-            self._mark,
-            environment.config.wal_file_bytes,
-            next_number,
-            wal.next_file,
-            self._clock,
-            environment.probe,
-            environment.health.fail,
-        )
-
-    def _take_over_wal(self, wal: WalContents) -> None:
-        """Reuse the files that were read; put damaged ones aside for whoever wants to look into them."""
-        environment = self.environment
-        for path in wal.paths:
-            if path in wal.damaged_paths:
-                environment.files.rename(path, path + DAMAGED_SUFFIX)
-            elif isinstance(environment.durability, Wal):
-                environment.durability.adopt(path)
-            else:
-                environment.files.unlink(path)
-        if wal.damaged_paths:
-            sync_directory(environment.files, WAL_DIRECTORY)
-
-    def _retire_directory(self, partition: TopicPartition, due_ms: int) -> None:
-        grave = grave_path(self.environment.durability.skip_number())
-        self.environment.files.rename(partition.directory, grave)
-        sync_directory(self.environment.files, "")
-        self.environment.remover.add_directory(grave, due_ms)
+    def _settle(self) -> None:
+        """What opening left to be done before anything is written. Raises DiskFullError or StorageOfflineError."""
+        if self._recovered.needs_checkpoint:
+            self.checkpoint()
+        take_over_wal(self.environment, self._recovered.wal)
