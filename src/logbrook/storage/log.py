@@ -13,31 +13,19 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from enum import Enum
 from typing import NamedTuple
 
 from typing_extensions import Buffer
 
 from logbrook.config import LogConfig, TimestampSource
 from logbrook.model import TopicPartition
-from logbrook.records.batch import (
-    LENGTH_PREFIX_BYTES,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
-    BatchHeader,
-    check_batch,
-    check_produced,
-    iter_headers,
-    stamp,
-    stamp_log_append_time,
-)
-from logbrook.records.errors import InvalidBatchError
+from logbrook.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, iter_headers
 from logbrook.storage.active_segment import OFFSET_DELTA_MAX, ActiveSegment
+from logbrook.storage.batch_set import Checked, Origin, Placed, check_batches, stamp_batches
 from logbrook.storage.closed_segment import ClosedSegment
 from logbrook.storage.disk_errors import IO_FAILURES, sync_directory
 from logbrook.storage.environment import Environment
 from logbrook.storage.errors import (
-    BatchTooLargeError,
     CorruptLogError,
     OffsetOutOfRangeError,
     PartitionNotFoundError,
@@ -50,13 +38,6 @@ from logbrook.storage.partition_files import PartitionState, Quarantine, Recover
 from logbrook.storage.producers import ProducedBatch, Producers
 from logbrook.storage.segment import LogSlice, Segment, TimestampedOffset
 from logbrook.storage.ticket import CommitLine, Ticket
-
-
-class Origin(Enum):
-    """Who wrote a batch, which decides what it may contain."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
 
 
 class LogRead(NamedTuple):
@@ -147,7 +128,7 @@ class Log:
         view = memoryview(data)
         if view.readonly:
             view = memoryview(bytearray(view))
-        batches, records, from_producers = self._check(view, origin)
+        batches, records, from_producers = check_batches(view, self.partition, self.config, origin)
         if from_producers:
             written = self.producers.check([header for _, header in batches])
             if written is not None:
@@ -158,7 +139,8 @@ class Log:
         durability = environment.durability
         durability.reserve(self._directory, length)
         base_offset = self.log_end_offset
-        placed, append_time_ms = self._stamp(view, batches, leader_epoch, now_ms)
+        append_time_ms = now_ms if self._is_append_time else None
+        placed = stamp_batches(view, batches, base_offset, leader_epoch, append_time_ms)
         active = self.active
         try:
             position = active.append(view, placed, now_ms)
@@ -171,7 +153,8 @@ class Log:
         self.log_end_offset = next_offset = base_offset + records
         environment.probe.batches_appended += len(batches)
         environment.probe.bytes_appended += length
-        ticket = Ticket(self._commit_line, base_offset, next_offset, append_time_ms, False)
+        time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
+        ticket = Ticket(self._commit_line, base_offset, next_offset, time_ms, False)
         durability.submit(ticket, self._directory, active.base_offset, position, view)
         return ticket
 
@@ -266,8 +249,13 @@ class Log:
                 # The log must not come back shorter than where it starts.
                 self.sync_segments()
             self.save_state(replace(self.state, log_start_offset=offset))
-            self.epochs.cut_start(offset)
-            self.state_version += 1
+            self.start_at(offset)
+
+    def start_at(self, offset: int) -> None:
+        """Move the log's start, which is durable already or will be told by the name of its first segment."""
+        self.state = replace(self.state, log_start_offset=offset)
+        self.epochs.cut_start(offset)
+        self.state_version += 1
 
     def begin_sync(self) -> LogSync | None:
         """What there is to sync, if anything. Raises OSError.
@@ -403,48 +391,13 @@ class Log:
                 expected = hop.header.next_offset
         assert expected <= self.log_end_offset
 
-    def _check(self, view: memoryview, origin: Origin) -> tuple[list[tuple[int, BatchHeader]], int, bool]:
-        """(position and header of every batch in `view`, all good; how many offsets they take; any with a producer)."""
-        batches: list[tuple[int, BatchHeader]] = []
-        position, end, records = 0, len(view), 0
-        size_max = self.config.max_message_bytes
-        from_producers = False
-        is_append_time = self.config.message_timestamp_type is TimestampSource.LOG_APPEND_TIME
-        while position < end:
-            header = check_batch(view, position, end)
-            if origin is Origin.CLIENT:
-                check_produced(header, is_log_append_time=is_append_time)
-            size = LENGTH_PREFIX_BYTES + header.batch_length
-            if size > size_max:
-                raise BatchTooLargeError(self.partition, size, size_max)
-            if header.producer_id != NO_PRODUCER_ID:
-                from_producers = True
-            batches.append((position, header))
-            records += header.last_offset_delta + 1
-            position += size
-        if not batches:
-            raise InvalidBatchError("there is no batch to append")
-        return batches, records, from_producers
-
-    def _stamp(
-        self, view: memoryview, batches: Sequence[tuple[int, BatchHeader]], leader_epoch: int, now_ms: int
-    ) -> tuple[list[tuple[int, int, int]], int]:
-        """Write offsets, epoch and maybe the time into the batches. (position, base offset, max timestamp) of each."""
-        offset = self.log_end_offset
-        is_append_time = self.config.message_timestamp_type is TimestampSource.LOG_APPEND_TIME
-        placed: list[tuple[int, int, int]] = []
-        for position, header in batches:
-            stamp(view, position, offset, leader_epoch)
-            if is_append_time:
-                stamp_log_append_time(view, position, now_ms)
-            placed.append((position, offset, now_ms if is_append_time else header.max_timestamp))
-            offset += header.last_offset_delta + 1
-        return placed, now_ms if is_append_time else NO_TIMESTAMP
+    @property
+    def _is_append_time(self) -> bool:
+        return self.config.message_timestamp_type is TimestampSource.LOG_APPEND_TIME
 
     def _duplicate(self, written: ProducedBatch) -> Ticket:
         """The ticket of a batch that was written before: done when that one is durable."""
-        is_append_time = self.config.message_timestamp_type is TimestampSource.LOG_APPEND_TIME
-        append_time_ms = written.timestamp if is_append_time else NO_TIMESTAMP
+        append_time_ms = written.timestamp if self._is_append_time else NO_TIMESTAMP
         ticket = Ticket(self._commit_line, written.base_offset, written.next_offset, append_time_ms, True)
         self.environment.durability.wait(ticket)
         return ticket
@@ -459,7 +412,7 @@ class Log:
             return self.environment.write_error("truncate", active.path, 0, worse)
         return failure
 
-    def _replay(self, batches: Sequence[tuple[int, BatchHeader]], placed: Sequence[tuple[int, int, int]]) -> None:
+    def _replay(self, batches: Sequence[Checked], placed: Sequence[Placed]) -> None:
         for (_, header), (_, base_offset, max_timestamp) in zip(batches, placed, strict=True):
             if header.producer_id != NO_PRODUCER_ID:
                 if max_timestamp != header.max_timestamp:

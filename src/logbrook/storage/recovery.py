@@ -10,7 +10,7 @@ number of times, so a crash during recovery is recovered from like any other.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from logbrook.config import LogConfig
 from logbrook.model import TopicPartition
@@ -108,6 +108,8 @@ def load_image(files: Files, partition: TopicPartition, checkpoint: Checkpoint) 
         damage = damage or CorruptFileError(f"{directory}/{STATE}", "it is missing, but there are records")
     if point is None or checkpoint.number < state.floor_number:
         point = state.floor
+    if base_offsets and base_offsets[0] > state.log_start_offset:
+        state = replace(state, log_start_offset=base_offsets[0])
     if state.truncate_to is not None:
         # All that is to be kept was synced before the intent was saved; find the place of the cut from the front.
         base_offset = max((base for base in base_offsets if base <= state.truncate_to), default=point.offset)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from logbrook.config import UNLIMITED, CleanupPolicy
 from logbrook.storage.closed_segment import ClosedSegment
-from logbrook.storage.errors import CorruptLogError
+from logbrook.storage.errors import CorruptLogError, DiskFullError
 from logbrook.storage.log import Log
 
 
@@ -26,7 +26,8 @@ class Retained(NamedTuple):
 def apply_retention(log: Log, now_ms: int, segments_max: int = 64) -> Retained:
     """One step: close the active segment if its time has come, and remove up to `segments_max` closed ones.
 
-    Raises DiskFullError, StorageOfflineError, or CorruptLogError, with which the log is quarantined.
+    Raises DiskFullError when the active segment cannot be closed, StorageOfflineError, or CorruptLogError, with which
+    the log is quarantined.
     """
     log.environment.health.refuse_if_offline()
     if log.corruption is not None:
@@ -43,7 +44,12 @@ def apply_retention(log: Log, now_ms: int, segments_max: int = 64) -> Retained:
         # First the decision, durably, then the files: a crash in between leaves files that the next step removes.
         start = _end_offset(log, len(removable) - 1)
         if start > log.log_start_offset:
-            log.delete_before(start)
+            try:
+                log.delete_before(start)
+            except DiskFullError:
+                # There is no room to write it down, and no other way to make room. The names will tell: a log starts
+                # no earlier than its first segment does.
+                log.start_at(start)
         removed = log.remove_segments(len(removable), now_ms + log.config.file_delete_delay_ms)
     return Retained(removed, bytes_removed, log.log_start_offset, rolled)
 

@@ -55,7 +55,8 @@ class Ticket:
         """The ticket itself, or its error raised. Only for a ticket that is done."""
         assert self.done, "the ticket is not done"
         if self.error is not None:
-            raise self.error
+            # One error may answer many tickets, and must not gather the frames of all who asked.
+            raise self.error.with_traceback(None)
         return self
 
     def complete(self, error: StorageError | None = None) -> None:

@@ -22,9 +22,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from typing_extensions import Buffer
-
-from logbrook.ports import File, Files, Lock
+from logbrook.ports import Bytes, File, Files, Lock
 from logbrook.testing.forwarding import ForwardingFile, ForwardingFiles
 from logbrook.testing.recording_files import RecordingFile, RecordingFiles
 
@@ -140,7 +138,7 @@ class _FaultyFile(ForwardingFile):
         super().__init__(inner)
         self._files = files
 
-    def pwrite(self, data: Buffer, position: int) -> None:
+    def pwrite(self, data: Bytes, position: int) -> None:
         try:
             self._files.admit("pwrite", self.path)
         except OSError:
@@ -148,7 +146,7 @@ class _FaultyFile(ForwardingFile):
             raise
         super().pwrite(data, position)
 
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+    def pwritev(self, buffers: Sequence[Bytes], position: int) -> None:
         try:
             self._files.admit("pwritev", self.path)
         except OSError:

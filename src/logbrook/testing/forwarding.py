@@ -5,9 +5,7 @@
 
 from collections.abc import Sequence
 
-from typing_extensions import Buffer
-
-from logbrook.ports import Advice, File, Files, Lock
+from logbrook.ports import Advice, Bytes, File, Files, Lock
 
 
 class ForwardingFile:
@@ -20,10 +18,10 @@ class ForwardingFile:
     def path(self) -> str:
         return self.inner.path
 
-    def pwrite(self, data: Buffer, position: int) -> None:
+    def pwrite(self, data: Bytes, position: int) -> None:
         self.inner.pwrite(data, position)
 
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+    def pwritev(self, buffers: Sequence[Bytes], position: int) -> None:
         self.inner.pwritev(buffers, position)
 
     def pread(self, length: int, position: int) -> bytes:

@@ -16,9 +16,7 @@ import errno
 import os
 from collections.abc import Sequence
 
-from typing_extensions import Buffer
-
-from logbrook.ports import Advice
+from logbrook.ports import Advice, Bytes
 from logbrook.testing.inodes import MemoryDirectory, MemoryInode, Node
 
 
@@ -33,7 +31,7 @@ class MemoryFile:
         self._inode: MemoryInode | None = inode
         inode.handle_count += 1
 
-    def pwrite(self, data: Buffer, position: int) -> None:
+    def pwrite(self, data: Bytes, position: int) -> None:
         inode = self._opened()
         if position < 0:
             raise _error(errno.EINVAL, self.path)
@@ -45,7 +43,7 @@ class MemoryFile:
             raise _error(errno.ENOSPC, self.path)
         self._write(inode, payload, position)
 
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+    def pwritev(self, buffers: Sequence[Bytes], position: int) -> None:
         self.pwrite(b"".join(buffers), position)
 
     def pread(self, length: int, position: int) -> bytes:

@@ -1,0 +1,65 @@
+"""Seeded batches of every shape that a log is sent: sets, codecs, producers, transactions, tombstones.
+
+Every value is unlike any other, so that a record in the wrong place is never mistaken for the right one.
+"""
+
+from itertools import count
+from random import Random
+
+from logbrook.records.batch import Codec
+from logbrook.records.builder import build_batch
+from logbrook.records.record import Record
+
+_CODECS = (Codec.NONE, Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
+_KEYS = tuple(f"key-{number}".encode() for number in range(6))
+_TIME_SPREAD_MS = 5_000
+_MARKER_KEY = b"\x00\x00\x00\x01"
+_MARKER_VALUE = b"\x00\x00\x00\x00\x00\x00"
+
+
+class BatchSource:
+    """Draws from `rng`; `name` keeps the values of two sources apart."""
+
+    def __init__(self, rng: Random, name: str) -> None:
+        self._rng = rng
+        self._name = name
+        self._serial = count()
+
+    def batch(
+        self,
+        now_ms: int,
+        *,
+        keyed: bool = False,
+        producer: tuple[int, int, int] | None = None,
+        transactional: bool = False,
+    ) -> bytearray:
+        """One batch of a client, by `producer` (id, epoch, base sequence) if one is given."""
+        producer_id, producer_epoch, base_sequence = producer or (-1, -1, -1)
+        return build_batch(
+            [self._record(now_ms, keyed) for _ in range(self._rng.choice((1, 1, 2, 3)))],
+            codec=self._rng.choice(_CODECS),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional,
+        )
+
+    def marker(self, now_ms: int, producer_id: int, producer_epoch: int) -> bytearray:
+        """The control batch with which a coordinator ends a transaction."""
+        return build_batch(
+            [Record(_MARKER_KEY, _MARKER_VALUE, timestamp=now_ms)],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=True,
+            control=True,
+        )
+
+    def _record(self, now_ms: int, keyed: bool) -> Record:
+        rng = self._rng
+        serial = next(self._serial)
+        key = rng.choice(_KEYS) if keyed else None
+        filler = b"." * rng.choice((0, 10, 40, 120, 300))
+        value = None if keyed and rng.random() < 0.2 else f"{self._name}:{serial}:".encode() + filler
+        headers = (("serial", str(serial).encode()),)
+        timestamp = max(0, now_ms + rng.randint(-_TIME_SPREAD_MS, _TIME_SPREAD_MS))
+        return Record(key, value, headers, timestamp)

@@ -1,0 +1,94 @@
+"""What clients do to a directory: append, retry, read."""
+
+from logbrook.records.batch import BatchHeader, TimestampType, read_header
+from logbrook.storage.batch_set import Origin
+from logbrook.storage.producers import Producer
+from logbrook.testing.crash.broken_promise import BrokenPromiseError
+from logbrook.testing.crash.life import Life, is_compacted
+
+_PRODUCER_IDS = (7, 8)
+_TRANSACTIONAL_ID = 9
+
+
+def append(life: Life) -> None:
+    """One batch, half of the time by an idempotent producer, which now and then comes with a new epoch."""
+    log = life.any_log()
+    if log is None:
+        return
+    now_ms, keyed = life.clock.now_ms(), is_compacted(log)
+    if life.rng.random() < 0.5:
+        life.append(log, life.source.batch(now_ms, keyed=keyed))
+        return
+    producer_id = life.rng.choice(_PRODUCER_IDS)
+    epoch, sequence = _next_sequence(log.producers.get(producer_id), now_ms)
+    if life.rng.random() < 0.1:
+        epoch, sequence = epoch + 1, 0
+    life.append(log, life.source.batch(now_ms, keyed=keyed, producer=(producer_id, epoch, sequence)))
+
+
+def append_set(life: Life) -> None:
+    """Several batches in one append."""
+    log = life.any_log()
+    if log is not None:
+        now_ms, keyed = life.clock.now_ms(), is_compacted(log)
+        batches = [life.source.batch(now_ms, keyed=keyed) for _ in range(life.rng.randint(2, 3))]
+        life.append(log, bytearray(b"".join(batches)))
+
+
+def append_transactional(life: Life) -> None:
+    """A batch of an open transaction, or the marker that ends it."""
+    log = life.any_log()
+    if log is None or is_compacted(log):
+        return
+    known = log.producers.get(_TRANSACTIONAL_ID)
+    now_ms = life.clock.now_ms()
+    if known is not None and known.transaction_start_offset is not None and life.rng.random() < 0.5:
+        life.append(log, life.source.marker(now_ms, _TRANSACTIONAL_ID, known.epoch), Origin.COORDINATOR)
+    else:
+        producer = (_TRANSACTIONAL_ID, *_next_sequence(known, now_ms))
+        life.append(log, life.source.batch(now_ms, producer=producer, transactional=True))
+
+
+def retry(life: Life) -> None:
+    """Send one of a producer's last batches again, as a client does that missed the answer."""
+    log = life.any_log()
+    known = log.producers.get(life.rng.choice(_PRODUCER_IDS)) if log is not None else None
+    if log is None or known is None or not known.batches:
+        return
+    sent = life.rng.choice(known.batches)
+    if not log.log_start_offset <= sent.base_offset < log.log_end_offset:
+        return
+    slices = log.read(sent.base_offset, 1, up_to=log.log_end_offset).slices
+    data = bytes(slices[0].data) if slices else b""
+    if not data or not _is_as_sent(read_header(data), sent.base_offset):
+        return
+    ticket = log.append(bytearray(data), now_ms=life.clock.now_ms())
+    if not ticket.duplicate or ticket.base_offset != sent.base_offset:
+        raise BrokenPromiseError(f"{log.partition}: a retry of {sent.base_offset} was written at {ticket.base_offset}")
+    life.track(log, ticket)
+
+
+def read(life: Life) -> None:
+    """Fills the caches, and finds the log as readers do."""
+    log = life.any_log()
+    if log is not None and log.high_watermark > log.log_start_offset:
+        log.read(life.rng.randint(log.log_start_offset, log.high_watermark), life.rng.randint(1, 2000))
+        log.find_time(life.clock.now_ms() - life.rng.randint(0, 5000))
+
+
+def _is_as_sent(header: BatchHeader, base_offset: int) -> bool:
+    """Whether this is the batch of `base_offset` and neither the broker's clock nor compaction has changed it."""
+    return (
+        header.base_offset == base_offset
+        and header.count == header.last_offset_delta + 1
+        and header.timestamp_type is TimestampType.CREATE_TIME
+        and header.delete_horizon_ms is None
+    )
+
+
+def _next_sequence(known: Producer | None, now_ms: int) -> tuple[int, int]:
+    """(epoch, sequence) that a producer's next batch has. One that is not known comes with an epoch above all that it
+    may have had: it may have been forgotten, and the log may have been deleted."""
+    if known is None:
+        return now_ms // 1000 - 1000, 0
+    return known.epoch, known.batches[-1].last_sequence + 1 if known.batches else 0

@@ -1,0 +1,85 @@
+"""Kinds of workload: each has its own weights, so that every part of the engine is somebody's main business."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from logbrook.config import Durability
+from logbrook.model import TopicPartition
+from logbrook.testing.crash import client_operations as client
+from logbrook.testing.crash import owner_operations as owner
+from logbrook.testing.crash.life import Operation
+from logbrook.testing.crash.settings import AUDIT, EVENTS, PARTITIONS, TABLE
+
+Weights = Mapping[Operation, int]
+
+_BASE: Weights = {
+    client.append: 10,
+    client.append_set: 2,
+    client.retry: 1,
+    owner.commit: 6,
+    owner.create: 4,
+    client.read: 1,
+    owner.wait: 1,
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a workload does, by weight, to which partitions, and how its lives end."""
+
+    name: str
+    weights: Weights
+    durabilities: tuple[Durability, ...] = (Durability.FSYNC,)
+    operations: int = 30
+    partitions: tuple[TopicPartition, ...] = PARTITIONS
+    past_appends: int = 0
+    kill_chance: float = 0.0
+    close_chance: float = 0.02
+    choices: tuple[Operation, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        weights: Weights = {**_BASE, **self.weights}
+        choices = tuple(operation for operation, weight in weights.items() for _ in range(weight))
+        object.__setattr__(self, "choices", choices)
+
+
+_ANY = (Durability.FSYNC, Durability.FSYNC, Durability.INTERVAL)
+_CHECKPOINTS: Weights = {owner.checkpoint: 1, owner.checkpoint_step: 4}
+_EVERYTHING: Weights = {
+    **_CHECKPOINTS,
+    client.append_transactional: 2,
+    owner.prepare_spare: 1,
+    owner.roll: 2,
+    owner.delete_before: 1,
+    owner.retain: 2,
+    owner.compact: 2,
+    owner.truncate: 1,
+    owner.verify: 1,
+    owner.repair: 1,
+    owner.expire_producers: 1,
+    owner.delete: 1,
+    owner.remove_files: 1,
+}
+
+KINDS = (
+    Kind("appends", {client.append_transactional: 2, owner.prepare_spare: 1, owner.checkpoint: 1}),
+    Kind("checkpoints", {**_CHECKPOINTS, owner.checkpoint_step: 9, owner.roll: 2}),
+    Kind("truncation", {**_CHECKPOINTS, owner.truncate: 4, owner.roll: 2}, _ANY, past_appends=12),
+    Kind(
+        "retention",
+        {**_CHECKPOINTS, owner.retain: 6, owner.delete_before: 2, owner.wait: 3, owner.remove_files: 2, owner.roll: 2},
+        partitions=(EVENTS, AUDIT),
+        past_appends=16,
+    ),
+    Kind("producers", {**_CHECKPOINTS, client.retry: 6, owner.expire_producers: 3, owner.wait: 3, owner.truncate: 1}),
+    Kind(
+        "compaction",
+        {**_CHECKPOINTS, owner.compact: 6, owner.roll: 4, owner.wait: 4, owner.remove_files: 1},
+        partitions=(TABLE,),
+        past_appends=12,
+    ),
+    Kind("partitions", {**_CHECKPOINTS, owner.create: 6, owner.delete: 4, owner.remove_files: 2}, _ANY),
+    Kind("interval", _EVERYTHING, (Durability.INTERVAL,), past_appends=16),
+    Kind("kills", _EVERYTHING, _ANY, kill_chance=0.08, past_appends=16),
+    Kind("everything", _EVERYTHING, _ANY, kill_chance=0.02, operations=45, past_appends=16),
+)

@@ -1,0 +1,113 @@
+"""What a log implies, worked out the slow way: read everything, and count.
+
+Nothing here uses an index, a snapshot or the engine's own bookkeeping. What the engine says is compared with this.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from logbrook.records.batch import NO_PRODUCER_ID, BatchHeader, check_batch
+from logbrook.records.reader import iter_records
+from logbrook.records.record import RawRecord
+from logbrook.storage.log import Log
+
+_DECOMPRESSED_BYTES_MAX = 1 << 24
+_BATCHES_KEPT = 5
+
+
+class ScannedBatch(NamedTuple):
+    header: BatchHeader
+    data: bytes
+
+
+class SeenBatch(NamedTuple):
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+
+
+@dataclass(slots=True)
+class SeenProducer:
+    """What the batches of a log tell of one producer."""
+
+    epoch: int
+    batches: list[SeenBatch] = field(default_factory=list)
+    transaction_start_offset: int | None = None
+    last_seen_ms: int = -1
+
+
+@dataclass
+class LogScan:
+    """Every batch that holds an offset from the log's start on, in order."""
+
+    log_start_offset: int
+    batches: list[ScannedBatch]
+
+    @cached_property
+    def records(self) -> list[RawRecord]:
+        """The records that may be read, those of control batches left out."""
+        return [
+            record
+            for batch in self.batches
+            if not batch.header.is_control
+            for record in iter_records(batch.data, bytes_max=_DECOMPRESSED_BYTES_MAX)
+            if record.offset >= self.log_start_offset
+        ]
+
+    @cached_property
+    def is_dense(self) -> bool:
+        """Whether no offset is missing, as it is where nothing was compacted away."""
+        pairs = zip(self.batches, self.batches[1:], strict=False)
+        return (not self.batches or self.batches[0].header.base_offset <= self.log_start_offset) and all(
+            one.header.next_offset == other.header.base_offset for one, other in pairs
+        )
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """(epoch, first offset) of each leader epoch, the first of them from the log's start."""
+        found: list[tuple[int, int]] = []
+        for batch in self.batches:
+            epoch = batch.header.leader_epoch
+            if not found or epoch > found[-1][0]:
+                found.append((epoch, max(batch.header.base_offset, self.log_start_offset)))
+        return found
+
+    def producers(self) -> dict[int, SeenProducer]:
+        found: dict[int, SeenProducer] = {}
+        for batch in self.batches:
+            header = batch.header
+            if header.producer_id == NO_PRODUCER_ID:
+                continue
+            seen = found.get(header.producer_id)
+            if seen is None:
+                seen = found[header.producer_id] = SeenProducer(header.producer_epoch)
+            elif header.producer_epoch > seen.epoch:
+                seen.epoch = header.producer_epoch
+                seen.batches.clear()
+            seen.last_seen_ms = max(seen.last_seen_ms, header.max_timestamp)
+            if header.is_control:
+                seen.transaction_start_offset = None
+                continue
+            if header.is_transactional and seen.transaction_start_offset is None:
+                seen.transaction_start_offset = header.base_offset
+            seen.batches.append(SeenBatch(header.base_sequence, header.last_sequence, header.base_offset))
+            del seen.batches[:-_BATCHES_KEPT]
+        return found
+
+    def find_time(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at `timestamp` or later."""
+        return next(
+            ((record.offset, record.timestamp) for record in self.records if record.timestamp >= timestamp), None
+        )
+
+
+def scan_log(log: Log) -> LogScan:
+    """Read the whole log as a reader would, every checksum verified. Raises RecordsError or what `read` raises."""
+    batches: list[ScannedBatch] = []
+    for part in log.read_range(log.log_start_offset, log.log_end_offset):
+        position, end = 0, len(part.data)
+        while position < end:
+            header = check_batch(part.data, position, end)
+            batches.append(ScannedBatch(header, bytes(part.data[position : position + header.size])))
+            position += header.size
+    return LogScan(log.log_start_offset, batches)

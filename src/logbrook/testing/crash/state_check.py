@@ -1,0 +1,59 @@
+"""Checking one state: recover for real, compare with the promises, and see that life goes on."""
+
+from random import Random
+
+from logbrook.config import Durability
+from logbrook.storage.log_directory import LogDirectory
+from logbrook.testing.clock import FakeClock
+from logbrook.testing.crash.batches import BatchSource
+from logbrook.testing.crash.checker import check_directory
+from logbrook.testing.crash.client_operations import append, retry
+from logbrook.testing.crash.life import Life
+from logbrook.testing.crash.owner_operations import commit, create
+from logbrook.testing.crash.promises import Promises
+from logbrook.testing.crash.settings import open_directory
+from logbrook.testing.crash.workload import shown
+from logbrook.testing.kills import MortalFiles
+from logbrook.testing.memory_files import MemoryFiles
+
+# Later than anything a workload does: a power loss takes a while.
+RECOVERED_AT_MS = 2_000_000
+_THOROUGH_SHARE = 0.5
+_APPEND_SHARE = 0.1
+_INTERVAL_SHARE = 0.2
+
+
+def check_state(files: MemoryFiles, promises: Promises, rng: Random) -> None:
+    """Recover what a power loss left and hold it against the promises. Raises whatever is wrong.
+
+    What is looked at beyond the promises, and whether the directory is then used and recovered once more, is drawn
+    from `rng`.
+    """
+    clock = FakeClock(RECOVERED_AT_MS)
+    directory = _open(files, clock, rng)
+    scans = check_directory(directory, promises, thorough=rng.random() < _THOROUGH_SHARE)
+    if rng.random() < _APPEND_SHARE:
+        promises = promises.copy()
+        promises.take(shown(directory, scans))
+        _use_and_recover(directory, files, promises, rng, clock)
+
+
+def _use_and_recover(
+    directory: LogDirectory, files: MemoryFiles, promises: Promises, rng: Random, clock: FakeClock
+) -> None:
+    """The directory goes on as if nothing had been, and what it is given now survives too."""
+    life = Life(directory, MortalFiles(files), promises.take, rng, clock, BatchSource(rng, "after"))
+    for operation in (create, append, retry, append, append, commit, append):
+        life.do(operation)
+    if rng.random() < 0.5:
+        life.close()
+    else:
+        directory.abandon()
+    again = _open(files, clock, rng)
+    check_directory(again, promises)
+    again.abandon()
+
+
+def _open(files: MemoryFiles, clock: FakeClock, rng: Random) -> LogDirectory:
+    durability = Durability.INTERVAL if rng.random() < _INTERVAL_SHARE else Durability.FSYNC
+    return open_directory(files, durability, clock)
