@@ -270,16 +270,18 @@ class Log:
         if end == self.recovery_point and not snapshot_is_stale:
             return None
         self.active.write_index()
-        snapshot = None
-        if snapshot_is_stale:
-            epochs = [list(start) for start in self.epochs.starts]
-            number = self.environment.durability.next_number
-            snapshot = Snapshot(self.log_end_offset, number, epochs, self.producers.to_json())
+        snapshot = self.take_snapshot() if snapshot_is_stale else None
         first = self.recovery_point.segment_base_offset
         dirty = [segment for segment in self.segments if segment.base_offset >= first]
         log_paths = [segment.path for segment in dirty]
         index_paths = [segment.index_path for segment in dirty]
         return LogSync(self, point, log_paths, index_paths, snapshot, self.state_version, self.state.floor_number)
+
+    def take_snapshot(self) -> Snapshot:
+        """Epochs and producers as they are now."""
+        epochs = [list(start) for start in self.epochs.starts]
+        number = self.environment.durability.next_number
+        return Snapshot(self.log_end_offset, number, epochs, self.producers.to_json())
 
     def sync_segments(self) -> None:
         """Make every byte of the log durable in its own file, now. Raises DiskFullError or StorageOfflineError."""

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from logbrook.model import TopicPartition
 from logbrook.ports import Files
 from logbrook.storage.disk_errors import sync_directory, sync_file
+from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.partition_files import PartitionState, RecoveryPoint, Snapshot, write_snapshot
 
 
@@ -18,6 +19,7 @@ class SyncedLog(Protocol):
     partition: TopicPartition
     state: PartitionState
     is_deleted: bool
+    corruption: CorruptLogError | None
     recovery_point: RecoveryPoint
     snapshot_version: int
 
@@ -58,7 +60,7 @@ class LogSync(NamedTuple):
             try:
                 _sync_path(files, path)
             except FileNotFoundError:
-                if self.log.holds(path):
+                if self.log.holds(path) and self.log.corruption is None:
                     raise
         for path in self.index_paths:
             try:

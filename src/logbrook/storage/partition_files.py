@@ -110,8 +110,11 @@ def read_snapshot(files: Files, directory: str) -> Snapshot | None:
     return Snapshot(*content) if content is not None else None
 
 
-def write_snapshot(files: Files, directory: str, snapshot: Snapshot) -> None:
-    write_sealed(files, f"{directory}/{SNAPSHOT}", snapshot)
+def write_snapshot(files: Files, directory: str, snapshot: Snapshot, writer: str = "checkpoint") -> None:
+    """Two may write at once, a checkpoint and the log's owner, so each has its own temporary file."""
+    temporary = f"{directory}/{SNAPSHOT}.{writer}{TEMPORARY_SUFFIX}"
+    prepare_sealed(files, temporary, snapshot)
+    publish_file(files, temporary, f"{directory}/{SNAPSHOT}")
 
 
 def read_checkpoint(files: Files) -> Checkpoint | None:

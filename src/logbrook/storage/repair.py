@@ -11,7 +11,7 @@ from typing import NamedTuple
 from logbrook.ports import Files
 from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, check_batch
 from logbrook.records.errors import RecordsError
-from logbrook.storage.disk_errors import sync_file
+from logbrook.storage.disk_errors import sync_directory, sync_file
 from logbrook.storage.partition_files import RecoveryPoint
 from logbrook.storage.paths import DAMAGED_SUFFIX, TEMPORARY_SUFFIX, log_path, parse_log
 from logbrook.storage.sealed_json import create_anew
@@ -64,6 +64,8 @@ def repair_segments(files: Files, directory: str, end_offset_min: int) -> Repair
             file.close()
         expected = salvage.next_offset
         end = RecoveryPoint(max(end_offset_min, expected), base_offset, salvage.length)
+    # Whoever believes in the new end must find the segments under their names.
+    sync_directory(files, directory)
     return Repaired(bytes_dropped, kept_aside, end)
 
 

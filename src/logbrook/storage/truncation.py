@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import islice
 
 from logbrook.records.batch import NO_PRODUCER_ID
-from logbrook.storage.disk_errors import IO_FAILURES, sync_directory, sync_file
+from logbrook.storage.disk_errors import IO_FAILURES, is_disk_full, sync_directory, sync_file
 from logbrook.storage.errors import CorruptLogError, OffsetOutOfRangeError, StorageOfflineError
 from logbrook.storage.log import Log
-from logbrook.storage.partition_files import PartitionState, RecoveryPoint, prepare_state, publish_state
+from logbrook.storage.partition_files import PartitionState, RecoveryPoint, prepare_state, publish_state, write_snapshot
 from logbrook.storage.paths import TEMPORARY_SUFFIX
 from logbrook.storage.producers import Producers
 from logbrook.storage.sealed_json import create_anew
@@ -56,6 +56,7 @@ def truncate(log: Log, offset: int) -> int:
         publish_state(log.environment.files, log.partition.directory, prepared)
         log.log_end_offset = offset
         _settle(log, settled)
+        _renew_snapshot(log)
     except CorruptLogError as error:
         log.quarantine(error)
         raise
@@ -103,13 +104,25 @@ def _settle(log: Log, settled: PartitionState) -> None:
     replay_producers(log)
 
 
+def _renew_snapshot(log: Log) -> None:
+    """The one on disk speaks of records that were cut. Without a new one producers would be known only by the batches
+    that are still in the log, and retention may take those."""
+    try:
+        write_snapshot(log.environment.files, log.partition.directory, log.take_snapshot(), "truncation")
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+    else:
+        log.snapshot_version = log.state_version
+
+
 def _find_cut(log: Log, offset: int) -> tuple[int, Segment, int, int]:
     """(the segment's number, the segment, the position in it, the log's new end)."""
     number = log.segment_of(offset)
     target = log.segments[number]
     position = target.position_of(offset)
     first_cut = next((hop.header.base_offset for hop in islice(target.hops(position), 1)), offset)
-    return number, target, position, min(offset, first_cut)
+    return number, target, position, max(log.log_start_offset, min(offset, first_cut))
 
 
 def _copy_head(log: Log, target: Segment, position: int) -> None:
