@@ -13,7 +13,8 @@ steps belong to the log's owner. `compact` does all of it at once. The rules:
 - Offsets never change; a batch that loses records keeps its base offset and its last offset.
 - A tombstone stays for `delete.retention.ms` after it is first compacted, so that a reader that is behind sees the
   deletion; the time is kept in its batch, as KIP-534 does. By then no older record of its key is left.
-- Control batches stay, and so does the last batch of every producer, with no records in it if need be.
+- Control batches stay, and so does the last batch of every producer among what is compacted, with no records in it if
+  need be: what comes after it may not be durable yet.
 - A batch that cannot be decoded stays as it is: it is its writer's, and nobody here knows what is in it.
 - The old segments go when the new one is complete and synced; see `swap`.
 """
@@ -37,7 +38,7 @@ from logbrook.storage.errors import CorruptLogError, OvertakenError, StorageErro
 from logbrook.storage.log import Log
 from logbrook.storage.offset_map import OffsetMap
 from logbrook.storage.paths import TEMPORARY_SUFFIX
-from logbrook.storage.scan import ScannedBatch, scan_batches
+from logbrook.storage.scan import ScannedBatch, scan_batches, scan_headers
 from logbrook.storage.sealed_json import create_anew
 from logbrook.storage.swap import commit_swap, finish_swap
 
@@ -130,7 +131,8 @@ class Compaction:
         self._now_ms = now_ms
         self._floor_number = log.state.floor_number
         self._map = OffsetMap(log.environment.config.compaction_map_bytes_max)
-        self._last_batches = log.producers.last_batches()
+        self._producer_ids = log.producers.ids()
+        self._last_batches: dict[int, int] = {}
         self._done = Compacted(0, 0, 0, 0, first_dirty_offset)
 
     def build_map(self) -> None:
@@ -140,13 +142,22 @@ class Compaction:
         CorruptLogError, OvertakenError or StorageOfflineError.
         """
         for segment, end_offset in self._spans:
-            if end_offset > self._first_dirty_offset:
-                try:
-                    is_full = not self._add_to_map(segment)
-                except OSError as error:
-                    raise self._io_error(segment.path, error) from error
-                if is_full:
-                    return
+            try:
+                self._note_last_batches(segment)
+                is_full = end_offset > self._first_dirty_offset and not self._add_to_map(segment)
+            except OSError as error:
+                raise self._io_error(segment.path, error) from error
+            if is_full:
+                return
+
+    def _note_last_batches(self, segment: ClosedSegment) -> None:
+        file = self._log.environment.files.open(segment.path)
+        try:
+            for header in scan_headers(file, 0, segment.size):
+                if header.producer_id in self._producer_ids:
+                    self._last_batches[header.producer_id] = header.base_offset
+        finally:
+            file.close()
 
     def _add_to_map(self, segment: ClosedSegment) -> bool:
         """False when there was no room for all of it."""
@@ -285,7 +296,7 @@ class Compaction:
             horizon_ms = self._now_ms + self._log.config.delete_retention_ms
         if len(kept) == len(records) and horizon_ms is None:
             return batch.data
-        if not kept and (header.producer_id, header.base_offset) not in self._last_batches:
+        if not kept and self._last_batches.get(header.producer_id) != header.base_offset:
             return bytearray()
         return rebuild_batch(header, kept, delete_horizon_ms=horizon_ms)
 

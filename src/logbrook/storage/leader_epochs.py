@@ -26,6 +26,9 @@ class LeaderEpochs:
         """Note that the record at `start_offset` was written in `epoch`. True if that began a new epoch."""
         if epoch <= self.latest:
             return False
+        while self.starts and self.starts[-1].start_offset >= start_offset:
+            # Of that epoch nothing is left in the log.
+            self.starts.pop()
         self.starts.append(EpochStart(epoch, start_offset))
         self._note_latest()
         return True

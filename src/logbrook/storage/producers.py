@@ -109,13 +109,8 @@ class Producers:
         )
         del producer.batches[:-BATCHES_KEPT]
 
-    def last_batches(self) -> frozenset[tuple[int, int]]:
-        """(producer id, base offset) of each producer's last batch, without which its next sequence is unknown."""
-        return frozenset(
-            (producer_id, producer.batches[-1].base_offset)
-            for producer_id, producer in self._producers.items()
-            if producer.batches
-        )
+    def ids(self) -> frozenset[int]:
+        return frozenset(self._producers)
 
     def expire(self, before_ms: int) -> list[int]:
         """Forget producers that were last seen before `before_ms` and have no open transaction. Returns their ids."""

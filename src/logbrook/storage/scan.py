@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from logbrook.ports import File
-from logbrook.records.batch import HEADER_BYTES, BatchHeader, check_batch, read_prefix
+from logbrook.records.batch import HEADER_BYTES, BatchHeader, check_batch, read_header, read_prefix
 
 _WINDOW_BYTES = 1 << 20
 
@@ -27,6 +27,19 @@ def scan_batches(file: File, position: int, end: int) -> Iterator[ScannedBatch]:
         header = check_batch(window, 0, len(window))
         yield ScannedBatch(position, header, window[: header.size])
         window = window[header.size :]
+        position += header.size
+
+
+def scan_headers(file: File, position: int, end: int) -> Iterator[BatchHeader]:
+    """The header of every batch from `position` to `end`, unchecked, for a file whose batches were checked before.
+
+    Ends early where there is no header: whoever reads the batches themselves will find out.
+    """
+    while position + HEADER_BYTES <= end:
+        header = read_header(file.pread(HEADER_BYTES, position))
+        if header.size < HEADER_BYTES:
+            return
+        yield header
         position += header.size
 
 
