@@ -301,9 +301,11 @@ class Log:
     def remove_segments(self, count: int, due_ms: int) -> list[str]:
         """Take the `count` oldest segments out of the log, which must start after them. Returns their paths."""
         removed, self.closed = self.closed[:count], self.closed[count:]
-        for segment in removed:
-            self.retire(segment, due_ms)
         if removed:
+            # What comes after them must be there before they go: recovery may begin where the next one does.
+            sync_directory(self.environment.files, self.partition.directory)
+            for segment in removed:
+                self.retire(segment, due_ms)
             sync_directory(self.environment.files, self.partition.directory)
             self.environment.probe.segments_removed += len(removed)
         return [segment.path for segment in removed]

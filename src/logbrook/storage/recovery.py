@@ -218,7 +218,10 @@ class LogRecovery:
             raise log.active.corrupt(0, "the segment with the end of the log is missing")
         for number, base_offset in enumerate(tail):
             if number:
-                if base_offset != log.log_end_offset and image.state.truncate_to is None:
+                limit = image.state.truncate_to
+                is_due = base_offset == log.log_end_offset if limit is None else base_offset < limit
+                if not is_due:
+                    log.log_end_offset = log.log_end_offset if limit is None else limit
                     self._end_here(log.active, log.active.size, tail[number:], "the next segment is missing")
                     return
                 log.active.close()

@@ -13,7 +13,11 @@ from logbrook.storage.paths import index_path, log_path, swap_path
 
 
 def commit_swap(files: Files, directory: str, temporary: str, base_offset: int, end_offset: int) -> None:
-    """From here on the synced file `temporary` is what holds the offsets from `base_offset` to `end_offset`."""
+    """From here on the synced file `temporary` is what holds the offsets from `base_offset` to `end_offset`.
+
+    Names must not be lost of which the new segment is the end: recovery may begin where the next one does.
+    """
+    sync_directory(files, directory)
     files.rename(temporary, swap_path(directory, base_offset, end_offset))
     sync_directory(files, directory)
 
