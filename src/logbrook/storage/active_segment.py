@@ -1,8 +1,10 @@
 """The segment that is being written. Its bytes may yet be cut, so it is never mapped."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from logbrook.model import TopicPartition
+from logbrook.ports import Files
 from logbrook.storage.disk_errors import sync_file
 from logbrook.storage.index import HEADER_BYTES as INDEX_HEADER_BYTES
 from logbrook.storage.index import BadIndexError, Index, decode_index_header, encode_index_header
@@ -129,6 +131,13 @@ class ActiveSegment(Segment):
         """An empty segment has no age: it counts from the next append."""
         if self._size == 0:
             self.first_append_ms = None
+
+    def remove(self, files: Files) -> None:
+        """Unlink the files, as far as they are there."""
+        self.drop()
+        for path in (self.path, self.index_path):
+            with suppress(FileNotFoundError):
+                files.unlink(path)
 
     def forget(self) -> None:
         """Close the handles, syncing what was written through them."""

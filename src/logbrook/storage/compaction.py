@@ -98,10 +98,23 @@ def compact(log: Log, now_ms: int, *, force: bool = False) -> Compacted | None:
 
 
 def plan_compaction(log: Log, now_ms: int, *, force: bool = False) -> "Compaction | None":
-    """What to compact now, or None when the policy, the dirty ratio or the lag says that there is nothing."""
+    """What to compact now, or None when the policy, the dirty ratio or the lag says that there is nothing.
+
+    Raises StorageOfflineError, ReadFailedError, or CorruptLogError, with which the log is quarantined.
+    """
     log.environment.health.refuse_if_offline()
     if CleanupPolicy.COMPACT not in log.config.cleanup_policy or log.corruption is not None:
         return None
+    try:
+        return _plan(log, now_ms, force)
+    except CorruptLogError as error:
+        log.quarantine(error)
+        raise
+    except IO_FAILURES as error:
+        raise log.environment.read_error(log.partition.directory, error) from error
+
+
+def _plan(log: Log, now_ms: int, force: bool) -> "Compaction | None":
     limit = min(log.last_stable_offset, log.recovery_point.offset)
     first_dirty = max(log.state.cleaned_offset, log.log_start_offset)
     spans: list[Span] = []
@@ -219,7 +232,7 @@ class Compaction:
             raise self._io_error(path, error) from error
         bytes_read = sum(segment.size for segment in group.segments)
         if is_same and len(group.segments) == 1:
-            environment.files.unlink(path)
+            self._discard(path)
             return Rewritten(group, None, bytes_read, 0)
         return Rewritten(group, path, bytes_read, position)
 
@@ -240,8 +253,7 @@ class Compaction:
         start = next((n for n, segment in enumerate(log.closed) if segment is group.segments[0]), None)
         if self._is_overtaken or start is None or log.closed[start : start + before] != group.segments:
             # What is left will be compacted by the next pass.
-            with suppress(FileNotFoundError):
-                environment.files.unlink(rewritten.path)
+            self._discard(rewritten.path)
             return
         base_offset = group.segments[0].base_offset
         due_ms = self._now_ms + log.config.file_delete_delay_ms
@@ -335,3 +347,10 @@ class Compaction:
         if self._is_overtaken and isinstance(error, FileNotFoundError):
             return OvertakenError(self._log.partition)
         return self._log.environment.write_error("compact", path, 0, error)
+
+    def _discard(self, path: str) -> None:
+        try:
+            with suppress(FileNotFoundError):
+                self._log.environment.files.unlink(path)
+        except OSError as error:
+            raise self._io_error(path, error) from error

@@ -113,7 +113,7 @@ def _make_durability(
 ) -> Wal | IntervalDurability:
     if environment.config.durability is Durability.INTERVAL:
         return IntervalDurability(next_number)
-    return Wal(
+    durability = Wal(
         environment.files,
         wal.mark,
         environment.config.wal_file_bytes,
@@ -123,6 +123,9 @@ def _make_durability(
         environment.probe,
         environment.health.fail,
     )
+    # Whatever failed, nothing is acknowledged any more.
+    environment.health.on_failure = durability.fail
+    return durability
 
 
 def _find_graves(environment: Environment, names: list[str], now_ms: int) -> None:

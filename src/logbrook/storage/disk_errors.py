@@ -32,10 +32,10 @@ def sync_file(file: File) -> None:
 
 
 def sync_directory(files: Files, path: str) -> None:
-    """Raises FileNotFoundError for a directory that is gone, which is no failed sync, or StorageOfflineError."""
+    """Raises StorageOfflineError; OSError when the directory could not even be opened, which is no failed sync."""
     try:
         files.fsync_dir(path)
-    except FileNotFoundError:
-        raise
     except OSError as error:
+        if isinstance(error, FileNotFoundError) or is_out_of_descriptors(error):
+            raise
         raise StorageOfflineError("sync", path or "the data directory", error) from error

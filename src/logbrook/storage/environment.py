@@ -23,9 +23,10 @@ from logbrook.storage.probe import StorageProbe
 class Health:
     """Whether the disk can be written to. Once it cannot be believed, nothing is acknowledged until a restart."""
 
-    __slots__ = ("_retry", "failure", "refusal")
+    __slots__ = ("_retry", "failure", "on_failure", "refusal")
 
     def __init__(self) -> None:
+        self.on_failure: Callable[[StorageOfflineError], object] = lambda _failure: None
         self.failure: StorageOfflineError | None = None
         # Why nothing may be written now: the failure, or something that may pass.
         self.refusal: StorageError | None = None
@@ -34,16 +35,21 @@ class Health:
     def fail(self, failure: StorageOfflineError) -> None:
         if self.failure is None:
             self.failure = self.refusal = failure
+            self.on_failure(failure)
 
     def hold(self, refusal: StorageError, retry: Callable[[], None]) -> None:
         """Refuse all writes until `retry` succeeds, which the next write will try first."""
         self.refusal, self._retry = refusal, retry
 
-    def refuse_if_offline(self) -> None:
-        """Raises what stands in the way of writing, if it does not go away."""
+    def refuse_if_failed(self) -> None:
+        """For what makes room: it may go on while writes are held for the lack of it. Raises StorageOfflineError."""
         if self.failure is not None:
             # The same error answers every call, and must not gather the frames, and so the bytes, of them all.
             raise self.failure.with_traceback(None)
+
+    def refuse_if_offline(self) -> None:
+        """Raises what stands in the way of writing, if it does not go away."""
+        self.refuse_if_failed()
         if self._retry is not None:
             retry, self._retry = self._retry, None
             try:
@@ -68,8 +74,13 @@ class Environment:
     # Recovery gives it, once it knows where the numbers go on.
     durability: Durability = field(init=False)
 
-    def read_error(self, file: str, error: OSError) -> StorageError:
-        """The error to raise for a read that failed. It says nothing about what was written."""
+    def read_error(self, file: str, error: OSError | StorageOfflineError) -> StorageError:
+        """The error to raise for a read that failed. It says nothing about what was written.
+
+        Unless a handle that had to make room could not be synced: that is the end of writing.
+        """
+        if not isinstance(error, OSError):
+            return self.write_error("read", file, 0, error)
         if is_out_of_descriptors(error):
             return TooManyOpenFilesError(file)
         return ReadFailedError(file, error)
@@ -82,7 +93,8 @@ class Environment:
             return TooManyOpenFilesError(file)
         failure = StorageOfflineError(operation, file, error) if isinstance(error, OSError) else error
         self.health.fail(failure)
-        return failure
+        # The first failure is the one to look at; those that follow from it would hide it.
+        return self.health.failure or failure
 
     def close(self) -> None:
         """Let go of every file, writing nothing."""

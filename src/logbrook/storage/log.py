@@ -182,7 +182,7 @@ class Log:
             except CorruptLogError as error:
                 self.quarantine(error)
                 raise
-            except OSError as error:
+            except IO_FAILURES as error:
                 raise self.environment.read_error(self.partition.directory, error) from error
         return LogRead(slices, self.high_watermark, self.last_stable_offset, self.log_start_offset)
 
@@ -218,7 +218,7 @@ class Log:
         except CorruptLogError as error:
             self.quarantine(error)
             raise
-        except OSError as error:
+        except IO_FAILURES as error:
             raise self.environment.read_error(self.partition.directory, error) from error
         return None
 
@@ -227,12 +227,13 @@ class Log:
         StorageOfflineError."""
         if self.active.size == 0:
             return
+        self.environment.health.refuse_if_offline()
         fresh = self.new_active(self.log_end_offset)
         try:
-            fresh.create()
             self.active.close()
+            fresh.create()
         except IO_FAILURES as error:
-            raise self.environment.write_error("roll", fresh.path, 0, error) from error
+            raise self._undo_roll(fresh, error) from error
         self.closed.append(self.as_closed(self.active.base_offset, self.active.size))
         self.active = fresh
         self.environment.probe.segments_rolled += 1
@@ -299,14 +300,20 @@ class Log:
         return len(expired)
 
     def remove_segments(self, count: int, due_ms: int) -> list[str]:
-        """Take the `count` oldest segments out of the log, which must start after them. Returns their paths."""
+        """Take the `count` oldest segments out of the log, which must start after them. Returns their paths.
+
+        Raises DiskFullError or StorageOfflineError.
+        """
         removed, self.closed = self.closed[:count], self.closed[count:]
         if removed:
-            # What comes after them must be there before they go: recovery may begin where the next one does.
-            sync_directory(self.environment.files, self.partition.directory)
-            for segment in removed:
-                self.retire(segment, due_ms)
-            sync_directory(self.environment.files, self.partition.directory)
+            try:
+                # What comes after them must be there before they go: recovery may begin where the next one does.
+                sync_directory(self.environment.files, self.partition.directory)
+                for segment in removed:
+                    self.retire(segment, due_ms)
+                sync_directory(self.environment.files, self.partition.directory)
+            except IO_FAILURES as error:
+                raise self.environment.write_error("remove", self.partition.directory, 0, error) from error
             self.environment.probe.segments_removed += len(removed)
         return [segment.path for segment in removed]
 
@@ -414,6 +421,15 @@ class Log:
             active.cut_excess()
         except IO_FAILURES as worse:
             return self.environment.write_error("truncate", active.path, 0, worse)
+        return failure
+
+    def _undo_roll(self, fresh: ActiveSegment, error: OSError | StorageOfflineError) -> StorageError:
+        """Remove what there is of a segment that could not be made: the next one may begin elsewhere."""
+        failure = self.environment.write_error("roll", fresh.path, 0, error)
+        try:
+            fresh.remove(self.environment.files)
+        except IO_FAILURES as worse:
+            return self.environment.write_error("roll", fresh.path, 0, worse)
         return failure
 
     def _replay(self, batches: Sequence[Checked], placed: Sequence[Placed]) -> None:

@@ -158,7 +158,7 @@ class LogDirectory:
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
         """Remove a log. Its files go later, in steps. Raises PartitionNotFoundError or StorageOfflineError."""
         log = self.get(partition)
-        self.environment.health.refuse_if_offline()
+        self.environment.health.refuse_if_failed()
         log.mark_deleted()
         del self._logs[partition]
         try:
@@ -252,8 +252,11 @@ class LogDirectory:
         return repaired
 
     def remove_files(self, now_ms: int, files_max: int = 16) -> list[str]:
-        """Unlink up to `files_max` files whose time has come. Returns their paths."""
-        return self.environment.remover.step(now_ms, files_max)
+        """Unlink up to `files_max` files whose time has come. Returns their paths. Raises StorageOfflineError."""
+        try:
+            return self.environment.remover.step(now_ms, files_max)
+        except OSError as error:
+            raise self.environment.write_error("unlink", "a file that was removed", 0, error) from error
 
     def close(self) -> None:
         """Commit, checkpoint and let go, so that the next open has nothing to recover.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from logbrook.config import UNLIMITED, CleanupPolicy
 from logbrook.storage.closed_segment import ClosedSegment
+from logbrook.storage.disk_errors import IO_FAILURES
 from logbrook.storage.errors import CorruptLogError, DiskFullError
 from logbrook.storage.log import Log
 
@@ -26,19 +27,21 @@ class Retained(NamedTuple):
 def apply_retention(log: Log, now_ms: int, segments_max: int = 64) -> Retained:
     """One step: close the active segment if its time has come, and remove up to `segments_max` closed ones.
 
-    Raises DiskFullError when the active segment cannot be closed, StorageOfflineError, or CorruptLogError, with which
-    the log is quarantined.
+    It needs no room on the disk. Raises StorageOfflineError, ReadFailedError, or CorruptLogError, with which the log
+    is quarantined.
     """
-    log.environment.health.refuse_if_offline()
+    log.environment.health.refuse_if_failed()
     if log.corruption is not None:
-        raise log.corruption
+        raise log.corruption.with_traceback(None)
     try:
         rolled = _roll_if_old(log, now_ms)
         removable = list(_removable(log, now_ms, segments_max))
+        bytes_removed = sum(segment.size for segment in removable)
     except CorruptLogError as error:
         log.quarantine(error)
         raise
-    bytes_removed = sum(segment.size for segment in removable)
+    except IO_FAILURES as error:
+        raise log.environment.read_error(log.partition.directory, error) from error
     removed: list[str] = []
     if removable:
         # First the decision, durably, then the files: a crash in between leaves files that the next step removes.
@@ -60,7 +63,11 @@ def _roll_if_old(log: Log, now_ms: int) -> bool:
         return False
     is_old = active.first_append_ms is not None and now_ms - active.first_append_ms >= config.segment_ms
     if is_old or (CleanupPolicy.DELETE in config.cleanup_policy and _is_expired(log, active.max_timestamp, now_ms)):
-        log.roll()
+        try:
+            log.roll()
+        except DiskFullError:
+            # Another time. There may be something to remove without it, which makes room.
+            return False
         return True
     return False
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from logbrook.ports import Advice
 from logbrook.records.errors import RecordsError
+from logbrook.storage.disk_errors import IO_FAILURES
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.index import BadIndexError
 from logbrook.storage.log import Log
@@ -21,7 +22,7 @@ class Verified(NamedTuple):
 
 
 def verify(log: Log) -> Verified:
-    """Read every byte of a log. Raises CorruptLogError at the first bad one, with which the log is quarantined."""
+    """Read every byte of a log. Raises as `verify_segment` does, at the first that is bad."""
     total = Verified(0, 0, 0, 0)
     for segment in log.segments:
         found = verify_segment(log, segment)
@@ -30,7 +31,20 @@ def verify(log: Log) -> Verified:
 
 
 def verify_segment(log: Log, segment: Segment) -> Verified:
-    """One segment of a log: the bounded step. An index that does not fit is rebuilt, since it is only a cache."""
+    """One segment of a log: the bounded step. An index that does not fit is rebuilt, since it is only a cache.
+
+    Raises CorruptLogError, with which the log is quarantined, ReadFailedError or TooManyOpenFilesError.
+    """
+    try:
+        return _read_all(log, segment)
+    except CorruptLogError as error:
+        log.quarantine(error)
+        raise
+    except IO_FAILURES as error:
+        raise log.environment.read_error(segment.path, error) from error
+
+
+def _read_all(log: Log, segment: Segment) -> Verified:
     batches = records = position = 0
     expected = segment.base_offset
     starts: dict[int, int] = {}
@@ -38,22 +52,16 @@ def verify_segment(log: Log, segment: Segment) -> Verified:
     try:
         file.advise(Advice.SEQUENTIAL)
         for batch in scan_batches(file, 0, segment.size):
-            if batch.header.base_offset < expected:
-                raise segment.corrupt(
-                    batch.position, f"offset {batch.header.base_offset} comes after {expected - 1}", expected
-                )
-            expected = batch.header.next_offset
-            starts[batch.position] = batch.header.base_offset
+            header = batch.header
+            if header.base_offset < expected:
+                raise segment.corrupt(position, f"offset {header.base_offset} comes after {expected - 1}", expected)
+            expected = header.next_offset
+            starts[batch.position] = header.base_offset
             batches += 1
-            records += batch.header.count
-            position = batch.position + batch.header.size
+            records += header.count
+            position = batch.position + header.size
     except RecordsError as error:
-        corrupt = segment.corrupt(position, str(error), expected)
-        log.quarantine(corrupt)
-        raise corrupt from error
-    except CorruptLogError as error:
-        log.quarantine(error)
-        raise
+        raise segment.corrupt(position, str(error), expected) from error
     finally:
         file.close()
     try:

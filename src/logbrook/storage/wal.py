@@ -16,8 +16,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from logbrook.ports import Clock, File, Files
-from logbrook.storage.disk_errors import IO_FAILURES, is_disk_full, sync_directory, sync_file
-from logbrook.storage.errors import DiskFullError, StorageOfflineError
+from logbrook.storage.disk_errors import IO_FAILURES, is_disk_full, is_out_of_descriptors, sync_directory, sync_file
+from logbrook.storage.errors import DiskFullError, StorageOfflineError, TooManyOpenFilesError
 from logbrook.storage.paths import WAL_DIRECTORY, wal_path
 from logbrook.storage.probe import StorageProbe
 from logbrook.storage.ticket import Ticket
@@ -142,14 +142,14 @@ class Wal:
         return self._failure
 
     def prepare_spare(self) -> bool:
-        """Make the next file before it is needed, if that is soon. A full disk is left for `reserve` to report."""
+        """Make the next file before it is needed, if that is soon. What prevents it is left for `reserve` to report."""
         # The owner may be taking files away meanwhile, so the current one is looked at once.
         current = next(reversed(self._in_use.copy()), None)
         if self._spares or current is None or current.reserved < current.capacity // 2:
             return False
         try:
             self._spares.append(self._create(self._file_bytes))
-        except (DiskFullError, StorageOfflineError):
+        except (DiskFullError, TooManyOpenFilesError, StorageOfflineError):
             return False
         return True
 
@@ -217,6 +217,8 @@ class Wal:
         except OSError as error:
             if is_disk_full(error):
                 raise DiskFullError(path, capacity) from error
+            if is_out_of_descriptors(error):
+                raise TooManyOpenFilesError(path) from error
             raise self.fail(StorageOfflineError("create", path, error)) from error
         except StorageOfflineError as failure:
             raise self.fail(failure) from failure.__cause__

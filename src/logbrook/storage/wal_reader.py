@@ -73,11 +73,17 @@ def read_wal(files: Files, mark: bytes, floor: int, *, skip: bool = False) -> Wa
             if not skip:
                 _read_file(contents, path, floor)
     contents.places.sort()
+    previous: _Place | None = None
     for place in contents.places:
         if place.previous_end_number > contents.next_number:
             gap = f"entries {contents.next_number} to {place.previous_end_number - 1}"
             contents.damage.append(f"{gap} are missing before byte {place.position} of {place.path}")
+            if place.path not in contents.damaged_paths:
+                # They were at the end of the file before, or in one of which nothing can be read.
+                unread = set(contents.paths) - {one.path for one in contents.places}
+                contents.damaged_paths |= unread if previous is None else {previous.path, *unread}
         contents.next_number = place.end_number
+        previous = place
     return contents
 
 

@@ -84,11 +84,11 @@ def _check_dense(log: Log, promise: PartitionPromise, scan: LogScan) -> None:
 def _check_compacted(log: Log, promise: PartitionPromise, scan: LogScan) -> None:
     written: dict[int, list[RawRecord]] = {}
     newest_durable: dict[bytes | None, RawRecord] = {}
-    for base_offset, candidates in sorted(promise.batches.items()):
+    for _, candidates in sorted(promise.batches.items()):
         for data in candidates:
             for record in iter_records(data, bytes_max=_DECOMPRESSED_BYTES_MAX):
                 written.setdefault(record.offset, []).append(record)
-                if base_offset < promise.durable_end and record.offset >= log.log_start_offset:
+                if log.log_start_offset <= record.offset < promise.durable_end:
                     newest_durable[record.key] = record
     expected = 0
     for batch in scan.batches:

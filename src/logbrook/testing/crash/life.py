@@ -15,10 +15,10 @@ from random import Random
 from logbrook.config import CleanupPolicy, Durability, TimestampSource
 from logbrook.model import TopicPartition
 from logbrook.records.batch import iter_headers, stamp, stamp_log_append_time
+from logbrook.storage.batch_set import Origin
 from logbrook.storage.checkpoints import CheckpointRun
 from logbrook.storage.disk_errors import IO_FAILURES
 from logbrook.storage.errors import StorageError, StorageOfflineError
-from logbrook.storage.batch_set import Origin
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.storage.ticket import Ticket

@@ -137,7 +137,8 @@ def create(life: Life) -> None:
     if missing:
         partition = life.rng.choice(missing)
         life.turn(partition)
-        life.mark(CreateBegun(partition))
+        if not life.is_offline:
+            life.mark(CreateBegun(partition))
         life.directory.create(partition, config_of(partition))
         life.mark(Created(partition))
 

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from logbrook.model import TopicPartition
+from logbrook.records.batch import read_header
 from logbrook.records.reader import iter_records
 
 _DECOMPRESSED_BYTES_MAX = 1 << 24
@@ -173,15 +174,15 @@ class PartitionPromise:
         """What is at `offset` or past it may be lost from here on."""
         self.durable_end = min(self.durable_end, offset)
         if self.compactions:
-            for data in (data for base, found in self.batches.items() if base >= offset for data in found):
+            for data in (data for found in self.batches.values() for data in found if _reaches(data, offset)):
                 for record in iter_records(data, bytes_max=_DECOMPRESSED_BYTES_MAX):
                     self.cut_keys[record.key] = max(offset, self.cut_keys.get(record.key, 0))
 
     def forget_from(self, offset: int) -> None:
         """Nothing at `offset` or past it may be found any more."""
         self.release_from(offset)
-        for base in [base for base in self.batches if base >= offset]:
-            del self.batches[base]
+        kept = {base: [data for data in found if not _reaches(data, offset)] for base, found in self.batches.items()}
+        self.batches = {base: found for base, found in kept.items() if found}
         self.cut_keys = {key: min(cut, offset) for key, cut in self.cut_keys.items()}
 
 
@@ -253,3 +254,9 @@ class Promises:
             promise.start_min = promise.start_max = shown.log_start_offset
             if not promise.compactions:
                 promise.batches |= {base: [data] for base, data in shown.batches}
+
+
+def _reaches(data: bytes, offset: int) -> bool:
+    """Whether a cut at `offset` takes this batch. A batch is cut whole: where the cut falls between its offsets it had
+    gone before, to a compaction."""
+    return read_header(data).last_offset >= offset
