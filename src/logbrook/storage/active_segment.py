@@ -15,7 +15,6 @@ from logbrook.storage.segment import LogSlice, Segment, Window
 
 # Enough for the headers between two index entries, mostly in one read.
 _WINDOW_BYTES = 8192
-OFFSET_DELTA_MAX = 2**31 - 1
 
 
 class ActiveSegment(Segment):
@@ -177,7 +176,7 @@ class ActiveSegment(Segment):
         """Make `builder` this segment's, with entries for the log from `start` on, and the file no longer than it."""
         self._index_bytes_written = len(builder.index.entries)
         self._open_files.get(self.index_path).truncate(INDEX_HEADER_BYTES + self._index_bytes_written)
-        for hop in self._hops_in(self._window, start):
+        for hop in self._hops_in(self._window, start, builder.index.last().offset):
             builder.add(hop.header.base_offset, hop.position, hop.header.max_timestamp)
         self._builder = builder
 

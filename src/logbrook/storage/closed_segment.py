@@ -154,7 +154,7 @@ class ClosedSegment(Segment):
             raise BadIndexError("the index goes past the end of the log")
         max_timestamp = last.max_timestamp_before
         try:
-            for hop in self._hops_in(lambda _position: Window(data, 0), last.position):
+            for hop in self._hops_in(lambda _position: Window(data, 0), last.position, last.offset):
                 if hop.position == last.position and last.position and hop.header.base_offset != last.offset:
                     raise BadIndexError("the last entry points at another batch than its own")
                 if hop.position - last.position > self._index_interval_bytes:

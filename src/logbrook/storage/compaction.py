@@ -13,6 +13,7 @@ steps belong to the log's owner. `compact` does all of it at once. The rules:
 - Offsets never change; a batch that loses records keeps its base offset and its last offset.
 - A tombstone stays for `delete.retention.ms` after it is first compacted, so that a reader that is behind sees the
   deletion; the time is kept in its batch, as KIP-534 does. By then no older record of its key is left.
+- Transactional batches stay, and supersede nothing: whether they were committed is not known here yet.
 - Control batches stay, and so does the last batch of every producer among what is compacted, with no records in it if
   need be: what comes after it may not be durable yet.
 - A batch that cannot be decoded stays as it is: it is its writer's, and nobody here knows what is in it.
@@ -31,7 +32,6 @@ from logbrook.records.builder import rebuild_batch
 from logbrook.records.errors import RecordsError
 from logbrook.records.reader import iter_records
 from logbrook.records.record import RawRecord
-from logbrook.storage.active_segment import OFFSET_DELTA_MAX
 from logbrook.storage.closed_segment import ClosedSegment
 from logbrook.storage.disk_errors import IO_FAILURES, sync_file
 from logbrook.storage.errors import CorruptLogError, OvertakenError, StorageError, StorageOfflineError
@@ -40,6 +40,7 @@ from logbrook.storage.offset_map import OffsetMap
 from logbrook.storage.paths import TEMPORARY_SUFFIX
 from logbrook.storage.scan import ScannedBatch, scan_batches, scan_headers
 from logbrook.storage.sealed_json import create_anew
+from logbrook.storage.segment import OFFSET_DELTA_MAX
 from logbrook.storage.swap import commit_swap, finish_swap
 
 _BUFFER_BYTES = 1 << 20
@@ -176,7 +177,7 @@ class Compaction:
         """False when there was no room for all of it."""
         for batch in self._scan(segment):
             header = batch.header
-            if header.last_offset < self._first_dirty_offset or header.is_control:
+            if header.last_offset < self._first_dirty_offset or header.is_control or header.is_transactional:
                 continue
             if header.count > self._map.room and len(self._map):
                 self._end_offset = header.base_offset
@@ -297,7 +298,7 @@ class Compaction:
     def _keep(self, batch: ScannedBatch) -> memoryview | bytearray:
         """What stays of a batch: the bytes themselves when all of it does, nothing when none of it must."""
         header = batch.header
-        if header.is_control or header.base_offset >= self._end_offset:
+        if header.is_control or header.is_transactional or header.base_offset >= self._end_offset:
             return batch.data
         records = self._records(batch)
         if records is None:

@@ -20,7 +20,7 @@ from typing_extensions import Buffer
 from logbrook.config import LogConfig, TimestampSource
 from logbrook.model import TopicPartition
 from logbrook.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, iter_headers
-from logbrook.storage.active_segment import OFFSET_DELTA_MAX, ActiveSegment
+from logbrook.storage.active_segment import ActiveSegment
 from logbrook.storage.batch_set import Checked, Origin, Placed, check_batches, stamp_batches
 from logbrook.storage.closed_segment import ClosedSegment
 from logbrook.storage.disk_errors import IO_FAILURES, sync_directory
@@ -36,7 +36,7 @@ from logbrook.storage.leader_epochs import LeaderEpochs
 from logbrook.storage.log_sync import LogSync
 from logbrook.storage.partition_files import PartitionState, Quarantine, RecoveryPoint, Snapshot, write_state
 from logbrook.storage.producers import ProducedBatch, Producers
-from logbrook.storage.segment import LogSlice, Segment, TimestampedOffset
+from logbrook.storage.segment import OFFSET_DELTA_MAX, LogSlice, Segment, TimestampedOffset
 from logbrook.storage.ticket import CommitLine, Ticket
 
 

@@ -17,8 +17,11 @@ from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, BatchHeader, read_hea
 from logbrook.records.errors import RecordsError
 from logbrook.records.reader import iter_records
 from logbrook.storage.errors import CorruptLogError
-from logbrook.storage.index import BadIndexError, Column, Index
+from logbrook.storage.index import BadIndexError, Column, Index, IndexEntry
 from logbrook.storage.paths import index_path, log_path
+
+# How far a segment's offsets may go from its first, so that an index entry can hold them.
+OFFSET_DELTA_MAX = 2**31 - 1
 
 _OFFSET_AND_MAGIC = Struct(">q8xb")
 
@@ -131,9 +134,9 @@ class Segment(ABC):
                 return TimestampedOffset(offset, header.max_timestamp, header.leader_epoch)
         return None
 
-    def hops(self, position: int = 0) -> Iterator[Hop]:
-        """One hop per batch from `position`, which must be a batch's start. Raises CorruptLogError."""
-        return self._hops_in(self._window, position)
+    def hops(self, position: int = 0, offset: int | None = None) -> Iterator[Hop]:
+        """One hop per batch from `position`, where one with this offset or later starts. Raises CorruptLogError."""
+        return self._hops_in(self._window, position, offset)
 
     def check_index(self, starts: dict[int, int]) -> None:
         """Raises BadIndexError unless every entry points at a batch; `starts` has them all, offset by position."""
@@ -147,9 +150,9 @@ class Segment(ABC):
         """The error for bad bytes at `position`. `offset` is the last one known before them, if not the segment's."""
         return CorruptLogError(self.partition, self.path, position, offset or self.base_offset, reason)
 
-    def _hops_in(self, window_at: Callable[[int], Window], position: int) -> Iterator[Hop]:
+    def _hops_in(self, window_at: Callable[[int], Window], position: int, offset: int | None = None) -> Iterator[Hop]:
         size = self.size
-        expected = self.base_offset
+        expected = self.base_offset if offset is None else offset
         data, origin = window_at(position) if position < size else _NO_BYTES
         while position < size:
             if position - origin + HEADER_BYTES > len(data):
@@ -160,6 +163,8 @@ class Segment(ABC):
             end = position + header.size
             if header.magic != MAGIC_V2 or not position + HEADER_BYTES <= end <= size or header.last_offset_delta < 0:
                 raise self.corrupt(position, "there is no batch header here", expected)
+            if not expected <= header.base_offset <= header.last_offset <= self.base_offset + OFFSET_DELTA_MAX:
+                raise self.corrupt(position, f"offset {header.base_offset} is out of order", expected)
             yield Hop(position, end, header)
             position = end
             expected = header.next_offset
@@ -167,21 +172,23 @@ class Segment(ABC):
     def _hops_from(self, column: Column, limit: int, at_least: int = 0) -> Iterator[Hop]:
         """Hops from the index's floor on. An index that does not fit the log is rebuilt, once, and asked again."""
         try:
-            position = self._checked_floor(column, limit)
+            entry = self._checked_floor(column, limit)
         except BadIndexError:
             self.rebuild_index()
-            position = self._checked_floor(column, limit)
-        return self.hops(max(position, at_least))
+            entry = self._checked_floor(column, limit)
+        if entry.position < at_least:
+            return self.hops(at_least)
+        return self.hops(entry.position, entry.offset)
 
-    def _checked_floor(self, column: Column, limit: int) -> int:
+    def _checked_floor(self, column: Column, limit: int) -> IndexEntry:
         entry = self._index().floor(column, limit)
         position = entry.position
         if position == 0:
-            return 0
+            return entry
         if position + HEADER_BYTES > self.size:
             raise BadIndexError("an entry points past the end of the log")
         data, origin = self._window(position)
         base_offset, magic = _OFFSET_AND_MAGIC.unpack_from(data, position - origin)
         if base_offset != entry.offset or magic != MAGIC_V2:
             raise BadIndexError("an entry points at another batch than its own")
-        return position
+        return entry

@@ -47,14 +47,16 @@ def verify_segment(log: Log, segment: Segment) -> Verified:
 def _read_all(log: Log, segment: Segment) -> Verified:
     batches = records = position = 0
     expected = segment.base_offset
+    limit = min((one.base_offset for one in log.segments if one.base_offset > expected), default=log.log_end_offset)
     starts: dict[int, int] = {}
     file = log.environment.files.open(segment.path)
     try:
         file.advise(Advice.SEQUENTIAL)
         for batch in scan_batches(file, 0, segment.size):
             header = batch.header
-            if header.base_offset < expected:
-                raise segment.corrupt(position, f"offset {header.base_offset} comes after {expected - 1}", expected)
+            if not expected <= header.base_offset < header.next_offset <= limit:
+                reason = f"offset {header.base_offset} stands where one from {expected} to {limit - 1} belongs"
+                raise segment.corrupt(position, reason, expected)
             expected = header.next_offset
             starts[batch.position] = header.base_offset
             batches += 1

@@ -8,9 +8,9 @@ from logbrook.config import CleanupPolicy
 from logbrook.records.batch import Codec, iter_headers, renew_crc
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
+from logbrook.storage.batch_set import Origin
 from logbrook.storage.compaction import compact, plan_compaction
 from logbrook.storage.errors import CorruptLogError
-from logbrook.storage.log import Origin
 from logbrook.storage.offset_map import OffsetMap
 from logbrook.storage.truncation import truncate
 from tests.unit.storage.kit import NOW_MS, PARTITION, Store, bases_of, flip, records_of

@@ -1,0 +1,66 @@
+"""The batches of one append: all checked before any is written, then given their offsets."""
+
+import pytest
+
+from logbrook.config import LogConfig
+from logbrook.records.batch import check_batch, iter_headers
+from logbrook.records.errors import InvalidBatchError, RecordsError
+from logbrook.storage.batch_set import BatchSet, Origin, check_batches, stamp_batches
+from logbrook.storage.errors import BatchTooLargeError
+from tests.unit.storage.kit import BATCH_BYTES, NOW_MS, PARTITION, batch, numbered
+
+
+def checked(data: bytes | bytearray, origin: Origin = Origin.CLIENT, **settings: object) -> BatchSet:
+    return check_batches(memoryview(data), PARTITION, LogConfig(**settings), origin)
+
+
+def test_every_batch_is_found_with_its_place_and_its_header() -> None:
+    found = checked(batch(b"a", b"b") + batch(b"c"))
+    assert [position for position, _ in found.batches] == [0, len(batch(b"a", b"b"))]
+    assert [header.count for _, header in found.batches] == [2, 1]
+    assert found.records == 3
+
+
+def test_it_is_known_whether_a_producer_has_to_be_asked_about() -> None:
+    assert not checked(batch() + batch()).from_producers
+    assert checked(batch() + batch(producer=(5, 0, 0))).from_producers
+
+
+def test_nothing_is_no_append() -> None:
+    with pytest.raises(InvalidBatchError):
+        checked(b"")
+
+
+@pytest.mark.parametrize("bad", [batch()[:-1], bytes(100), batch()[:40]])
+def test_one_bad_batch_spoils_all(bad: bytes) -> None:
+    with pytest.raises(RecordsError):
+        checked(batch() + bad)
+
+
+def test_every_batch_is_measured() -> None:
+    with pytest.raises(BatchTooLargeError) as raised:
+        checked(batch() + batch(b"value!"), max_message_bytes=BATCH_BYTES)
+    assert raised.value.size == BATCH_BYTES + 1
+
+
+def test_what_a_client_may_not_write_a_coordinator_may() -> None:
+    marker = batch(control=True, transactional=True, producer=(5, 0, -1))
+    with pytest.raises(InvalidBatchError):
+        checked(marker)
+    assert checked(marker, Origin.COORDINATOR).records == 1
+
+
+def test_offsets_are_given_one_after_the_other_and_the_checksums_still_hold() -> None:
+    data = bytearray(b"".join(numbered(2)) + batch(b"a", b"b", timestamps=[7, 9]))
+    placed = stamp_batches(memoryview(data), checked(data).batches, 100, 4, None)
+    assert placed == [(0, 100, NOW_MS), (BATCH_BYTES, 101, NOW_MS), (2 * BATCH_BYTES, 102, 9)]
+    for position, header in iter_headers(data):
+        assert header.leader_epoch == 4
+        check_batch(memoryview(data), position, len(data))
+
+
+def test_the_time_of_the_append_is_written_where_it_is_wanted() -> None:
+    data = batch(b"a", timestamps=[7])
+    assert stamp_batches(memoryview(data), checked(data).batches, 0, 0, 500) == [(0, 0, 500)]
+    header = check_batch(memoryview(data), 0, len(data))
+    assert header.max_timestamp == 500

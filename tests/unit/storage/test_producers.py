@@ -1,0 +1,251 @@
+"""What a log remembers of its idempotent producers."""
+
+import json
+
+import pytest
+
+from logbrook.records.batch import SEQUENCE_MAX, BatchHeader, read_header
+from logbrook.storage.errors import OutOfOrderSequenceError, ProducerFencedError
+from logbrook.storage.producers import BATCHES_KEPT, Producers
+from tests.unit.storage.kit import NOW_MS, PARTITION, batch
+
+ID = 77
+
+
+def header(
+    sequence: int,
+    count: int = 1,
+    epoch: int = 0,
+    producer_id: int = ID,
+    *,
+    transactional: bool = False,
+    control: bool = False,
+    timestamp: int = NOW_MS,
+) -> BatchHeader:
+    return read_header(
+        batch(
+            *[b"v"] * count,
+            timestamps=[timestamp] * count,
+            producer=(producer_id, epoch, sequence),
+            transactional=transactional,
+            control=control,
+        )
+    )
+
+
+class Log:
+    """Producers, and the offset that the next batch gets."""
+
+    def __init__(self) -> None:
+        self.producers = Producers(PARTITION)
+        self.offset = 0
+
+    def take(self, *headers: BatchHeader) -> None:
+        """Append what is in order."""
+        assert self.producers.check(headers) is None
+        for one in headers:
+            self.producers.replay(one, self.offset)
+            self.offset += one.last_offset_delta + 1
+
+    def mark(self, epoch: int = 0, producer_id: int = ID) -> None:
+        """End the producer's transaction."""
+        self.producers.replay(header(-1, epoch=epoch, producer_id=producer_id, control=True), self.offset)
+        self.offset += 1
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_batches_without_a_producer_are_not_looked_at(log: Log) -> None:
+    assert log.producers.check([read_header(batch()), read_header(batch())]) is None
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 12345, SEQUENCE_MAX])
+def test_a_producer_that_is_not_known_may_start_anywhere(log: Log, sequence: int) -> None:
+    log.take(header(sequence))
+
+
+def test_a_batch_that_follows_the_last_one_is_in_order(log: Log) -> None:
+    log.take(header(0, count=3))
+    log.take(header(3, count=2))
+    log.take(header(5))
+
+
+@pytest.mark.parametrize("sequence", [4, 2, 100])
+def test_a_batch_that_does_not_follow_is_out_of_order(log: Log, sequence: int) -> None:
+    log.take(header(0, count=3))
+    with pytest.raises(OutOfOrderSequenceError) as raised:
+        log.producers.check([header(sequence)])
+    error = raised.value
+    assert (error.partition, error.producer_id, error.sequence, error.expected) == (PARTITION, ID, sequence, 3)
+
+
+def test_sequences_wrap_to_zero_after_the_last(log: Log) -> None:
+    log.take(header(SEQUENCE_MAX))
+    log.take(header(0))
+
+
+def test_a_batch_may_wrap_in_the_middle(log: Log) -> None:
+    log.take(header(SEQUENCE_MAX - 1, count=3))
+    log.take(header(1))
+    duplicate = log.producers.check([header(SEQUENCE_MAX - 1, count=3)])
+    assert duplicate is not None
+    assert (duplicate.base_offset, duplicate.last_sequence) == (0, 0)
+
+
+def test_a_duplicate_is_answered_with_the_offset_it_got_the_first_time(log: Log) -> None:
+    log.take(header(0, count=3))
+    log.take(header(3, count=2))
+    duplicate = log.producers.check([header(0, count=3)])
+    assert duplicate is not None
+    assert (duplicate.base_offset, duplicate.next_offset) == (0, 3)
+    duplicate = log.producers.check([header(3, count=2)])
+    assert duplicate is not None
+    assert (duplicate.base_offset, duplicate.next_offset) == (3, 5)
+
+
+def test_only_the_last_five_batches_are_known_as_duplicates(log: Log) -> None:
+    for sequence in range(BATCHES_KEPT + 1):
+        log.take(header(sequence))
+    for sequence in range(1, BATCHES_KEPT + 1):
+        assert log.producers.check([header(sequence)]) is not None
+    with pytest.raises(OutOfOrderSequenceError):
+        log.producers.check([header(0)])
+
+
+@pytest.mark.parametrize("changed", [header(0, count=2), header(1, count=2), header(0, count=4)])
+def test_a_batch_that_only_overlaps_is_no_duplicate(log: Log, changed: BatchHeader) -> None:
+    log.take(header(0, count=3))
+    with pytest.raises(OutOfOrderSequenceError):
+        log.producers.check([changed])
+
+
+def test_an_older_epoch_is_fenced(log: Log) -> None:
+    log.take(header(0, epoch=3))
+    with pytest.raises(ProducerFencedError) as raised:
+        log.producers.check([header(1, epoch=2)])
+    error = raised.value
+    assert (error.partition, error.producer_id, error.epoch, error.current_epoch) == (PARTITION, ID, 2, 3)
+
+
+def test_a_duplicate_of_an_older_epoch_is_fenced_too(log: Log) -> None:
+    log.take(header(0, epoch=2))
+    log.take(header(0, epoch=3))
+    with pytest.raises(ProducerFencedError):
+        log.producers.check([header(0, epoch=2)])
+
+
+def test_a_newer_epoch_starts_again_at_zero(log: Log) -> None:
+    log.take(header(0, count=3))
+    with pytest.raises(OutOfOrderSequenceError):
+        log.producers.check([header(3, epoch=1)])
+    log.take(header(0, epoch=1))
+    log.take(header(1, epoch=1))
+
+
+def test_the_batches_of_an_older_epoch_are_forgotten(log: Log) -> None:
+    log.take(header(0), header(1))
+    log.take(header(0, epoch=1))
+    producer = log.producers.get(ID)
+    assert producer is not None
+    assert [one.base_offset for one in producer.batches] == [2]
+
+
+def test_producers_do_not_know_of_each_other(log: Log) -> None:
+    log.take(header(0, producer_id=1), header(40, producer_id=2))
+    log.take(header(1, producer_id=1))
+    log.take(header(41, producer_id=2))
+    assert len(log.producers) == 2
+
+
+def test_several_batches_at_once_must_follow_each_other(log: Log) -> None:
+    log.take(header(0, count=2), header(2, count=2), header(4))
+    with pytest.raises(OutOfOrderSequenceError) as raised:
+        log.producers.check([header(5), header(7)])
+    assert raised.value.expected == 6
+    with pytest.raises(ProducerFencedError):
+        log.producers.check([header(0, epoch=2), header(1, epoch=1)])
+
+
+def test_a_refusal_changes_nothing(log: Log) -> None:
+    log.take(header(0))
+    before = json.dumps(log.producers.to_json())
+    with pytest.raises(OutOfOrderSequenceError):
+        log.producers.check([header(1), header(5)])
+    assert json.dumps(log.producers.to_json()) == before
+
+
+def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker(log: Log) -> None:
+    assert log.producers.first_undecided_offset is None
+    log.take(header(0, count=2))
+    log.take(header(2, transactional=True))
+    log.take(header(3, transactional=True))
+    assert log.producers.first_undecided_offset == 2
+    log.mark()
+    assert log.producers.first_undecided_offset is None
+
+
+def test_the_oldest_open_transaction_decides(log: Log) -> None:
+    log.take(header(0, producer_id=1, transactional=True))
+    log.take(header(0, producer_id=2, transactional=True))
+    log.mark(producer_id=1)
+    assert log.producers.first_undecided_offset == 1
+
+
+def test_a_marker_with_a_newer_epoch_ends_the_transaction_and_fences_the_old_one(log: Log) -> None:
+    log.take(header(0, transactional=True))
+    log.mark(epoch=1)
+    assert log.producers.first_undecided_offset is None
+    with pytest.raises(ProducerFencedError):
+        log.producers.check([header(1, transactional=True)])
+    log.take(header(0, epoch=1, transactional=True))
+
+
+def test_a_marker_does_not_count_as_a_sequence(log: Log) -> None:
+    log.take(header(0, transactional=True))
+    log.mark()
+    log.take(header(1, transactional=True))
+
+
+def test_silent_producers_expire(log: Log) -> None:
+    log.take(header(0, producer_id=1, timestamp=100), header(0, producer_id=2, timestamp=200))
+    assert log.producers.expire(before_ms=100) == []
+    assert log.producers.expire(before_ms=150) == [1]
+    assert log.producers.get(1) is None
+    assert log.producers.get(2) is not None
+
+
+def test_a_producer_with_an_open_transaction_does_not_expire(log: Log) -> None:
+    log.take(header(0, transactional=True, timestamp=100))
+    assert log.producers.expire(before_ms=10**15) == []
+    log.mark()
+    assert log.producers.expire(before_ms=10**15) == [ID]
+
+
+def test_the_ids_of_all_producers_are_known(log: Log) -> None:
+    log.take(header(0, producer_id=1), header(0, producer_id=2))
+    log.mark(producer_id=3)
+    assert log.producers.ids() == {1, 2, 3}
+
+
+def test_json_brings_everything_back(log: Log) -> None:
+    log.take(header(0, count=2), header(SEQUENCE_MAX, producer_id=2, transactional=True), header(5, producer_id=3))
+    log.mark(producer_id=4)
+    again = Producers(PARTITION)
+    again.load_json(json.loads(json.dumps(log.producers.to_json())))
+    assert again.to_json() == log.producers.to_json()
+    assert again.first_undecided_offset == log.producers.first_undecided_offset == 2
+    assert again.check([header(0, count=2)]) == log.producers.check([header(0, count=2)])
+
+
+def test_replaying_a_log_gives_the_state_that_writing_it_gave(log: Log) -> None:
+    written: list[tuple[BatchHeader, int]] = []
+    for one in (header(0, count=2), header(0, producer_id=2), header(2), header(0, epoch=1), header(1, epoch=1)):
+        written.append((one, log.offset))
+        log.take(one)
+    again = Producers(PARTITION)
+    for one, offset in written:
+        again.replay(one, offset)
+    assert again.to_json() == log.producers.to_json()

@@ -1,0 +1,647 @@
+"""Bringing logs back: everything promised is there, nothing promised is cut, and what is bad is kept and said."""
+
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+
+import pytest
+
+from logbrook.config import CleanupPolicy
+from logbrook.ports import Files
+from logbrook.records.batch import CRC_POSITION
+from logbrook.storage.batch_set import Origin
+from logbrook.storage.compaction import compact
+from logbrook.storage.errors import CorruptLogError, StorageError
+from logbrook.storage.paths import WAL_DIRECTORY, log_path, wal_path
+from logbrook.storage.retention import apply_retention
+from logbrook.storage.ticket import Ticket
+from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles, Variant, crash_states, materialise
+from tests.unit.storage.kit import (
+    BATCH_BYTES,
+    NOW_MS,
+    OTHER,
+    PARTITION,
+    NewStore,
+    Store,
+    batch,
+    content,
+    flip,
+    numbered,
+    offsets_of,
+    put,
+    values_of,
+)
+
+DIRECTORY = PARTITION.directory
+SMALL = {"segment_bytes": 4 * BATCH_BYTES, "index_interval_bytes": 0}
+BOTH = pytest.mark.parametrize("durability", ["fsync", "interval"])
+
+
+def expected(end: int, start: int = 0) -> list[bytes]:
+    return [b"%05d" % number for number in range(start, end)]
+
+
+def test_an_empty_directory_needs_nothing(open_store: NewStore) -> None:
+    report = open_store().directory.report
+    assert (report.partitions, report.entries_redone, report.bytes_scanned, report.bytes_cut) == (0, 0, 0, 0)
+    assert (report.quarantined, report.wal_damage) == ([], [])
+
+
+# A kill: what was written is still in the page cache.
+
+
+@BOTH
+def test_after_a_kill_everything_that_was_written_is_there(new_store: NewStore, durability: str) -> None:
+    store = new_store(**SMALL, durability=durability)
+    for data in numbered(10):
+        store.append(data)
+    again = store.killed()
+    assert again.values() == expected(10)
+    assert again.log.high_watermark == again.log.log_end_offset == 10
+    assert [segment.base_offset for segment in again.log.segments] == [0, 4, 8]
+
+
+@BOTH
+def test_the_log_goes_on_after_a_kill_and_after_the_next(new_store: NewStore, durability: str) -> None:
+    store = new_store(**SMALL, durability=durability)
+    for round_number in range(6):
+        store.write(*numbered(3, first=3 * round_number))
+        store = store.killed()
+        assert store.directory.report.wal_damage == []
+        assert store.values() == expected(3 * round_number + 3)
+
+
+def test_after_a_clean_close_there_is_nothing_to_do(new_store: NewStore) -> None:
+    store = new_store(**SMALL)
+    store.write(*numbered(10))
+    again = store.reopened()
+    report = again.directory.report
+    assert (report.partitions, report.entries_redone, report.bytes_scanned, report.bytes_cut) == (1, 0, 0, 0)
+    assert again.values() == expected(10)
+
+
+@pytest.mark.parametrize("segments", [2, 30])
+def test_opening_costs_the_same_however_long_the_log_is(new_store: NewStore, segments: int) -> None:
+    store = new_store(**SMALL)
+    store.write(*numbered(4 * segments))
+    store.directory.checkpoint()
+    store.write(batch())
+    assert isinstance(store.files, MemoryFiles)
+    counted = FaultyFiles(MemoryFiles(store.files), only={"open", "pread", "map_readonly", "size"})
+    Store(counted, store.settings, [])
+    assert counted.calls < 60
+
+
+@BOTH
+def test_what_is_known_of_producers_and_epochs_is_the_same_after_a_kill(new_store: NewStore, durability: str) -> None:
+    store = new_store(**SMALL, durability=durability)
+    for number in range(10):
+        store.append(batch(producer=(number % 3, 0, number // 3)), leader_epoch=number // 4)
+        if number == 5:
+            store.directory.checkpoint()
+    again = store.killed()
+    assert again.log.producers.to_json() == store.log.producers.to_json()
+    assert again.log.epochs.starts == store.log.epochs.starts
+    assert again.write(batch(producer=(0, 0, 3))).duplicate
+
+
+@pytest.mark.parametrize("checkpoints_after", [0, 1, 2, 3, None])
+def test_an_open_transaction_is_open_after_a_kill_and_a_decided_one_is_decided(
+    new_store: NewStore, checkpoints_after: int | None
+) -> None:
+    store = new_store(segment_bytes=1)
+    steps: list[Callable[[], Ticket]] = [
+        lambda: store.append(batch(producer=(1, 0, 0), transactional=True)),
+        lambda: store.append(batch(producer=(2, 0, 0), transactional=True)),
+        lambda: store.append(batch(producer=(1, 0, -1), transactional=True, control=True), origin=Origin.COORDINATOR),
+    ]
+    for number, step in enumerate(steps):
+        if number == checkpoints_after:
+            store.directory.checkpoint()
+        step()
+    if checkpoints_after == len(steps):
+        store.directory.checkpoint()
+    store.directory.commit()
+    again = store.killed()
+    assert again.log.last_stable_offset == store.log.last_stable_offset == 1
+    assert again.log.producers.to_json() == store.log.producers.to_json()
+
+
+# A power loss: what no sync has covered is gone.
+
+
+def test_everything_that_was_acknowledged_survives_a_power_loss(new_store: NewStore) -> None:
+    store = new_store(RecordingFiles(), **SMALL)
+    store.write(*numbered(10))
+    assert store.without_power().values() == expected(10)
+    for data in numbered(3, first=10):
+        store.append(data)
+    assert store.without_power().values()[:10] == expected(10)
+
+
+@pytest.mark.parametrize("variant", Variant)
+def test_however_the_disk_looks_after_a_power_loss(new_store: NewStore, variant: Variant) -> None:
+    store = new_store(RecordingFiles(), **SMALL, wal_file_bytes=4096)
+    other = store.create(OTHER)
+    for number, data in enumerate(numbered(20)):
+        store.write(data)
+        other.append(batch(b"other"), now_ms=NOW_MS)
+        store.directory.commit()
+        if number in (7, 13):
+            store.directory.checkpoint()
+    again = store.without_power(variant)
+    assert again.directory.report.quarantined == []
+    assert again.directory.report.wal_damage == []
+    assert again.values() == expected(20)
+    assert again.directory.get(OTHER).log_end_offset == 20
+
+
+def test_a_power_loss_at_any_moment_finds_what_was_acknowledged_by_then(
+    new_store: NewStore, open_store: NewStore
+) -> None:
+    files = RecordingFiles()
+    store = new_store(files, **SMALL, wal_file_bytes=4096)
+    for number, data in enumerate(numbered(9)):
+        store.write(data)
+        files.mark(number + 1)
+        if number == 5:
+            store.directory.checkpoint()
+    for state in crash_states(files.journal, seeds=(0,), prefixes=range(0, len(files.journal.ops) + 1, 3)):
+        promised = max((mark for mark in state.marks if isinstance(mark, int)), default=0)
+        again = open_store(state.files, **store.settings)
+        assert again.directory.report.quarantined == [], str(state)
+        if promised:
+            assert again.values()[:promised] == expected(promised), str(state)
+
+
+def test_a_power_loss_during_recovery_is_recovered_from(new_store: NewStore, open_store: NewStore) -> None:
+    store = new_store(RecordingFiles(), **SMALL)
+    store.write(*numbered(6))
+    store.directory.checkpoint()
+    store.write(*numbered(5, first=6))
+    assert isinstance(store.files, RecordingFiles)
+    journal = store.files.journal
+    files = RecordingFiles(materialise(journal, len(journal.ops), Variant.LOST))
+    open_store(files, **store.settings)
+    for state in crash_states(files.journal):
+        again = open_store(state.files, **store.settings)
+        assert again.values() == expected(11), str(state)
+
+
+def test_the_first_append_after_a_clean_close_survives_a_power_loss(open_store: NewStore) -> None:
+    for writes_before in (0, 3):
+        files = RecordingFiles()
+        store = open_store(files)
+        store.create()
+        for data in numbered(writes_before):
+            store.write(data)
+        again = store.reopened()
+        again.write(*numbered(2, first=writes_before))
+        assert again.without_power().values() == expected(writes_before + 2)
+
+
+def test_an_append_to_a_new_partition_survives_whatever_else_is_in_its_commit(new_store: NewStore) -> None:
+    store = new_store(RecordingFiles())
+    store.append(batch(b"before"))
+    other = store.create(OTHER)
+    ticket = other.append(batch(b"first"), now_ms=NOW_MS)
+    store.directory.commit()
+    assert ticket.result().base_offset == 0
+    again = store.without_power()
+    assert values_of(again.directory.get(OTHER).read(0, 1 << 20).slices) == [b"first"]
+    assert again.values() == [b"before"]
+
+
+@BOTH
+def test_the_start_of_a_log_is_never_past_its_end(new_store: NewStore, durability: str) -> None:
+    store = new_store(RecordingFiles(), **SMALL, durability=durability)
+    store.write(*numbered(3))
+    store.log.delete_before(3)
+    again = store.without_power()
+    assert again.log.log_start_offset == 3
+    assert again.log.log_end_offset >= 3
+    ticket = again.write(batch(b"next"))
+    assert ticket.base_offset >= 3
+    assert again.values() == [b"next"]
+    assert again.killed().values() == [b"next"]
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("variant", [Variant.LOST, Variant.KEPT])
+def test_whatever_call_of_an_open_fails_the_next_one_finds_everything(
+    new_store: NewStore, variant: Variant, error: int
+) -> None:
+    store = new_store(RecordingFiles(), **SMALL)
+    store.write(*numbered(6))
+    store.directory.checkpoint()
+    store.write(*numbered(5, first=6))
+    assert isinstance(store.files, RecordingFiles)
+    journal = store.files.journal
+    for n in count(1):
+        disk = materialise(journal, len(journal.ops), variant)
+        faulty = FaultyFiles(disk, fail_at=n, error=error, partial_writes=True)
+        with suppress(OSError, StorageError):
+            Store(faulty, store.settings, []).directory.abandon()
+        assert Store(disk, store.settings, []).values() == expected(11), n
+        if faulty.calls < n:
+            break
+    assert n > 50
+
+
+# The tail: cut past the durable point, and only there.
+
+
+@pytest.mark.parametrize("damage", [0, 8, 16, CRC_POSITION, 30, BATCH_BYTES - 1])
+def test_past_the_durable_point_the_log_ends_at_the_first_batch_that_is_not_whole(
+    new_store: NewStore, damage: int
+) -> None:
+    store = new_store(durability="interval")
+    store.write(*numbered(3))
+    store.directory.checkpoint()
+    store.write(*numbered(4, first=3))
+    again = store.killed(lambda disk: flip(disk, log_path(DIRECTORY, 0), 5 * BATCH_BYTES + damage))
+    assert again.values() == expected(5)
+    assert again.directory.report.bytes_cut == 2 * BATCH_BYTES
+    assert again.directory.report.quarantined == []
+    again.write(batch(b"next"))
+    assert again.killed().values() == [*expected(5), b"next"]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "rest",
+    [*(bytes(batch()[:length]) for length in range(1, BATCH_BYTES, 9)), bytes(5000), bytes(batch())],
+    ids=lambda rest: f"{len(rest)}-{rest[:1].hex()}",
+)
+def test_what_is_no_batch_that_follows_is_cut_off_the_end(new_store: NewStore, durability: str, rest: bytes) -> None:
+    store = new_store(durability=durability)
+    store.write(*numbered(3))
+    path = log_path(DIRECTORY, 0)
+    again = store.killed(lambda disk: put(disk, path, content(disk, path) + rest))
+    assert again.values() == expected(3)
+    assert again.directory.report.bytes_cut == len(rest)
+    assert again.files.size(path) == 3 * BATCH_BYTES
+
+
+def test_segments_after_the_end_go_too(new_store: NewStore) -> None:
+    store = new_store(**SMALL, durability="interval")
+    store.write(*numbered(2))
+    store.directory.checkpoint()
+    store.write(*numbered(9, first=2))
+    again = store.killed(lambda disk: flip(disk, log_path(DIRECTORY, 0), -1))
+    assert again.values() == expected(3)
+    assert _logs(again.files) == ["00000000000000000000.log"]
+    again.write(*[batch(b"new")] * 8)
+    assert again.killed().values() == [*expected(3), *[b"new"] * 8]
+
+
+@pytest.mark.parametrize("damage", [0, 8, 16, CRC_POSITION, 30, BATCH_BYTES - 1])
+def test_what_the_write_ahead_log_has_is_put_right(new_store: NewStore, damage: int) -> None:
+    store = new_store()
+    store.write(*numbered(3))
+    store.directory.checkpoint()
+    store.write(*numbered(4, first=3))
+    again = store.killed(lambda disk: flip(disk, log_path(DIRECTORY, 0), 5 * BATCH_BYTES + damage))
+    assert again.values() == expected(7)
+    assert again.directory.report.entries_redone == 4
+
+
+def test_a_segment_whose_name_was_lost_is_made_again(new_store: NewStore) -> None:
+    store = new_store(**SMALL)
+    store.write(*numbered(10))
+    assert store.killed(lambda disk: disk.unlink(log_path(DIRECTORY, 8))).values() == expected(10)
+
+
+# Corruption: bad bytes below the durable point.
+
+
+ROTTEN = log_path(DIRECTORY, 4)
+
+
+def rot(disk: MemoryFiles) -> None:
+    flip(disk, ROTTEN, 16)
+    put(disk, ROTTEN.replace(".log", ".index"), b"")
+
+
+@pytest.fixture
+def healthy(new_store: NewStore) -> Store:
+    """Two partitions; the offsets 0-5 of the first are in a checkpoint, 6 is in the write-ahead log."""
+    store = new_store(**SMALL)
+    store.create(OTHER)
+    store.write(*numbered(6))
+    store.directory.checkpoint()
+    store.write(*numbered(1, first=6))
+    return store
+
+
+@pytest.fixture
+def rotten(healthy: Store) -> Store:
+    """The same, after the first header of the second segment rotted and its index was lost."""
+    return healthy.killed(rot)
+
+
+def _logs(files: Files) -> list[str]:
+    return [name for name in files.list(DIRECTORY) if name.endswith(".log")]
+
+
+def test_bad_bytes_below_the_durable_point_quarantine_the_partition_and_nothing_is_deleted(healthy: Store) -> None:
+    before: dict[str, bytes] = {}
+
+    def rot_and_look(disk: MemoryFiles) -> None:
+        rot(disk)
+        before.update({name: content(disk, f"{DIRECTORY}/{name}") for name in _logs(disk)})
+
+    again = healthy.killed(rot_and_look)
+    (error,) = again.directory.report.quarantined
+    assert (error.partition, error.file, error.position) == (PARTITION, ROTTEN, 0)
+    assert {name: content(again.files, f"{DIRECTORY}/{name}") for name in _logs(again.files)} == before
+    with pytest.raises(CorruptLogError):
+        again.append(batch())
+
+
+def test_other_partitions_open_and_work(rotten: Store) -> None:
+    ticket = rotten.directory.get(OTHER).append(batch(), now_ms=NOW_MS)
+    rotten.directory.commit()
+    assert ticket.result().base_offset == 0
+
+
+def test_the_quarantine_holds_after_every_restart(rotten: Store) -> None:
+    store = rotten
+    for _ in range(3):
+        store = store.killed()
+        assert [error.partition for error in store.directory.report.quarantined] == [PARTITION]
+    store = store.reopened()
+    assert store.log.corruption is not None
+
+
+def test_what_is_before_the_bad_bytes_can_be_read(rotten: Store) -> None:
+    assert offsets_of(rotten.read(0)) == [0, 1, 2, 3]
+    assert offsets_of(rotten.read(0, 4 * BATCH_BYTES)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("offset", [4, 5, 6, 7])
+def test_a_reader_past_the_bad_bytes_is_told_of_them_and_not_that_the_offset_is_out_of_range(
+    rotten: Store, offset: int
+) -> None:
+    """Out of range makes a consumer start again somewhere else; then the records are lost to it."""
+    for store in (rotten, rotten.killed()):
+        with pytest.raises(CorruptLogError):
+            store.read(offset)
+
+
+def test_the_end_of_a_quarantined_log_does_not_go_back(healthy: Store, rotten: Store) -> None:
+    assert rotten.log.log_end_offset >= healthy.log.high_watermark
+    assert rotten.killed().log.log_end_offset >= healthy.log.high_watermark
+
+
+def test_a_missing_segment_below_the_durable_point_is_corruption(new_store: NewStore) -> None:
+    store = new_store(**SMALL)
+    store.write(*numbered(6))
+    store.directory.checkpoint()
+    again = store.killed(lambda disk: disk.unlink(ROTTEN))
+    assert [error.partition for error in again.directory.report.quarantined] == [PARTITION]
+
+
+def test_a_segment_shorter_than_what_was_synced_is_corruption(new_store: NewStore) -> None:
+    store = new_store(**SMALL)
+    store.write(*numbered(6))
+    store.directory.checkpoint()
+    again = store.killed(lambda disk: put(disk, ROTTEN, content(disk, ROTTEN)[:-1]))
+    (error,) = again.directory.report.quarantined
+    assert error.position == 2 * BATCH_BYTES - 1
+
+
+@pytest.mark.parametrize("snapshot", ["kept", "lost"])
+def test_bad_bytes_in_a_closed_segment_never_keep_the_directory_from_opening(
+    new_store: NewStore, snapshot: str
+) -> None:
+    store = new_store(**SMALL)
+    store.create(OTHER)
+    store.write(*numbered(6))
+    store.directory.checkpoint()
+
+    def damage(disk: MemoryFiles) -> None:
+        flip(disk, log_path(DIRECTORY, 0), 16)
+        if snapshot == "lost":
+            disk.unlink(f"{DIRECTORY}/snapshot")
+
+    again = store.killed(damage)
+    assert len(again.directory) == 2
+    if again.log.corruption is None:
+        with pytest.raises(CorruptLogError):
+            again.read(0)
+    with pytest.raises(CorruptLogError):
+        again.append(batch())
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing"])
+def test_a_state_that_cannot_be_believed_quarantines_the_partition(new_store: NewStore, damage: str) -> None:
+    store = new_store(**SMALL)
+    store.write(*numbered(6))
+    store.directory.checkpoint()
+    before = {name: content(store.files, f"{DIRECTORY}/{name}") for name in _logs(store.files)}
+    path = f"{DIRECTORY}/state"
+    again = store.killed(lambda disk: flip(disk, path, -3) if damage == "flipped" else disk.unlink(path))
+    (error,) = again.directory.report.quarantined
+    assert error.file == path
+    assert {name: content(again.files, f"{DIRECTORY}/{name}") for name in _logs(again.files)} == before
+    with pytest.raises(CorruptLogError):
+        again.append(batch())
+
+
+# Indexes and leftovers.
+
+
+def test_indexes_are_made_again_where_they_are_missing(new_store: NewStore) -> None:
+    store = new_store(**SMALL)
+    store.write(*numbered(10))
+
+    def lose_indexes(disk: MemoryFiles) -> None:
+        for name in disk.list(DIRECTORY):
+            if name.endswith(".index"):
+                disk.unlink(f"{DIRECTORY}/{name}")
+
+    again = store.killed(lose_indexes)
+    for offset in range(10):
+        assert offsets_of(again.read(offset)) == list(range(offset, 10))
+
+
+def test_what_was_being_written_when_the_process_died_is_thrown_away(new_store: NewStore) -> None:
+    store = new_store(**SMALL)
+    store.write(*numbered(2))
+    put(store.files, f"{DIRECTORY}/state.tmp", b"half")
+    put(store.files, f"{log_path(DIRECTORY, 0)}.tmp", b"half")
+    again = store.killed()
+    assert not [name for name in again.files.list(DIRECTORY) if name.endswith(".tmp")]
+    assert again.values() == expected(2)
+
+
+def test_what_was_on_its_way_out_goes_at_the_next_step(new_store: NewStore) -> None:
+    store = new_store(**SMALL)
+    put(store.files, f"{log_path(DIRECTORY, 0)}.deleted", b"old")
+    again = store.killed()
+    assert again.directory.remove_files(NOW_MS) == [f"{log_path(DIRECTORY, 0)}.deleted"]
+
+
+# Names that are used again.
+
+
+@BOTH
+def test_a_partition_that_is_made_anew_has_nothing_of_the_old_one(new_store: NewStore, durability: str) -> None:
+    store = new_store(**SMALL, durability=durability)
+    for number in range(10):
+        store.write(batch(b"old %d" % number, producer=(5, 0, number)))
+    store.directory.delete(PARTITION, NOW_MS)
+    store.create()
+    assert store.values() == []
+    again = store.killed()
+    assert again.values() == []
+    assert again.log.producers.get(5) is None
+    again.write(batch(b"new"))
+    assert again.killed().values() == [b"new"]
+
+
+def test_entries_of_a_deleted_partition_are_not_written_to_its_successor_after_a_power_loss(
+    new_store: NewStore,
+) -> None:
+    store = new_store(RecordingFiles(), **SMALL)
+    store.write(*numbered(10))
+    store.directory.delete(PARTITION, NOW_MS)
+    store.create()
+    store.write(batch(b"new"))
+    for variant in (Variant.LOST, Variant.KEPT, Variant.DATA_ONLY, Variant.NAMES_ONLY):
+        assert store.without_power(variant).values() == [b"new"]
+
+
+def test_a_deleted_partition_does_not_come_back(new_store: NewStore) -> None:
+    store = new_store(RecordingFiles(), **SMALL)
+    store.write(*numbered(10))
+    store.directory.delete(PARTITION, NOW_MS)
+    assert len(store.killed().directory) == 0
+    assert len(store.without_power().directory) == 0
+
+
+# The write-ahead log.
+
+
+def test_creating_and_dying_again_and_again_is_no_damage(open_store: NewStore) -> None:
+    """Numbers are skipped when a partition is made; nobody may take the gap for missing entries."""
+    store = open_store()
+    for number in range(4):
+        log = store.create(PARTITION._replace(partition=number))
+        store = store.killed()
+        log = store.directory.get(log.partition)
+        log.append(batch(), now_ms=NOW_MS)
+        store.directory.commit()
+        store = store.killed()
+        assert store.directory.report.wal_damage == []
+
+
+def test_damage_to_the_write_ahead_log_is_said_and_its_file_is_put_aside(new_store: NewStore) -> None:
+    store = new_store(**SMALL)
+    for data in numbered(6):
+        store.write(data)
+    again = store.killed(lambda disk: flip(disk, wal_path(0), 512 + 100))
+    assert len(again.directory.report.wal_damage) >= 1
+    assert [name for name in again.files.list(WAL_DIRECTORY) if name.endswith(".damaged")] != []
+    # The segments have what the log lost, since this was no power loss.
+    assert again.values() == expected(6)
+
+
+def test_a_lost_entry_in_the_middle_is_corruption_and_not_the_end_of_the_log(new_store: NewStore) -> None:
+    store = new_store(RecordingFiles())
+    for data in numbered(6):
+        store.write(data)
+    assert isinstance(store.files, RecordingFiles)
+    journal = store.files.journal
+    files = materialise(journal, len(journal.ops), Variant.LOST)
+    flip(files, wal_path(0), 512 + 100)
+    again = Store(files, store.settings, [])
+    assert [error.partition for error in again.directory.report.quarantined] == [PARTITION]
+    assert again.log.log_end_offset >= 1
+
+
+# Durability may change between runs.
+
+
+@pytest.mark.parametrize("first", ["fsync", "interval"])
+@pytest.mark.parametrize("second", ["fsync", "interval"])
+@pytest.mark.parametrize("stop", ["kill", "close"])
+def test_durability_may_be_chosen_anew_at_every_start(new_store: NewStore, first: str, second: str, stop: str) -> None:
+    store = new_store(**SMALL, durability=first)
+    for round_number, durability in enumerate([second, first, second, first]):
+        store.write(*numbered(5, first=5 * round_number))
+        store = store.killed(durability=durability) if stop == "kill" else store.reopened(durability=durability)
+        assert store.values() == expected(5 * round_number + 5)
+        assert store.directory.report.wal_damage == []
+
+
+def test_what_was_acknowledged_with_fsync_survives_a_start_with_interval(new_store: NewStore) -> None:
+    store = new_store(RecordingFiles(), **SMALL)
+    store.write(*numbered(6))
+    assert isinstance(store.files, RecordingFiles)
+    journal = store.files.journal
+    files = RecordingFiles(materialise(journal, len(journal.ops), Variant.LOST))
+    again = Store(files, store.settings | {"durability": "interval"}, [])
+    assert again.values() == expected(6)
+    assert again.without_power().values() == expected(6)
+    assert files.list(WAL_DIRECTORY) == []
+
+
+def test_with_interval_a_kill_loses_nothing_and_a_power_loss_only_what_was_not_flushed(new_store: NewStore) -> None:
+    store = new_store(RecordingFiles(), durability="interval")
+    store.write(*numbered(3))
+    store.directory.checkpoint()
+    store.write(*numbered(2, first=3))
+    assert store.killed().values() == expected(5)
+    assert store.without_power().values() == expected(3)
+
+
+# Maintenance right at the recovery point.
+
+
+@BOTH
+def test_retention_may_remove_the_segment_that_ends_at_the_recovery_point(new_store: NewStore, durability: str) -> None:
+    store = new_store(**SMALL, durability=durability, retention_bytes=0)
+    store.write(*numbered(4))
+    store.directory.checkpoint()
+    store.log.roll()
+    store.write(*numbered(2, first=4))
+    assert apply_retention(store.log, NOW_MS).log_start_offset == 4
+    again = store.killed()
+    assert again.directory.report.quarantined == []
+    assert again.values() == expected(6, start=4)
+
+
+@BOTH
+def test_compaction_may_rewrite_the_segment_that_ends_at_the_recovery_point(
+    new_store: NewStore, durability: str
+) -> None:
+    store = new_store(durability=durability, cleanup_policy={CleanupPolicy.COMPACT})
+    store.write(*[batch(b"%05d" % number, key=b"k") for number in range(4)])
+    store.directory.checkpoint()
+    store.log.roll()
+    store.write(batch(b"00004", key=b"k"))
+    assert compact(store.log, NOW_MS, force=True) is not None
+    assert store.values() == [b"00003", b"00004"]
+    again = store.killed()
+    assert again.directory.report.quarantined == []
+    assert again.values() == [b"00003", b"00004"]
+
+
+def test_an_entry_from_before_a_checkpoint_is_not_written_into_a_compacted_segment(new_store: NewStore) -> None:
+    """A commit after a checkpoint may hold entries from before it, and their segment may look different by then."""
+    size = len(batch(b"00000", key=b"k"))
+    store = new_store(cleanup_policy={CleanupPolicy.COMPACT}, segment_bytes=4 * size)
+    store.write(*[batch(b"%05d" % number, key=b"k") for number in range(3)])
+    store.append(batch(b"00003", key=b"k"))
+    store.append(batch(b"00004", key=b"k"))
+    store.directory.checkpoint()
+    store.append(batch(b"00005", key=b"k"))
+    store.directory.commit()
+    assert compact(store.log, NOW_MS, force=True) is not None
+    before = store.values()
+    again = store.killed()
+    assert again.directory.report.quarantined == []
+    assert again.values() == before

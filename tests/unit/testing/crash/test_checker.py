@@ -1,0 +1,252 @@
+"""The checker sees every broken promise: each is made by hand, on a directory that is otherwise in order.
+
+A promise is broken either by the log (something is lost, changed, added) or, to the same effect, by promising what the
+log does not have.
+"""
+
+from random import Random
+
+import pytest
+
+from logbrook.model import TopicPartition
+from logbrook.records.batch import stamp
+from logbrook.records.builder import build_batch
+from logbrook.records.record import Record
+from logbrook.storage.compaction import compact
+from logbrook.storage.errors import CorruptLogError
+from logbrook.storage.leader_epochs import EpochStart
+from logbrook.storage.log import Log
+from logbrook.storage.log_directory import LogDirectory
+from logbrook.storage.retention import apply_retention
+from logbrook.storage.truncation import truncate
+from logbrook.testing.crash import BrokenPromiseError, Promises, check_directory
+from logbrook.testing.crash.batches import BatchSource
+from logbrook.testing.crash.oracle import scan_log
+from logbrook.testing.crash.promises import (
+    Acked,
+    CompactionBegun,
+    CreateBegun,
+    Created,
+    Deleted,
+    PartitionPromise,
+    Refused,
+    Shown,
+    StartMoved,
+    StartMoving,
+    TruncateBegun,
+    Truncated,
+    Written,
+)
+from logbrook.testing.crash.settings import DELETE_RETENTION_MS, EVENTS, TABLE
+from tests.crash.kit import closed_past, opened
+
+LATER_MS = 1_500_000
+
+
+@pytest.fixture
+def promises() -> Promises:
+    return closed_past(seed=1).promises.copy()
+
+
+@pytest.fixture
+def directory() -> LogDirectory:
+    return opened(closed_past(seed=1).copy(), LATER_MS)
+
+
+@pytest.fixture
+def log(directory: LogDirectory) -> Log:
+    return directory.get(EVENTS)
+
+
+@pytest.fixture
+def promise(promises: Promises) -> PartitionPromise:
+    return promises.partitions[EVENTS]
+
+
+def last_base(log: Log) -> int:
+    return scan_log(log).batches[-1].header.base_offset
+
+
+def test_a_directory_that_keeps_its_promises_passes(directory: LogDirectory, promises: Promises) -> None:
+    scans = check_directory(directory, promises)
+    assert all(scan.batches for scan in scans.values())
+
+
+def test_a_lost_acknowledgement(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    promises.take(Acked(EVENTS, log.log_end_offset, log.log_end_offset + 1))
+    with pytest.raises(BrokenPromiseError, match="was acknowledged"):
+        check_directory(directory, promises)
+
+
+def test_an_acknowledged_batch_that_was_cut_off(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    truncate(log, last_base(log))
+    with pytest.raises(BrokenPromiseError, match="was acknowledged"):
+        check_directory(directory, promises)
+
+
+def test_changed_bytes(directory: LogDirectory, promises: Promises, promise: PartitionPromise) -> None:
+    base, (data,) = next(iter(promise.batches.items()))
+    promise.batches[base] = [data[:-1] + bytes([data[-1] ^ 1])]
+    with pytest.raises(BrokenPromiseError, match=f"the batch at offset {base} was never written there"):
+        check_directory(directory, promises)
+
+
+def test_a_batch_at_another_offset_than_its_own(
+    directory: LogDirectory, promises: Promises, promise: PartitionPromise
+) -> None:
+    first, second, *_ = promise.batches
+    promise.batches[first], promise.batches[second] = promise.batches[second], promise.batches[first]
+    with pytest.raises(BrokenPromiseError, match="was never written there"):
+        check_directory(directory, promises)
+
+
+def test_records_that_nobody_wrote(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    log.append(BatchSource(Random(0), "stranger").batch(LATER_MS), now_ms=LATER_MS)
+    directory.commit()
+    with pytest.raises(BrokenPromiseError, match="was never written there"):
+        check_directory(directory, promises)
+
+
+def test_an_append_that_was_refused_and_is_there(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    base, data = scan_log(log).batches[-1].header.base_offset, scan_log(log).batches[-1].data
+    promises.take(Refused(EVENTS, base, data))
+    with pytest.raises(BrokenPromiseError, match=f"the batch at offset {base} was never written there"):
+        check_directory(directory, promises)
+
+
+def test_a_log_whose_start_went_back(directory: LogDirectory, promises: Promises) -> None:
+    promises.take(StartMoving(EVENTS, 3))
+    check_directory(directory, promises)
+    promises.take(StartMoved(EVENTS, 3))
+    with pytest.raises(BrokenPromiseError, match="starts at 0, not from 3 to 3"):
+        check_directory(directory, promises)
+
+
+def test_a_log_that_lost_its_front_unasked(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    apply_retention(log, LATER_MS)
+    assert log.log_start_offset > 0
+    with pytest.raises(BrokenPromiseError, match="starts at"):
+        check_directory(directory, promises)
+
+
+def test_a_log_that_ends_before_what_readers_were_shown(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    promises.partitions[EVENTS].durable_end = 0
+    truncate(log, last_base(log))
+    check_directory(directory, promises)
+    end = scan_log(log).batches[-1].header.next_offset
+    promises.partitions[EVENTS].durable_end = end + 1
+    with pytest.raises(BrokenPromiseError, match="was acknowledged"):
+        check_directory(directory, promises)
+
+
+def test_a_truncation_that_was_undone(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    base = last_base(log)
+    promises.take(TruncateBegun(EVENTS, base))
+    check_directory(directory, promises)
+    promises.take(Truncated(EVENTS, base))
+    with pytest.raises(BrokenPromiseError, match="was never written there"):
+        check_directory(directory, promises)
+
+
+def test_a_deleted_partition_that_is_back(directory: LogDirectory, promises: Promises) -> None:
+    promises.take(Deleted(EVENTS))
+    with pytest.raises(BrokenPromiseError, match="events-0 is there, but was deleted or never created"):
+        check_directory(directory, promises)
+
+
+def test_a_partition_that_is_gone(directory: LogDirectory, promises: Promises) -> None:
+    other = TopicPartition("events", 1)
+    promises.take(CreateBegun(other))
+    check_directory(directory, promises)
+    promises.take(Created(other))
+    with pytest.raises(BrokenPromiseError, match="events-1 is gone"):
+        check_directory(directory, promises)
+
+
+def test_a_partition_that_was_made_again_with_the_old_records(directory: LogDirectory, promises: Promises) -> None:
+    promises.take(Deleted(EVENTS))
+    promises.take(CreateBegun(EVENTS))
+    promises.take(Created(EVENTS))
+    with pytest.raises(BrokenPromiseError, match="was never written there"):
+        check_directory(directory, promises)
+
+
+def test_what_readers_were_not_shown_must_stay_away(directory: LogDirectory, promises: Promises) -> None:
+    promises.take(Shown({}))
+    with pytest.raises(BrokenPromiseError, match="was deleted or never created"):
+        check_directory(directory, promises)
+
+
+def test_a_quarantined_partition(directory: LogDirectory, promises: Promises) -> None:
+    directory.report.quarantined.append(CorruptLogError(EVENTS, "file", 0, 0, "planted"))
+    with pytest.raises(BrokenPromiseError, match="quarantined"):
+        check_directory(directory, promises)
+
+
+def test_damage_in_the_write_ahead_log(directory: LogDirectory, promises: Promises) -> None:
+    directory.report.wal_damage.append("planted")
+    with pytest.raises(BrokenPromiseError, match="damaged"):
+        check_directory(directory, promises)
+
+
+def test_leader_epochs_that_the_log_does_not_have(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    log.epochs.starts = [*log.epochs.starts, EpochStart(99, log.log_end_offset - 1)]
+    with pytest.raises(BrokenPromiseError, match="leader epochs"):
+        check_directory(directory, promises)
+
+
+def test_a_producer_that_was_forgotten_too_early(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    assert log.producers.expire(LATER_MS)
+    with pytest.raises(BrokenPromiseError, match=r"producer \d is None"):
+        check_directory(directory, promises)
+    promises.partitions[EVENTS].expired_before_ms = LATER_MS
+    check_directory(directory, promises)
+
+
+LOST_RECORDS = {
+    "the newest value of b'new', at 100, is gone": Record(b"new", b"value"),
+    "b'key-0' was deleted at 100 and is back": Record(b"key-0", None),
+    "the tombstone at 100 went before its time": Record(b"new", None),
+}
+
+
+@pytest.mark.parametrize("broken", LOST_RECORDS)
+def test_a_compacted_log_that_lost_the_newest_record_of_a_key(
+    directory: LogDirectory, promises: Promises, broken: str
+) -> None:
+    table = directory.get(TABLE)
+    assert any(record.key == b"key-0" for record in scan_log(table).records)
+    promises.take(CompactionBegun(TABLE, table.log_end_offset, LATER_MS))
+    check_directory(directory, promises)
+    data = build_batch([LOST_RECORDS[broken]])
+    stamp(data, 0, 100, 0)
+    promises.take(Written(TABLE, 100, bytes(data)))
+    promises.take(Acked(TABLE, 100, 101))
+    table.log_end_offset = 101
+    table.draw_commit_line(101)
+    with pytest.raises(BrokenPromiseError, match=broken):
+        check_directory(directory, promises)
+
+
+def test_a_tombstone_may_go_when_its_time_has_come(directory: LogDirectory, promises: Promises) -> None:
+    table = directory.get(TABLE)
+    data = build_batch([Record(b"new", None)])
+    stamp(data, 0, 100, 0)
+    for mark in (Written(TABLE, 100, bytes(data)), Acked(TABLE, 100, 101)):
+        promises.take(mark)
+    for now_ms in (LATER_MS, LATER_MS + DELETE_RETENTION_MS):
+        promises.take(CompactionBegun(TABLE, 101, now_ms))
+    table.log_end_offset = 101
+    table.draw_commit_line(101)
+    check_directory(directory, promises)
+
+
+def test_a_compaction_that_nobody_asked_for(directory: LogDirectory, promises: Promises) -> None:
+    table = directory.get(TABLE)
+    before = len(scan_log(table).records)
+    assert compact(table, LATER_MS, force=True)
+    assert len(scan_log(table).records) < before
+    with pytest.raises(BrokenPromiseError, match=r"is due|was never written there|its first batch at"):
+        check_directory(directory, promises)
+    promises.take(CompactionBegun(TABLE, table.log_end_offset, LATER_MS))
+    check_directory(directory, promises)

@@ -1,0 +1,75 @@
+"""The seed decides everything, so that a failing state is found again by its place."""
+
+import pytest
+
+from logbrook.testing.clock import FakeClock
+from logbrook.testing.crash import KINDS, Campaign, Cut, Place, Workload
+from logbrook.testing.crash.promises import Acked, CompactionBegun, Shown, Truncated
+from logbrook.testing.journal import Journal, Rename
+from logbrook.testing.seeded_random import SeededRandom
+from logbrook.testing.variants import Variant
+
+SEEDS = range(3 * len(KINDS))
+
+
+def journal_of(seed: int) -> Journal:
+    workload = Workload(seed)
+    workload.run()
+    return workload.files.journal
+
+
+@pytest.mark.parametrize("seed", range(len(KINDS)))
+def test_the_same_seed_gives_the_same_journal(seed: int) -> None:
+    assert journal_of(seed) == journal_of(seed)
+
+
+def test_other_seeds_give_other_journals() -> None:
+    ops = [tuple(map(repr, journal_of(seed).ops)) for seed in range(4)]
+    assert len(set(ops)) == 4
+
+
+def test_the_same_seed_gives_the_same_tally() -> None:
+    campaign = Campaign(states_max=30, second_cut_share=0.02)
+    assert campaign.check_seed(3) == campaign.check_seed(3)
+
+
+def test_workloads_do_what_they_are_there_for() -> None:
+    """A workload whose compactions find nothing to compact, or whose segments never go, tests nothing."""
+    renamed: list[str] = []
+    marks: list[type] = []
+    for seed in SEEDS:
+        journal = journal_of(seed)
+        renamed += [f"{op.path} {op.target}" for op in journal.ops if isinstance(op, Rename)]
+        marks += [type(mark) for mark in journal.marks()]
+    assert sum(".swap" in name for name in renamed) > 20, "compactions"
+    assert sum(name.endswith(".log.deleted") for name in renamed) > 20, "segments that went"
+    assert sum(name.endswith("checkpoint") for name in renamed) > 50, "checkpoints"
+    assert marks.count(Acked) > 200
+    assert marks.count(Truncated) > 10
+    assert marks.count(CompactionBegun) > 20
+    assert marks.count(Shown) > len(SEEDS)
+
+
+def test_a_place_is_read_as_it_is_written() -> None:
+    place = Place(17, (Cut(230, Variant.TORN, 2), Cut(4, Variant.LOST)))
+    assert str(place) == "17/230:TORN:2/4:LOST:0"
+    assert Place.parse(str(place)) == place
+
+
+@pytest.mark.parametrize("text", ["17", "17/230", "17/230:BENT:0", "x/230:TORN:0", "17/230:TORN:zero"])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Place.parse(text)
+
+
+def test_a_seeded_random_gives_the_same_tokens_again() -> None:
+    assert SeededRandom(1).token(8) == SeededRandom(1).token(8) != SeededRandom(2).token(8)
+
+
+def test_time_stands_still_until_it_is_moved_and_never_goes_back() -> None:
+    clock = FakeClock(1_000)
+    assert (clock.now_ms(), clock.monotonic_s()) == (1_000, 0.0)
+    assert clock.advance(500) == 1_500
+    assert (clock.now_ms(), clock.monotonic_s()) == (1_500, 0.5)
+    with pytest.raises(ValueError, match="does not go back"):
+        clock.advance(-1)

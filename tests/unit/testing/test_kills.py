@@ -1,0 +1,85 @@
+"""A killed process changes nothing any more; the disk keeps what it wrote, and its locks are gone."""
+
+import pytest
+
+from logbrook.testing import MemoryFiles, RecordingFiles
+from logbrook.testing.kills import MortalFiles, ProcessKilled
+
+
+def workload(files: MortalFiles) -> None:
+    """Every call that may change the disk, ten of them."""
+    lock = files.lock("lock")
+    files.make_dir("d")
+    file = files.create("d/a")
+    file.pwrite(b"abcd", 0)
+    file.pwritev([b"ef", b"gh"], 4)
+    file.truncate(6)
+    file.fsync()
+    files.fsync_dir("d")
+    files.rename("d/a", "d/b")
+    files.unlink("d/b")
+    files.remove_dir("d")
+    lock.release()
+
+
+CALLS = 11
+
+
+def test_a_process_that_is_not_killed_does_everything() -> None:
+    plain, mortal = RecordingFiles(), RecordingFiles()
+    workload(MortalFiles(mortal))
+    survivor = MortalFiles(plain)
+    survivor.die_after(CALLS)
+    workload(survivor)
+    assert plain.journal == mortal.journal
+
+
+@pytest.mark.parametrize("calls", range(CALLS))
+def test_what_a_process_did_before_it_was_killed_stays_and_nothing_is_added(calls: int) -> None:
+    whole, disk = RecordingFiles(), RecordingFiles()
+    workload(MortalFiles(whole))
+    process = MortalFiles(disk)
+    process.die_after(calls)
+    with pytest.raises(ProcessKilled):
+        workload(process)
+    assert disk.journal.ops == whole.journal.ops[: len(disk.journal.ops)]
+    before = disk.snapshot()
+    with pytest.raises(ProcessKilled):
+        process.create("after")
+    assert disk.snapshot() == before
+
+
+def test_the_locks_of_a_dead_process_are_gone() -> None:
+    disk = MemoryFiles()
+    process = MortalFiles(disk)
+    process.lock("lock")
+    with pytest.raises(BlockingIOError):
+        disk.lock("lock")
+    process.kill()
+    disk.lock("lock")
+
+
+def test_handles_die_with_their_process() -> None:
+    process = MortalFiles(MemoryFiles())
+    file = process.create("a")
+    file.pwrite(b"abc", 0)
+    process.kill()
+    with pytest.raises(ProcessKilled):
+        file.pwrite(b"x", 0)
+    with pytest.raises(ProcessKilled):
+        file.truncate(0)
+    with pytest.raises(ProcessKilled):
+        file.fsync()
+    assert file.pread(3, 0) == b"abc"
+
+
+def test_no_handler_of_errors_takes_a_kill_for_one() -> None:
+    assert not issubclass(ProcessKilled, Exception)
+
+
+def test_other_threads_have_their_turn_before_each_call() -> None:
+    process = MortalFiles(MemoryFiles())
+    turns: list[int] = []
+    process.before_call = lambda: turns.append(len(turns))
+    workload(process)
+    assert len(turns) == CALLS
