@@ -6,6 +6,7 @@ from contextlib import suppress
 from logbrook.model import TopicPartition
 from logbrook.ports import Files
 from logbrook.storage.disk_errors import sync_file
+from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.index import HEADER_BYTES as INDEX_HEADER_BYTES
 from logbrook.storage.index import BadIndexError, Index, decode_index_header, encode_index_header
 from logbrook.storage.index_builder import IndexBuilder
@@ -162,7 +163,11 @@ class ActiveSegment(Segment):
         """Where to go on from, once the last entry is known to fit the log. Raises BadIndexError."""
         start = builder.resume()
         if start:
-            first = next(self._hops_in(self._window, start), None)
+            try:
+                first = next(self._hops_in(self._window, start), None)
+            except CorruptLogError as error:
+                # The index or the log: making the index again from the log will tell.
+                raise BadIndexError("the last entry points at no batch") from error
             if first is None or first.header.base_offset != builder.index.last().offset:
                 raise BadIndexError("the last entry points at another batch than its own")
         return start
