@@ -1,6 +1,13 @@
 """The vocabulary every other package speaks. It imports nothing of ours."""
 
-from logbrook.model.errors import InvalidTopicNameError, LogbrookError
-from logbrook.model.topic_partition import TopicPartition, check_topic_name
+from logbrook.model.errors import InvalidPartitionError, InvalidTopicNameError, LogbrookError
+from logbrook.model.topic_partition import TopicPartition, check_partition, check_topic_name
 
-__all__ = ["InvalidTopicNameError", "LogbrookError", "TopicPartition", "check_topic_name"]
+__all__ = [
+    "InvalidPartitionError",
+    "InvalidTopicNameError",
+    "LogbrookError",
+    "TopicPartition",
+    "check_partition",
+    "check_topic_name",
+]

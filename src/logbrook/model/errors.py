@@ -16,3 +16,11 @@ class InvalidTopicNameError(LogbrookError):
         super().__init__(f"topic name {name!r} {reason}")
         self.name = name
         self.reason = reason
+
+
+class InvalidPartitionError(LogbrookError):
+    """A partition number that Kafka has no place for."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"partition number {number} is not between 0 and 2147483647")
+        self.number = number

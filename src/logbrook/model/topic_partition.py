@@ -8,7 +8,7 @@ reads back unambiguously because the number is what follows the last dash.
 import re
 from typing import NamedTuple
 
-from logbrook.model.errors import InvalidTopicNameError
+from logbrook.model.errors import InvalidPartitionError, InvalidTopicNameError
 
 TOPIC_NAME_LENGTH_MAX = 249
 PARTITION_MAX = 2**31 - 1
@@ -50,3 +50,10 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicNameError(name, f"is longer than {TOPIC_NAME_LENGTH_MAX} characters")
     if _ALLOWED.fullmatch(name) is None:
         raise InvalidTopicNameError(name, "has characters other than ASCII letters, digits, '.', '_' and '-'")
+
+
+def check_partition(partition: TopicPartition) -> None:
+    """Raises InvalidTopicNameError or InvalidPartitionError unless there may be such a partition."""
+    check_topic_name(partition.topic)
+    if not 0 <= partition.partition <= PARTITION_MAX:
+        raise InvalidPartitionError(partition.partition)

@@ -33,6 +33,8 @@ from logbrook.records.errors import CorruptBatchError, InvalidBatchError, Unsupp
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
 LENGTH_PREFIX_BYTES = 12
+# An encoded record has at least its length, its attributes and five varints of one byte.
+RECORD_BYTES_MIN = 7
 MAGIC_V2 = 2
 
 CRC_POSITION = 17
@@ -204,6 +206,8 @@ def check_produced(header: BatchHeader, *, is_log_append_time: bool = False) -> 
         raise InvalidBatchError(
             f"record count {header.count} does not fit last offset delta {header.last_offset_delta}"
         )
+    if not header.attributes & CODEC_MASK and header.count > (header.size - HEADER_BYTES) // RECORD_BYTES_MIN:
+        raise InvalidBatchError(f"record count {header.count} does not fit a batch of {header.size} bytes")
     if header.producer_id < NO_PRODUCER_ID:
         raise InvalidBatchError(f"producer id {header.producer_id} is below -1")
     if header.producer_id != NO_PRODUCER_ID:

@@ -13,6 +13,7 @@ from logbrook.records.batch import (
     CODEC_MASK,
     HEADER_BYTES,
     MAGIC_V2,
+    RECORD_BYTES_MIN,
     BatchHeader,
     Codec,
     TimestampType,
@@ -24,8 +25,6 @@ from logbrook.records.record import Header, RawRecord
 from logbrook.records.varint import LONG_BITS, read_varint, wrap_int64
 
 OFFSET_MAX = 2**63 - 1
-# An encoded record has at least its length, its attributes and five varints of a byte.
-RECORD_BYTES_MIN = 7
 
 _NO_HEADERS: tuple[Header, ...] = ()
 

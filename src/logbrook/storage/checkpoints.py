@@ -17,6 +17,7 @@ class CheckpointRun:
         self._files = files
         self._mark = mark
         self._clean = clean
+        self._has_run = False
         self.number = number
         self._syncs = [sync for log in logs if (sync := log.begin_sync()) is not None]
         self._points = {log.partition.directory: log.recovery_point for log in logs}
@@ -27,9 +28,11 @@ class CheckpointRun:
             sync.run(self._files)
             self._points[sync.log.partition.directory] = sync.point
         write_checkpoint(self._files, Checkpoint(self.number, self._points, self._mark, self._clean))
+        self._has_run = True
 
     def finish(self) -> int:
         """Move the recovery points. Returns how many logs were synced."""
+        assert self._has_run, "a checkpoint that did not run to its end is not to be believed"
         for sync in self._syncs:
             sync.finish()
         return len(self._syncs)

@@ -51,7 +51,8 @@ class DiskFullError(StorageError):
     """No room for this append. Nothing of it is visible, reads go on, and a later append may succeed."""
 
     def __init__(self, file: str, size: int) -> None:
-        super().__init__(f"no room on the disk for {size} bytes in {file}; free some space and try again")
+        what = f"{size} bytes in {file}" if size else file
+        super().__init__(f"no room on the disk for {what}; free some space and try again")
         self.file = file
         self.size = size
 
@@ -94,7 +95,10 @@ class StorageOfflineError(StorageError):
 
 
 class CorruptLogError(StorageError):
-    """Bytes that were durable are bad. The partition is quarantined: nothing is deleted, nothing is appended."""
+    """Bytes that were durable are bad. The partition is quarantined: nothing is deleted, nothing is appended.
+
+    Everything before `offset` can still be read.
+    """
 
     def __init__(self, partition: TopicPartition, file: str, position: int, offset: int, reason: str) -> None:
         super().__init__(

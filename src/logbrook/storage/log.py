@@ -187,7 +187,10 @@ class Log:
         return LogRead(slices, self.high_watermark, self.last_stable_offset, self.log_start_offset)
 
     def read_range(self, start_offset: int, end_offset: int, bytes_max: int = 1 << 20) -> Iterator[LogSlice]:
-        """All batches that hold an offset from `start_offset` up to, not including, `end_offset`, bit by bit."""
+        """All batches that hold an offset from `start_offset` up to, not including, `end_offset`, bit by bit.
+
+        It ends at the high watermark when that comes first. Raises as `read` does.
+        """
         end_offset = min(end_offset, self.high_watermark)
         while start_offset < end_offset:
             # A batch that begins in the range belongs to it, though it may end outside.
@@ -304,6 +307,7 @@ class Log:
 
         Raises DiskFullError or StorageOfflineError.
         """
+        assert self.segments[count].base_offset <= self.log_start_offset, "records would go that can be read"
         removed, self.closed = self.closed[:count], self.closed[count:]
         if removed:
             try:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from logbrook.config import Durability, LogConfig, StorageConfig
-from logbrook.model import TopicPartition, check_topic_name
+from logbrook.model import TopicPartition, check_partition
 from logbrook.ports import Clock, Files, Lock, Random, SystemRandom
 from logbrook.storage.active_segment import ActiveSegment
 from logbrook.storage.checkpoints import CheckpointRun
@@ -119,9 +119,10 @@ class LogDirectory:
     def create(self, partition: TopicPartition, config: LogConfig) -> Log:
         """A new, empty log that survives a crash from here on.
 
-        Raises PartitionExistsError, InvalidTopicNameError, DiskFullError or StorageOfflineError.
+        Raises PartitionExistsError, InvalidTopicNameError, InvalidPartitionError, DiskFullError or
+        StorageOfflineError.
         """
-        check_topic_name(partition.topic)
+        check_partition(partition)
         environment = self.environment
         environment.health.refuse_if_offline()
         if partition in self._logs:

@@ -130,8 +130,14 @@ class Wal:
                 self.fail(StorageOfflineError("write", WAL_DIRECTORY, error))
             except StorageOfflineError as failure:
                 self.fail(failure)
+        bugs: list[Exception] = []
         for pending in taken:
-            pending.ticket.complete(self._failure)
+            try:
+                pending.ticket.complete(self._failure)
+            except Exception as bug:  # A callback's: it is raised, once nobody else has to wait for it.
+                bugs.append(bug)
+        if bugs:
+            raise bugs[0]
         return len(taken)
 
     def fail(self, failure: StorageOfflineError) -> StorageOfflineError:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logbrook.model import InvalidTopicNameError, TopicPartition
+from logbrook.model import InvalidTopicNameError, LogbrookError, TopicPartition
 from logbrook.ports import OsFiles
 from logbrook.storage.errors import (
     CorruptFileError,
@@ -97,6 +97,14 @@ def test_a_topic_name_that_may_not_become_a_directory_is_refused(open_store: New
     with pytest.raises(InvalidTopicNameError):
         store.create(TopicPartition(topic, 0))
     assert len(store.directory) == 0
+
+
+@pytest.mark.parametrize("number", [-1, 2**31])
+def test_a_number_that_would_be_read_back_as_another_partition_is_refused(open_store: NewStore, number: int) -> None:
+    store = open_store()
+    with pytest.raises((LogbrookError, AssertionError)):
+        store.create(TopicPartition("orders", number))
+    assert len(store.killed().directory) == 0
 
 
 def test_an_unknown_partition_is_not_found(open_store: NewStore) -> None:

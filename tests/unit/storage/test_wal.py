@@ -1,6 +1,7 @@
 """The shared write-ahead log: one sync for all, refusals before a write, and files that are used again."""
 
 import errno
+from contextlib import suppress
 from itertools import count
 
 import pytest
@@ -65,6 +66,21 @@ def test_a_commit_makes_everything_submitted_durable_and_says_how_much_that_was(
     assert all(ticket.done and ticket.error is None for ticket in tickets)
     assert bench.line.offset == 3
     assert bench.stored() == [b"0", b"1", b"2"]
+
+
+def test_a_callback_that_raises_takes_no_other_ticket_with_it() -> None:
+    """The others are durable, and whoever waits for them must hear of it."""
+    bench = Bench()
+    tickets = [bench.append() for _ in range(3)]
+
+    def fail(_ticket: Ticket) -> None:
+        raise RuntimeError("the event loop is closed")
+
+    tickets[0].add_done_callback(fail)
+    with suppress(RuntimeError):
+        bench.wal.commit()
+    assert all(ticket.done for ticket in tickets)
+    assert bench.line.offset == 3
 
 
 def test_a_commit_is_one_block_and_one_sync_however_many_entries_wait() -> None:

@@ -6,11 +6,10 @@ are a group each when they are large; small ones are joined, since calling the k
 
 import numpy as np
 
-from logbrook.records.batch import CODEC_MASK, Codec
+from logbrook.records.batch import CODEC_MASK, RECORD_BYTES_MIN, Codec
 from logbrook.records.codecs import decompress
 from logbrook.records.columns.sections import ATTRIBUTES, BASE_OFFSET, COUNT, END, START, Bytes, Table
 from logbrook.records.errors import CodecError, CorruptBatchError, InvalidBatchError, RecordsTooLargeError
-from logbrook.records.reader import RECORD_BYTES_MIN
 
 # Bytes that hold records, and the rows of the table whose records they hold.
 Group = tuple[Bytes, Table]
