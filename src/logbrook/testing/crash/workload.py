@@ -89,7 +89,7 @@ class Workload:
         return life
 
     def open(self, *, after_close: bool = False) -> Life:
-        """Begin a life, and another one if it is killed while it recovers."""
+        """Begin a life, and another one if it is killed while it recovers or is first read."""
         while True:
             self._door = MortalFiles(self._door_of(self.files))
             if self._rng.random() < self.kind.kill_chance:
@@ -101,7 +101,14 @@ class Workload:
                 continue
             if after_close and (directory.report.changed_anything or directory.report.wal_damage):
                 raise BrokenPromiseError(f"after a clean close there was something to recover: {directory.report}")
-            self._mark(shown(directory, check_directory(directory, self.promises)))
+            try:
+                found = check_directory(directory, self.promises)
+            except ProcessKilled:
+                # Readers write, too: an index that is made again is put on the disk.
+                directory.abandon()
+                after_close = False
+                continue
+            self._mark(shown(directory, found))
             return self._life(directory, self._door, self._mark)
 
     def _past(self) -> MemoryFiles:
