@@ -109,6 +109,9 @@ class LogDirectory:
     def __len__(self) -> int:
         return len(self._logs)
 
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._logs
+
     def get(self, partition: TopicPartition) -> Log:
         """Raises PartitionNotFoundError."""
         try:
