@@ -1,5 +1,7 @@
 """Memory: 10 GB go through the engine, and the process must not grow by them."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from bench.engine import NOW_MS, batch_of, open_directory, scratch
@@ -13,6 +15,13 @@ _CONFIG = LogConfig(segment_bytes=128 << 20, retention_bytes=512 << 20, file_del
 
 
 def run() -> list[Row]:
+    """In a process of its own, so that nothing that other benchmarks have loaded counts."""
+    command = [sys.executable, "-m", "bench.memory"]
+    peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return [Row("memory after appending 10 GB, beyond mapped pages", peak, "MiB", 150, higher_is_better=False)]
+
+
+def _peak_mib() -> float:
     batch = batch_of(256 << 10, value_bytes=1000)
     peak = 0.0
     with scratch() as path:
@@ -32,9 +41,7 @@ def run() -> list[Row]:
                 directory.remove_files(NOW_MS)
                 peak = max(peak, _anonymous_mib())
         directory.close()
-    return [
-        Row("memory after appending 10 GB, beyond mapped pages", peak, "MiB", 150, higher_is_better=False),
-    ]
+    return peak
 
 
 def _anonymous_mib() -> float:
@@ -43,3 +50,7 @@ def _anonymous_mib() -> float:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1024
     raise RuntimeError("this kernel does not tell of RssAnon")
+
+
+if __name__ == "__main__":
+    print(_peak_mib())

@@ -47,6 +47,10 @@ CONTROL_BIT = 0x20
 # KIP-534: the base timestamp field holds the time from which the batch's tombstones may be removed.
 DELETE_HORIZON_BIT = 0x40
 _KNOWN_BITS = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
+# What nearly every batch has; anything else is looked at more closely.
+_PLAIN_BITS = CODEC_MASK | TRANSACTIONAL_BIT
+_CODEC_MAX = 4
+_HEADER_IN_LENGTH_BYTES = HEADER_BYTES - LENGTH_PREFIX_BYTES
 
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
@@ -194,20 +198,15 @@ def check_produced(header: BatchHeader, *, is_log_append_time: bool = False) -> 
 
     Where the topic has log append times a batch may say that it has one: it is written over in any case.
     """
-    if header.attributes & ~_KNOWN_BITS:
-        raise InvalidBatchError(f"attributes {header.attributes:#06x} have unknown bits set")
-    if header.attributes & CODEC_MASK > Codec.ZSTD:
-        raise InvalidBatchError(f"compression type {header.attributes & CODEC_MASK} is unknown")
-    if header.attributes & (CONTROL_BIT | DELETE_HORIZON_BIT):
-        raise InvalidBatchError("clients may not write control batches or delete horizons")
-    if header.attributes & TIMESTAMP_TYPE_BIT and not is_log_append_time:
-        raise InvalidBatchError("clients may not write log append times")
-    if header.count < 1 or header.last_offset_delta != header.count - 1:
-        raise InvalidBatchError(
-            f"record count {header.count} does not fit last offset delta {header.last_offset_delta}"
-        )
-    if not header.attributes & CODEC_MASK and header.count > (header.size - HEADER_BYTES) // RECORD_BYTES_MIN:
-        raise InvalidBatchError(f"record count {header.count} does not fit a batch of {header.size} bytes")
+    attributes, count = header.attributes, header.count
+    if attributes & ~_PLAIN_BITS:
+        _refuse_attributes(attributes, is_log_append_time)
+    if attributes & CODEC_MASK > _CODEC_MAX:
+        raise InvalidBatchError(f"compression type {attributes & CODEC_MASK} is unknown")
+    if count < 1 or header.last_offset_delta != count - 1:
+        raise InvalidBatchError(f"record count {count} does not fit last offset delta {header.last_offset_delta}")
+    if not attributes & CODEC_MASK and count * RECORD_BYTES_MIN > header.batch_length - _HEADER_IN_LENGTH_BYTES:
+        raise InvalidBatchError(f"record count {count} does not fit a batch of {header.size} bytes")
     if header.producer_id < NO_PRODUCER_ID:
         raise InvalidBatchError(f"producer id {header.producer_id} is below -1")
     if header.producer_id != NO_PRODUCER_ID:
@@ -215,8 +214,17 @@ def check_produced(header: BatchHeader, *, is_log_append_time: bool = False) -> 
             raise InvalidBatchError(
                 f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}"
             )
-    elif header.attributes & TRANSACTIONAL_BIT:
+    elif attributes & TRANSACTIONAL_BIT:
         raise InvalidBatchError("a transactional batch has no producer id")
+
+
+def _refuse_attributes(attributes: int, is_log_append_time: bool) -> None:
+    if attributes & ~_KNOWN_BITS:
+        raise InvalidBatchError(f"attributes {attributes:#06x} have unknown bits set")
+    if attributes & (CONTROL_BIT | DELETE_HORIZON_BIT):
+        raise InvalidBatchError("clients may not write control batches or delete horizons")
+    if attributes & TIMESTAMP_TYPE_BIT and not is_log_append_time:
+        raise InvalidBatchError("clients may not write log append times")
 
 
 def stamp(buffer: memoryview | bytearray, position: int, base_offset: int, leader_epoch: int) -> None:

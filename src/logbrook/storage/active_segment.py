@@ -63,15 +63,16 @@ class ActiveSegment(Segment):
             self.first_append_ms = now_ms
             self._write_index_header()
         self._open_files.get(self.path).pwrite(data, position)
-        self.adopt(batches, len(data))
+        add = self._builder.add
+        for start, base_offset, max_timestamp in batches:
+            add(base_offset, position + start, max_timestamp)
+        self._size = position + len(data)
         return position
 
-    def adopt(self, batches: Sequence[tuple[int, int, int]], length: int) -> None:
-        """Count bytes that are in the file already, as an append does and as recovery does."""
-        position = self._size
-        for start, base_offset, max_timestamp in batches:
-            self._builder.add(base_offset, position + start, max_timestamp)
-        self._size = position + length
+    def adopt(self, base_offset: int, max_timestamp: int, length: int) -> None:
+        """Count a batch that is in the file already, as recovery finds it."""
+        self._builder.add(base_offset, self._size, max_timestamp)
+        self._size += length
 
     def open_at(self, position: int) -> None:
         """Continue a segment that is on disk and ends at `position`, with what its index knows of the log before.

@@ -6,7 +6,7 @@ base offset, max timestamp) of one that was placed.
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from logbrook.config import LogConfig, TimestampSource
 from logbrook.model import TopicPartition
@@ -33,15 +33,13 @@ class Origin(Enum):
     COORDINATOR = "coordinator"
 
 
-class BatchSet(NamedTuple):
-    batches: list[Checked]
-    # How many offsets they take up.
-    records: int
-    from_producers: bool
+def check_batches(
+    view: memoryview, partition: TopicPartition, config: LogConfig, origin: Origin
+) -> tuple[list[Checked], int, bool]:
+    """(every batch in `view`, all of them good; how many offsets they take up; whether any has a producer).
 
-
-def check_batches(view: memoryview, partition: TopicPartition, config: LogConfig, origin: Origin) -> BatchSet:
-    """Every batch in `view`, all of them good. Raises RecordsError or BatchTooLargeError."""
+    Raises RecordsError or BatchTooLargeError.
+    """
     batches: list[Checked] = []
     position, end, records = 0, len(view), 0
     size_max = config.max_message_bytes
@@ -61,7 +59,7 @@ def check_batches(view: memoryview, partition: TopicPartition, config: LogConfig
         position += size
     if not batches:
         raise InvalidBatchError("there is no batch to append")
-    return BatchSet(batches, records, from_producers)
+    return batches, records, from_producers
 
 
 def stamp_batches(

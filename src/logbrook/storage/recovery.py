@@ -253,7 +253,7 @@ class LogRecovery:
                 if header.base_offset != log.log_end_offset and not has_gap:
                     reason = f"offset {header.base_offset} stands where {log.log_end_offset} is due"
                     return self._end_here(active, batch.position, later, reason)
-                active.adopt([(0, header.base_offset, header.max_timestamp)], header.size)
+                active.adopt(header.base_offset, header.max_timestamp, header.size)
                 self._take_note(header)
                 log.log_end_offset = header.next_offset
                 self._report.bytes_scanned += header.size

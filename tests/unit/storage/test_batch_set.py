@@ -1,17 +1,25 @@
 """The batches of one append: all checked before any is written, then given their offsets."""
 
+from typing import NamedTuple
+
 import pytest
 
 from logbrook.config import LogConfig
 from logbrook.records.batch import check_batch, iter_headers
 from logbrook.records.errors import InvalidBatchError, RecordsError
-from logbrook.storage.batch_set import BatchSet, Origin, check_batches, stamp_batches
+from logbrook.storage.batch_set import Checked, Origin, check_batches, stamp_batches
 from logbrook.storage.errors import BatchTooLargeError
 from tests.unit.storage.kit import BATCH_BYTES, NOW_MS, PARTITION, batch, numbered
 
 
+class BatchSet(NamedTuple):
+    batches: list[Checked]
+    records: int
+    from_producers: bool
+
+
 def checked(data: bytes | bytearray, origin: Origin = Origin.CLIENT, **settings: object) -> BatchSet:
-    return check_batches(memoryview(data), PARTITION, LogConfig(**settings), origin)
+    return BatchSet(*check_batches(memoryview(data), PARTITION, LogConfig(**settings), origin))
 
 
 def test_every_batch_is_found_with_its_place_and_its_header() -> None:
