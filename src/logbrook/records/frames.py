@@ -8,6 +8,8 @@ The framing of xerial's snappy-java is a header and blocks of raw snappy, each o
 Every walk stops once its bound is above the caller's, so that hostile frames cost no more than honest ones.
 """
 
+from collections.abc import Callable
+
 from logbrook.records.errors import CodecError
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -31,15 +33,31 @@ _SKIPPABLE_MASK = 0xFFFF_FFF0
 
 def lz4_bound(view: memoryview, bytes_max: int) -> int:
     """An upper bound of what LZ4 frames decompress to; any number above `bytes_max` once it is above. CodecError."""
+    return _bound(view, bytes_max, "LZ4", _LZ4_MAGIC, _lz4_frame)
+
+
+def zstd_bound(view: memoryview, bytes_max: int) -> int:
+    """An upper bound of what zstd frames decompress to; any number above `bytes_max` once it is above. CodecError."""
+    return _bound(view, bytes_max, "zstd", _ZSTD_MAGIC, _zstd_frame)
+
+
+def _bound(
+    view: memoryview,
+    bytes_max: int,
+    name: str,
+    frame_magic: int,
+    read_frame: Callable[[memoryview, int, int], tuple[int, int]],
+) -> int:
+    """The sum over all frames. `read_frame` gives the bound of the one at a position, and the position behind it."""
     bound, position = 0, 0
     while position < view.nbytes and bound <= bytes_max:
         magic = _uint(view, position, 4)
         if magic & _SKIPPABLE_MASK == _SKIPPABLE_MAGIC:
             position += 8 + _uint(view, position + 4, 4)
             continue
-        if magic != _LZ4_MAGIC:
-            raise CodecError(f"no LZ4 frame begins with {magic:#010x}")
-        frame_bound, position = _lz4_frame(view, position, bytes_max)
+        if magic != frame_magic:
+            raise CodecError(f"no {name} frame begins with {magic:#010x}")
+        frame_bound, position = read_frame(view, position, bytes_max)
         bound += frame_bound
     return bound
 
@@ -68,21 +86,6 @@ def _lz4_frame(view: memoryview, position: int, bytes_max: int) -> tuple[int, in
         bound += size if field & _LZ4_UNCOMPRESSED_BIT else min(block_bytes_max, size * _LZ4_EXPANSION_MAX)
         position += size + block_checksum_bytes
     return bound if declared is None else min(bound, declared), position
-
-
-def zstd_bound(view: memoryview, bytes_max: int) -> int:
-    """An upper bound of what zstd frames decompress to; any number above `bytes_max` once it is above. CodecError."""
-    bound, position = 0, 0
-    while position < view.nbytes and bound <= bytes_max:
-        magic = _uint(view, position, 4)
-        if magic & _SKIPPABLE_MASK == _SKIPPABLE_MAGIC:
-            position += 8 + _uint(view, position + 4, 4)
-            continue
-        if magic != _ZSTD_MAGIC:
-            raise CodecError(f"no zstd frame begins with {magic:#010x}")
-        frame_bound, position = _zstd_frame(view, position, bytes_max)
-        bound += frame_bound
-    return bound
 
 
 def _zstd_frame(view: memoryview, position: int, bytes_max: int) -> tuple[int, int]:
