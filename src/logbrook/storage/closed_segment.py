@@ -71,11 +71,13 @@ class ClosedSegment(Segment):
         cache: SegmentCache,
         index_interval_bytes: int,
         size: int | None = None,
+        max_timestamp: int | None = None,
     ) -> None:
         super().__init__(partition, base_offset)
         self._cache = cache
         self._index_interval_bytes = index_interval_bytes
         self._size = size
+        self._max_timestamp = max_timestamp
 
     @property
     def size(self) -> int:
@@ -89,10 +91,12 @@ class ClosedSegment(Segment):
     @property
     def max_timestamp(self) -> int:
         """Raises CorruptLogError when it cannot be told."""
-        mapping = self._mapping()
-        if mapping.damage is not None:
-            raise mapping.damage
-        return mapping.max_timestamp
+        if self._max_timestamp is None:
+            mapping = self._mapping()
+            if mapping.damage is not None:
+                raise mapping.damage
+            self._max_timestamp = mapping.max_timestamp
+        return self._max_timestamp
 
     def read(self, position: int, length: int) -> LogSlice:
         return LogSlice(self.path, position, length, self._mapping().data[position : position + length])

@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from logbrook.config import CleanupPolicy
-from logbrook.ports import Advice
+from logbrook.ports import Advice, File
 from logbrook.records.batch import BatchHeader
 from logbrook.records.builder import rebuild_batch
 from logbrook.records.errors import RecordsError
@@ -165,7 +165,7 @@ class Compaction:
                 return
 
     def _note_last_batches(self, segment: ClosedSegment) -> None:
-        file = self._log.environment.files.open(segment.path)
+        file = self._open(segment)
         try:
             for header in scan_headers(file, 0, segment.size):
                 if header.producer_id in self._producer_ids:
@@ -331,7 +331,7 @@ class Compaction:
     def _scan(self, segment: ClosedSegment) -> Iterator[ScannedBatch]:
         """The batches of a segment, checked. Raises CorruptLogError."""
         position, expected = 0, segment.base_offset
-        file = self._log.environment.files.open(segment.path)
+        file = self._open(segment)
         try:
             file.advise(Advice.SEQUENTIAL)
             for batch in scan_batches(file, 0, segment.size):
@@ -343,6 +343,15 @@ class Compaction:
             raise segment.corrupt(position, str(error), expected) from error
         finally:
             file.close()
+
+    def _open(self, segment: ClosedSegment) -> File:
+        try:
+            return self._log.environment.files.open(segment.path)
+        except FileNotFoundError as error:
+            if self._is_overtaken or not self._log.holds(segment.path):
+                # Retention has taken it, or a truncation.
+                raise OvertakenError(self._log.partition) from error
+            raise
 
     def _io_error(self, path: str, error: OSError | StorageOfflineError) -> StorageError:
         if self._is_overtaken and isinstance(error, FileNotFoundError):

@@ -75,10 +75,10 @@ class ReadFailedError(StorageError):
 
 
 class OvertakenError(StorageError):
-    """The log was truncated or deleted while something worked on it in steps."""
+    """Records were removed from the log while something worked on it in steps."""
 
     def __init__(self, partition: TopicPartition) -> None:
-        super().__init__(f"{partition} was truncated or deleted meanwhile")
+        super().__init__(f"{partition} was truncated or deleted, or lost segments to retention, meanwhile")
         self.partition = partition
 
 

@@ -237,7 +237,7 @@ class Log:
             fresh.create()
         except IO_FAILURES as error:
             raise self._undo_roll(fresh, error) from error
-        self.closed.append(self.as_closed(self.active.base_offset, self.active.size))
+        self.closed.append(self.as_closed(self.active.base_offset, self.active.size, self.active.max_timestamp))
         self.active = fresh
         self.environment.probe.segments_rolled += 1
 
@@ -369,10 +369,9 @@ class Log:
             self.partition, base_offset, environment.open_files, self.config.index_interval_bytes, environment.probe
         )
 
-    def as_closed(self, base_offset: int, size: int | None = None) -> ClosedSegment:
-        return ClosedSegment(
-            self.partition, base_offset, self.environment.cache, self.config.index_interval_bytes, size
-        )
+    def as_closed(self, base_offset: int, size: int | None = None, max_timestamp: int | None = None) -> ClosedSegment:
+        cache, interval_bytes = self.environment.cache, self.config.index_interval_bytes
+        return ClosedSegment(self.partition, base_offset, cache, interval_bytes, size, max_timestamp)
 
     def draw_commit_line(self, offset: int) -> None:
         """Say that exactly what is before `offset` is committed; tickets handed out so far move this no more."""

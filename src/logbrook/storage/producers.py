@@ -46,6 +46,8 @@ class Producers:
     def __init__(self, partition: TopicPartition) -> None:
         self._partition = partition
         self._producers: dict[int, Producer] = {}
+        # Where each open transaction began, by producer id. Every read asks for the first.
+        self._open_transactions: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -56,10 +58,7 @@ class Producers:
     @property
     def first_undecided_offset(self) -> int | None:
         """Where the oldest open transaction began; records from there on are not stable."""
-        starts = [
-            p.transaction_start_offset for p in self._producers.values() if p.transaction_start_offset is not None
-        ]
-        return min(starts, default=None)
+        return min(self._open_transactions.values(), default=None)
 
     def check(self, headers: Sequence[BatchHeader]) -> ProducedBatch | None:
         """Refuse what is fenced or out of order. For a duplicate, the batch that was written the first time.
@@ -100,9 +99,10 @@ class Producers:
         producer.last_seen_ms = max(producer.last_seen_ms, header.max_timestamp)
         if header.is_control:
             producer.transaction_start_offset = None
+            self._open_transactions.pop(header.producer_id, None)
             return
         if header.is_transactional and producer.transaction_start_offset is None:
-            producer.transaction_start_offset = base_offset
+            producer.transaction_start_offset = self._open_transactions[header.producer_id] = base_offset
         next_offset = base_offset + header.last_offset_delta + 1
         producer.batches.append(
             ProducedBatch(header.base_sequence, header.last_sequence, base_offset, next_offset, header.max_timestamp)
@@ -134,6 +134,8 @@ class Producers:
             self._producers[producer_id] = Producer(
                 epoch, [ProducedBatch(*batch) for batch in batches], start, last_seen_ms
             )
+            if start is not None:
+                self._open_transactions[producer_id] = start
 
 
 def _find(producer: Producer, header: BatchHeader) -> ProducedBatch | None:

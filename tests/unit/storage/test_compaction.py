@@ -10,8 +10,9 @@ from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.storage.batch_set import Origin
 from logbrook.storage.compaction import compact, plan_compaction
-from logbrook.storage.errors import CorruptLogError
+from logbrook.storage.errors import CorruptLogError, OvertakenError
 from logbrook.storage.offset_map import OffsetMap
+from logbrook.storage.retention import apply_retention
 from logbrook.storage.truncation import truncate
 from tests.unit.storage.kit import NOW_MS, PARTITION, Store, bases_of, flip, records_of
 
@@ -249,3 +250,16 @@ def test_the_map_never_holds_more_keys_than_its_memory(new_store: NewStore) -> N
     assert not offsets.is_newest(b"0", 98)
     assert offsets.is_newest(b"0", 99)
     assert offsets.is_newest(b"unknown", 0)
+
+
+def test_retention_in_the_middle_of_a_pass_wins(new_store: NewStore) -> None:
+    policy = {CleanupPolicy.COMPACT, CleanupPolicy.DELETE}
+    store = compacted(new_store, keyed(("a", "1")), keyed(("b", "2")), cleanup_policy=policy, retention_bytes=0)
+    compaction = plan_compaction(store.log, NOW_MS + 1, force=True)
+    assert compaction is not None
+    compaction.build_map()
+    groups = list(compaction.groups())
+    assert apply_retention(store.log, NOW_MS + 1).removed != []
+    with pytest.raises(OvertakenError):
+        compaction.rewrite(groups[0])
+    assert store.directory.environment.health.failure is None
