@@ -331,6 +331,7 @@ def test_other_partitions_are_not_harmed(store: Store) -> None:
 
 
 def test_a_lookup_by_time_that_finds_bad_bytes_says_so(store: Store) -> None:
+    store = store.reopened()
     rotten(store, segment=0)
     with pytest.raises(CorruptLogError):
         store.log.find_time(NOW_MS)
