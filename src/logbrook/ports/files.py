@@ -20,11 +20,9 @@ Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
 class Advice(Enum):
-    """How a range is about to be used. A hint: it changes speed, never results."""
+    """How a file is about to be used. A hint: it changes speed, never results."""
 
     SEQUENTIAL = "sequential"
-    WILL_NEED = "will need"
-    DONT_NEED = "don't need"
 
 
 class File(Protocol):

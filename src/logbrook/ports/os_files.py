@@ -12,11 +12,7 @@ from logbrook.ports.files import Advice, Bytes
 # The kernel takes at most IOV_MAX buffers in one call; 1024 on Linux.
 _BUFFERS_PER_CALL_MAX = 1024
 
-_FADVISE = {
-    Advice.SEQUENTIAL: os.POSIX_FADV_SEQUENTIAL,
-    Advice.WILL_NEED: os.POSIX_FADV_WILLNEED,
-    Advice.DONT_NEED: os.POSIX_FADV_DONTNEED,
-}
+_FADVISE = {Advice.SEQUENTIAL: os.POSIX_FADV_SEQUENTIAL}
 
 
 class OsFile:

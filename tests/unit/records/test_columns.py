@@ -1,6 +1,5 @@
 """Batches as columns and back: the schema, the rows, the bounds and the errors."""
 
-import json
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -29,20 +28,9 @@ from logbrook.records.errors import (
 )
 from logbrook.records.reader import iter_records
 from logbrook.records.record import Record
+from tests.unit.records.golden import GOLDEN, RECORDS
 
 NOW_MS = 1_800_000_000_000
-RECORDS = [
-    Record(b"key-a", b"value one " * 4, (("h1", b"x"), ("h2", None)), 1_700_000_000_000),
-    Record(None, b"value one " * 4, (), 1_700_000_000_007),
-    Record(b"key-c", None, (), 1_699_999_999_999),
-    Record(b"", b"", (("ü", b""),), 1_700_000_000_007),
-]
-GOLDEN = {
-    f"{client}, {codec}": bytes.fromhex(batch)
-    for client, batches in json.loads(Path(__file__).with_name("golden_batches.json").read_text()).items()
-    if client != "note"
-    for codec, batch in batches.items()
-}
 
 
 def columns_of(batches: bytes | bytearray, **options: Any) -> Any:

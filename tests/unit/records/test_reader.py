@@ -1,8 +1,6 @@
 """Records read one by one: what other clients wrote, and what nobody should have written."""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from struct import pack_into
 
 import pytest
@@ -21,21 +19,9 @@ from logbrook.records.errors import (
 from logbrook.records.reader import iter_records
 from logbrook.records.record import RawRecord, Record
 from logbrook.records.varint import encode_varint
+from tests.unit.records.golden import GOLDEN, RECORDS
 
 BYTES_MAX = 1_000_000
-# What the batches in golden_batches.json hold.
-RECORDS = [
-    Record(b"key-a", b"value one " * 4, (("h1", b"x"), ("h2", None)), 1_700_000_000_000),
-    Record(None, b"value one " * 4, (), 1_700_000_000_007),
-    Record(b"key-c", None, (), 1_699_999_999_999),
-    Record(b"", b"", (("ü", b""),), 1_700_000_000_007),
-]
-GOLDEN = {
-    f"{client}, {codec}": bytes.fromhex(batch)
-    for client, batches in json.loads(Path(__file__).with_name("golden_batches.json").read_text()).items()
-    if client != "note"
-    for codec, batch in batches.items()
-}
 CODECS = {codec.name.lower(): codec for codec in Codec}
 
 

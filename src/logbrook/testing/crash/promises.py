@@ -191,7 +191,6 @@ class Promises:
 
     def __init__(self, marks: Iterable[object] = ()) -> None:
         self.partitions: dict[TopicPartition, PartitionPromise] = {}
-        self.mark_count = 0
         self.take_all(marks)
 
     def copy(self) -> "Promises":
@@ -202,7 +201,6 @@ class Promises:
             self.take(mark)
 
     def take(self, mark: object) -> None:  # noqa: PLR0912 - one case per mark
-        self.mark_count += 1
         partitions = self.partitions
         match mark:
             case Written(partition, base_offset, data):
