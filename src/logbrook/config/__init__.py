@@ -1,6 +1,28 @@
 """Every setting, declared once."""
 
-from logbrook.config.log import UNLIMITED, CleanupPolicy, LogConfig, TimestampSource
+from logbrook.config.broker import BrokerConfig, LogFormat, LoggingConfig, Maintenance, MaintenanceConfig, MetricsConfig
+from logbrook.config.groups import GroupConfig, OffsetStore
+from logbrook.config.log import UNLIMITED, CleanupPolicy, CompressionType, LogConfig, TimestampSource
+from logbrook.config.network import NetworkConfig
 from logbrook.config.storage import Durability, StorageConfig
+from logbrook.config.topics import TopicsConfig
 
-__all__ = ["UNLIMITED", "CleanupPolicy", "Durability", "LogConfig", "StorageConfig", "TimestampSource"]
+__all__ = [
+    "UNLIMITED",
+    "BrokerConfig",
+    "CleanupPolicy",
+    "CompressionType",
+    "Durability",
+    "GroupConfig",
+    "LogConfig",
+    "LogFormat",
+    "LoggingConfig",
+    "Maintenance",
+    "MaintenanceConfig",
+    "MetricsConfig",
+    "NetworkConfig",
+    "OffsetStore",
+    "StorageConfig",
+    "TimestampSource",
+    "TopicsConfig",
+]

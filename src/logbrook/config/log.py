@@ -21,6 +21,12 @@ class TimestampSource(StrEnum):
     LOG_APPEND_TIME = "LogAppendTime"
 
 
+class CompressionType(StrEnum):
+    """Whose compression a batch is stored with. Batches are stored as they come, so the producer's is the only one."""
+
+    PRODUCER = "producer"
+
+
 class LogConfig(Settings):
     """The settings of one partition's log."""
 
@@ -62,6 +68,19 @@ class LogConfig(Settings):
         "Whether a record keeps its producer's timestamp or gets the broker's.",
         kafka="message.timestamp.type",
         dynamic=True,
+    )
+    compression_type: CompressionType = setting(
+        CompressionType.PRODUCER,
+        "Batches are stored as they were compressed by their producer; there is no other value.",
+        kafka="compression.type",
+        dynamic=True,
+    )
+    min_insync_replicas: int = setting(
+        1,
+        "A produce with acks=all is refused unless this many replicas are in sync.",
+        kafka="min.insync.replicas",
+        dynamic=True,
+        at_least=1,
     )
     cleanup_policy: frozenset[CleanupPolicy] = setting(
         frozenset({CleanupPolicy.DELETE}),

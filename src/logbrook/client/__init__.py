@@ -1,0 +1,1 @@
+"""A small client that moves raw batches."""

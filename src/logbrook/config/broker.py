@@ -1,0 +1,71 @@
+"""All settings of a broker: the sections that its parts read, and what is left over."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from logbrook.config.groups import GroupConfig
+from logbrook.config.log import LogConfig
+from logbrook.config.network import NetworkConfig
+from logbrook.config.setting import Settings, setting
+from logbrook.config.storage import StorageConfig
+from logbrook.config.topics import TopicsConfig
+
+
+class Maintenance(StrEnum):
+    """Who decides when retention, compaction and checkpoints happen."""
+
+    BACKGROUND = "background"
+    ON_DEMAND = "on-demand"
+
+
+class LogFormat(StrEnum):
+    """How the broker's own log reads. auto: for people on a terminal, JSON elsewhere."""
+
+    AUTO = "auto"
+    HUMAN = "human"
+    JSON = "json"
+
+
+class MaintenanceConfig(Settings):
+    """The settings of the broker's housekeeping."""
+
+    mode: Maintenance = setting(
+        Maintenance.BACKGROUND,
+        "background: retention, compaction and expiry run by themselves. on-demand: they are left to the operator.",
+    )
+    interval_ms: int = setting(
+        30_000,
+        "How often the logs are looked at for something to remove or compact.",
+        unit="ms",
+        kafka="log.retention.check.interval.ms",
+        at_least=1,
+    )
+
+
+class MetricsConfig(Settings):
+    """The settings of the HTTP listener for metrics, health and readiness."""
+
+    listen: str = setting("127.0.0.1:9644", "HOST:PORT for /metrics, /healthz and /readyz; empty for none.")
+
+
+class LoggingConfig(Settings):
+    """The settings of the broker's own log, which goes to standard error."""
+
+    format: LogFormat = setting(LogFormat.AUTO, "human, json, or auto: human on a terminal and JSON elsewhere.")
+    level: str = setting("info", "The least that is logged: debug, info, warning or error.")
+
+
+class BrokerConfig(Settings):
+    """Everything that `logbrook serve` can be told."""
+
+    data: str = setting("logbrook-data", "The data directory; it is created when it is not there.")
+    node_id: int = setting(1, "The broker's number, as clients see it.", kafka="node.id", at_least=0, at_most=2**31 - 1)
+    network: NetworkConfig = Field(default_factory=NetworkConfig)
+    topics: TopicsConfig = Field(default_factory=TopicsConfig)
+    log: LogConfig = Field(default_factory=LogConfig)
+    groups: GroupConfig = Field(default_factory=GroupConfig)
+    storage: StorageConfig = Field(default_factory=StorageConfig)
+    maintenance: MaintenanceConfig = Field(default_factory=MaintenanceConfig)
+    metrics: MetricsConfig = Field(default_factory=MetricsConfig)
+    logging: LoggingConfig = Field(default_factory=LoggingConfig)

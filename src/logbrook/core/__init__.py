@@ -1,0 +1,1 @@
+"""Deterministic state machines: they decide, and what they decided is replayed."""

@@ -1,0 +1,1 @@
+"""The wire: framing, Kafka's messages and how they are encoded. No I/O."""

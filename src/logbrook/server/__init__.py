@@ -1,0 +1,1 @@
+"""The asyncio shell around the engine and the state machines."""
