@@ -1,5 +1,20 @@
 """Logbrook: a log-structured message broker for Kafka clients."""
 
-from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-__version__ = version("logbrook")
+from logbrook.model.version import VERSION
+
+if TYPE_CHECKING:
+    from logbrook.testing.broker import Broker
+
+__version__ = VERSION
+__all__ = ["Broker", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    # The broker is imported when it is asked for, so that the records and the client come without it.
+    if name == "Broker":
+        from logbrook.testing.broker import Broker  # noqa: PLC0415
+
+        return Broker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,17 +1,39 @@
-"""The `logbrook` command."""
+"""The `logbrook` command.
 
-from typing import Annotated
+Starting it is part of starting a broker, so a command whose options take time to make is loaded when it is called.
+"""
+
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from logbrook import __version__
+from logbrook.model.version import VERSION
 
-app = typer.Typer(help="Logbrook: a log-structured message broker for Kafka clients.", no_args_is_help=True)
+_LOADED_WHEN_CALLED = {"serve": "logbrook.cli.serve", "config": "logbrook.cli.config"}
+
+
+class _Commands(TyperGroup):
+    """Puts the real command in the place of its line in the help, once it is asked for by name."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and (module := _LOADED_WHEN_CALLED.get(args[0])):
+            self.add_command(typer.main.get_command(import_module(module).app), args[0])
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Logbrook: a log-structured message broker for Kafka clients.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"logbrook {__version__}")
+        typer.echo(f"logbrook {VERSION}")
         raise typer.Exit
 
 
@@ -22,3 +44,13 @@ def main(
     ] = False,
 ) -> None:
     """Logbrook: a log-structured message broker for Kafka clients."""
+
+
+@app.command()
+def serve() -> None:
+    """Run a broker that Kafka clients can talk to."""
+
+
+@app.command()
+def config() -> None:
+    """Show the settings that `serve` would run with, and where each is from."""

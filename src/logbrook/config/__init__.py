@@ -1,6 +1,14 @@
 """Every setting, declared once."""
 
-from logbrook.config.broker import BrokerConfig, LogFormat, LoggingConfig, Maintenance, MaintenanceConfig, MetricsConfig
+from logbrook.config.broker import (
+    BrokerConfig,
+    LogFormat,
+    LoggingConfig,
+    LogLevel,
+    Maintenance,
+    MaintenanceConfig,
+    MetricsConfig,
+)
 from logbrook.config.groups import GroupConfig, OffsetStore
 from logbrook.config.log import UNLIMITED, CleanupPolicy, CompressionType, LogConfig, TimestampSource
 from logbrook.config.network import NetworkConfig
@@ -16,6 +24,7 @@ __all__ = [
     "GroupConfig",
     "LogConfig",
     "LogFormat",
+    "LogLevel",
     "LoggingConfig",
     "Maintenance",
     "MaintenanceConfig",

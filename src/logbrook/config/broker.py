@@ -27,12 +27,22 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class LogLevel(StrEnum):
+    """How much the broker says, from all to little."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 class MaintenanceConfig(Settings):
     """The settings of the broker's housekeeping."""
 
     mode: Maintenance = setting(
         Maintenance.BACKGROUND,
         "background: retention, compaction and expiry run by themselves. on-demand: they are left to the operator.",
+        flag="maintenance",
     )
     interval_ms: int = setting(
         30_000,
@@ -46,14 +56,20 @@ class MaintenanceConfig(Settings):
 class MetricsConfig(Settings):
     """The settings of the HTTP listener for metrics, health and readiness."""
 
-    listen: str = setting("127.0.0.1:9644", "HOST:PORT for /metrics, /healthz and /readyz; empty for none.")
+    listen: str = setting(
+        "127.0.0.1:9644", "HOST:PORT for /metrics, /healthz and /readyz; empty for none.", flag="metrics"
+    )
 
 
 class LoggingConfig(Settings):
     """The settings of the broker's own log, which goes to standard error."""
 
-    format: LogFormat = setting(LogFormat.AUTO, "human, json, or auto: human on a terminal and JSON elsewhere.")
-    level: str = setting("info", "The least that is logged: debug, info, warning or error.")
+    format: LogFormat = setting(
+        LogFormat.AUTO, "human, json, or auto: human on a terminal and JSON elsewhere.", flag="log-format"
+    )
+    level: LogLevel = setting(
+        LogLevel.INFO, "The least that is logged: debug, info, warning or error.", flag="log-level"
+    )
 
 
 class BrokerConfig(Settings):

@@ -20,6 +20,7 @@ class GroupConfig(Settings):
     offsets: OffsetStore = setting(
         OffsetStore.TOPIC,
         "topic: committed offsets are as durable as records, in __consumer_offsets. memory: a restart forgets them.",
+        flag="offsets",
     )
     offsets_partitions: int = setting(
         1,

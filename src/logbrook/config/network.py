@@ -8,9 +8,11 @@ _MIB = 1 << 20
 class NetworkConfig(Settings):
     """The settings of the listener for Kafka clients."""
 
-    listen: str = setting("127.0.0.1:9092", "HOST:PORT to listen on; port 0 takes a free one.")
+    listen: str = setting("127.0.0.1:9092", "HOST:PORT to listen on; port 0 takes a free one.", flag="listen")
     advertise: str | None = setting(
-        None, "HOST:PORT that clients are told to connect to; without it, where the broker listens."
+        None,
+        "HOST:PORT that clients are told to connect to; without it, where the broker listens.",
+        flag="advertise",
     )
     connections_max: int = setting(
         10_000, "More connections than this are closed as they come.", kafka="max.connections", at_least=1

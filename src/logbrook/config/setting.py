@@ -23,9 +23,13 @@ def setting(
     unit: str | None = None,
     kafka: str | None = None,
     dynamic: bool = False,
+    flag: str | None = None,
     at_least: float | None = None,
     at_most: float | None = None,
 ) -> Any:
-    """A field of a `Settings`. `kafka` is the name Kafka's tools know it by; `dynamic` ones may change at run time."""
-    facts: dict[str, Any] = {"unit": unit, "kafka": kafka, "dynamic": dynamic}
+    """A field of a `Settings`. `kafka` is the name Kafka's tools know it by; `dynamic` ones may change at run time.
+
+    `flag` is for the few that people type: a shorter name on the command line than section and name together.
+    """
+    facts: dict[str, Any] = {"unit": unit, "kafka": kafka, "dynamic": dynamic, "flag": flag}
     return Field(default, description=doc, ge=at_least, le=at_most, json_schema_extra=facts)

@@ -21,6 +21,7 @@ class StorageConfig(Settings):
         Durability.FSYNC,
         "fsync: an append is done when it would survive a power loss, one sync serving all that wait. "
         "interval: it is done at once and is synced within flush_interval_ms.",
+        flag="durability",
     )
     flush_interval_ms: int = setting(
         1_000,

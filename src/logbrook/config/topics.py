@@ -10,11 +10,13 @@ class TopicsConfig(Settings):
         False,
         "Create a topic when a client asks about one that is not there, if the client allows it.",
         kafka="auto.create.topics.enable",
+        flag="auto-create-topics",
     )
     partitions: int = setting(
         1,
         "How many partitions a topic gets when its creator does not say.",
         kafka="num.partitions",
+        flag="partitions",
         at_least=1,
         at_most=10_000,
     )

@@ -84,6 +84,15 @@ class OsFile:
             os.close(fd)
 
 
+class UnsyncedFile(OsFile):
+    """A file of which nothing needs to be left after a power loss."""
+
+    __slots__ = ()
+
+    def fsync(self) -> None:
+        """The kernel writes it out when it likes."""
+
+
 class OsLock:
     """An advisory lock that the kernel drops when the process dies, however it dies."""
 
@@ -97,18 +106,23 @@ class OsLock:
 
 
 class OsFiles:
-    """The directory tree below `root`, which is created if it is not there."""
+    """The directory tree below `root`, which is created if it is not there.
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    Without `synced` nothing is ever synced: for data that goes when the process does.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, synced: bool = True) -> None:
         self.root = os.path.abspath(root)
+        self._synced = synced
+        self._file = OsFile if synced else UnsyncedFile
         os.makedirs(self.root, exist_ok=True)
 
     def create(self, path: str) -> OsFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        return OsFile(path, os.open(self._full(path), flags, 0o644))
+        return self._file(path, os.open(self._full(path), flags, 0o644))
 
     def open(self, path: str) -> OsFile:
-        return OsFile(path, os.open(self._full(path), os.O_RDWR | os.O_CLOEXEC))
+        return self._file(path, os.open(self._full(path), os.O_RDWR | os.O_CLOEXEC))
 
     def size(self, path: str) -> int:
         return os.stat(self._full(path)).st_size
@@ -129,6 +143,8 @@ class OsFiles:
         os.unlink(self._full(path))
 
     def fsync_dir(self, path: str) -> None:
+        if not self._synced:
+            return
         fd = os.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)

@@ -1,7 +1,7 @@
 """The decoder of Kafka's messages, put together for each message and version from the fields it has.
 
-Unknown tagged fields are skipped, as KIP-482 says. Bytes after the end of a message are an error: they mean that the
-sender meant something else.
+Unknown tagged fields are skipped, as KIP-482 says. Bytes after the end of a message are passed over, as Kafka does:
+librdkafka has been sending some (three, after a Metadata request of version 13 for all topics).
 """
 
 from typing import TypeVar
@@ -16,11 +16,9 @@ _READERS: dict[tuple[type[Message], int], tuple[Read, int]] = {}
 
 
 def decode(message: type[A], version: int, reader: Reader) -> A:
-    """The message at the reader's position, to the end of the frame. Raises MalformedMessageError."""
+    """The message at the reader's position. Raises MalformedMessageError."""
     read, _ = message_reader(message, version, version >= message.FLEXIBLE_SINCE)
     decoded: A = read(reader)
-    if reader.remaining:
-        raise MalformedMessageError(f"{reader.remaining} bytes follow {message.__name__} version {version}")
     return decoded
 
 

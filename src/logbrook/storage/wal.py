@@ -182,20 +182,22 @@ class Wal:
 
     def _write(self, taken: list[_Pending]) -> None:
         """One block and one sync per file, in order: a block is proof that all blocks before it are durable."""
-        started = self._clock.monotonic_s()
+        started_s = self._clock.monotonic_s()
         writes = [(pending.file, pending.entry) for pending in taken if pending.file and pending.entry]
         for wal_file, group in groupby(writes, key=itemgetter(0)):
             entries = [entry for _, entry in group]
             buffers, length = encode_block(self._mark, self.committed_number, entries)
             assert wal_file.written + length <= wal_file.capacity, "an entry took more room than it reserved"
             wal_file.file.pwritev(buffers, wal_file.written)
+            written_s = self._clock.monotonic_s()
             sync_file(wal_file.file)
+            self._probe.wal_sync_latency.add(self._clock.monotonic_s() - written_s)
             wal_file.written = align(wal_file.written + length)
             self.committed_number = entries[-1].number + 1
             self._probe.wal_entries += len(entries)
             self._probe.wal_bytes += length
         self._probe.wal_commits += 1
-        self._probe.wal_sync_seconds += self._clock.monotonic_s() - started
+        self._probe.wal_commit_latency.add(self._clock.monotonic_s() - started_s)
 
     def _take_spare(self, needed: int) -> WalFile | None:
         for _ in range(len(self._spares)):

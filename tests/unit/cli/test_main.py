@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from logbrook import __version__
 
 LOGBROOK = Path(sys.executable).parent / "logbrook"
@@ -32,3 +34,39 @@ def test_it_starts_without_numpy_numba_and_pyarrow() -> None:
     script = "import sys, logbrook.cli.main; print([m for m in ('numpy', 'numba', 'pyarrow') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--version"], ["pydantic", "rich", "asyncio", "logbrook.config", "logbrook.server"]),
+        (["config"], ["rich", "asyncio", "pydantic_settings", "logbrook.server"]),
+        (["serve", "--partitions", "0"], ["rich", "asyncio", "pydantic_settings", "logbrook.server"]),
+    ],
+)
+def test_a_command_loads_only_what_it_needs(arguments: list[str], unwanted: list[str]) -> None:
+    script = (
+        "import sys\nfrom logbrook.cli.main import app\n"
+        f"try:\n    app({arguments!r})\nexcept SystemExit:\n    pass\n"
+        f"sys.exit(repr([name for name in {unwanted!r} if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_the_help_lists_the_commands() -> None:
+    shown = run("--help").stdout
+    assert "serve" in shown
+    assert "config" in shown
+
+
+def test_wrong_settings_end_with_2_and_no_traceback() -> None:
+    done = run("serve", "--durability", "maybe")
+    told = 'error: command line: --durability = "maybe", but it must be fsync or interval\n'
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
+def test_the_line_of_a_command_in_the_help_is_that_of_its_own_help() -> None:
+    for command in ("serve", "config"):
+        own = run(command, "--help").stdout.splitlines()[2]
+        assert own in " ".join(run("--help").stdout.replace("│", " ").split())

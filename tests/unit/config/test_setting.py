@@ -34,7 +34,7 @@ def test_every_setting_says_in_a_sentence_what_it_does(group: type[Settings], na
 @pytest.mark.parametrize(("group", "name"), ALL)
 def test_every_setting_has_its_facts(group: type[Settings], name: str) -> None:
     facts = facts_of(group, name)
-    assert set(facts) == {"unit", "kafka", "dynamic"}
+    assert set(facts) == {"unit", "kafka", "dynamic", "flag"}
     assert isinstance(facts["dynamic"], bool)
 
 

@@ -1,0 +1,164 @@
+"""Every setting that is declared, with the names that the command line, the environment and the file know it by.
+
+The rule of the names: `connections_max` in the section `network` is
+
+    network.connections_max                 the key, `connections_max` under `[network]` in the file
+    --network-connections-max               the flag: section and name, or the short one that the field declares
+    LOGBROOK_NETWORK_CONNECTIONS_MAX        the environment variable: the flag in capitals
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from logbrook.config.broker import BrokerConfig
+from logbrook.config.setting import Settings
+
+ENVIRONMENT_PREFIX = "LOGBROOK_"
+
+
+class Kind(StrEnum):
+    """What the value of a setting is."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    NUMBER = "number"
+    TEXT = "text"
+    PATH = "path"
+    ADDRESS = "address"
+    CHOICE = "choice"
+    CHOICES = "choices"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a value may look like. `optional`: the text may be empty, which stands for None if that is `nullable`."""
+
+    kind: Kind
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A table of the file; `name` is empty for the settings above all tables."""
+
+    name: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One setting, as it was declared."""
+
+    section: str
+    name: str
+    doc: str
+    default: Any
+    form: Form
+    at_least: float | None
+    at_most: float | None
+    unit: str | None
+    kafka: str | None
+    dynamic: bool
+    short_flag: str | None
+
+    @property
+    def key(self) -> str:
+        return f"{self.section}.{self.name}" if self.section else self.name
+
+    @property
+    def long_flag(self) -> str:
+        """The flag by the rule, which is not the flag where the field declares a shorter one."""
+        return "--" + self.key.replace(".", "-").replace("_", "-")
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.short_flag}" if self.short_flag else self.long_flag
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.flag.removeprefix("--").replace("-", "_").upper()
+
+
+# What the type `str` does not tell: the form that the description of each of these promises.
+_TEXT_FORMS = {
+    "data": Form(Kind.PATH),
+    "network.listen": Form(Kind.ADDRESS),
+    "network.advertise": Form(Kind.ADDRESS, optional=True, nullable=True),
+    "metrics.listen": Form(Kind.ADDRESS, optional=True),
+}
+
+
+@cache
+def all_sections() -> tuple[Section, ...]:
+    """The tables of the file in the order of their declaration, what is above all tables first."""
+    sections = [Section("", "General")]
+    for name, field in BrokerConfig.model_fields.items():
+        if model := _section_model(field):
+            title = (model.__doc__ or "").split("\n")[0].removeprefix("The settings of ").removesuffix(".")
+            sections.append(Section(name, f"{name}: {title}"))
+    return tuple(sections)
+
+
+@cache
+def all_settings() -> tuple[Declared, ...]:
+    """Every setting in the order of the sections."""
+    fields = BrokerConfig.model_fields
+    found = [_declared("", name, field) for name, field in fields.items() if not _section_model(field)]
+    for section, field in fields.items():
+        if model := _section_model(field):
+            found += [_declared(section, name, inner) for name, inner in model.model_fields.items()]
+    return tuple(found)
+
+
+@cache
+def settings_by_key() -> dict[str, Declared]:
+    return {setting.key: setting for setting in all_settings()}
+
+
+def _section_model(field: FieldInfo) -> type[Settings] | None:
+    annotation = field.annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Settings) else None
+
+
+def _declared(section: str, name: str, field: FieldInfo) -> Declared:
+    facts = field.json_schema_extra
+    assert isinstance(facts, dict), f"{name} was not declared with setting()"
+    unit, kafka, flag = facts["unit"], facts["kafka"], facts["flag"]
+    assert isinstance(unit, str | None)
+    assert isinstance(kafka, str | None)
+    assert isinstance(flag, str | None)
+    key = f"{section}.{name}" if section else name
+    return Declared(
+        section=section,
+        name=name,
+        doc=field.description or "",
+        default=field.default,
+        form=_TEXT_FORMS.get(key) or _form_of(field.annotation),
+        at_least=next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), None),
+        at_most=next((bound.le for bound in field.metadata if hasattr(bound, "le")), None),
+        unit=unit,
+        kafka=kafka,
+        dynamic=bool(facts["dynamic"]),
+        short_flag=flag,
+    )
+
+
+def _form_of(annotation: Any) -> Form:
+    if get_origin(annotation) is frozenset:
+        (choice,) = get_args(annotation)
+        return Form(Kind.CHOICES, choices=tuple(choice))
+    if get_origin(annotation) is UnionType:
+        (inner,) = (one for one in get_args(annotation) if one is not NoneType)
+        return replace(_form_of(inner), optional=True, nullable=True)
+    if issubclass(annotation, StrEnum):
+        return Form(Kind.CHOICE, choices=tuple(annotation))
+    if annotation is str:
+        return Form(Kind.TEXT, optional=True)
+    return Form({bool: Kind.BOOLEAN, int: Kind.INTEGER, float: Kind.NUMBER}[annotation])

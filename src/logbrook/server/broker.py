@@ -1,0 +1,152 @@
+"""The broker, put together: the one place where parts are made and handed to each other.
+
+start   the data directory is opened and recovered, the metadata is read, then the door opens;
+        groups are read back while it is open, and are "loading" until they are
+stop    the door closes, what was accepted is answered, then everything is made durable and let go
+"""
+
+import asyncio
+import logging
+import resource
+from collections.abc import Callable
+
+from logbrook.config import BrokerConfig
+from logbrook.config.values import split_address
+from logbrook.core.fetch_sessions import FetchSessions
+from logbrook.ports import Clock, Files, OsFiles, Random, SystemClock, SystemRandom
+from logbrook.server.appends import Appends
+from logbrook.server.dispatch import Dispatcher
+from logbrook.server.fetch_waits import FetchWaits
+from logbrook.server.groups import Groups
+from logbrook.server.handlers import all_apis
+from logbrook.server.listener import Listener
+from logbrook.server.maintenance import Housekeeper
+from logbrook.server.probe import ServerProbe
+from logbrook.server.services import Endpoint, Services
+from logbrook.server.topics import Topics
+from logbrook.storage.committer import Committer
+from logbrook.storage.errors import StorageOfflineError
+from logbrook.storage.log_directory import LogDirectory
+from logbrook.storage.wal import Wal
+
+# File descriptors that connections may not take: the engine's, the listeners', the interpreter's.
+_DESCRIPTORS_KEPT = 512
+
+_logger = logging.getLogger(__name__)
+
+
+class BrokerServer:
+    """One broker on the running event loop. `start` it, then `stop` it, once each."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.config = config
+        self._files = files
+        self._clock = clock or SystemClock()
+        self._random = random or SystemRandom()
+        self._committer: Committer | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self.is_ready = False
+
+    async def start(self) -> None:
+        """Raises StorageError when the data cannot be opened, OSError when the address cannot be taken."""
+        config, clock = self.config, self._clock
+        loop = asyncio.get_running_loop()
+        descriptors = raise_descriptor_limit()
+        files = self._files if self._files is not None else OsFiles(config.data)
+        self.directory = LogDirectory.open(
+            files, config.storage, clock=clock, now_ms=clock.now_ms(), random=self._random
+        )
+        try:
+            await self._start(loop, descriptors)
+        except BaseException:
+            await self._let_go(clean=False)
+            raise
+
+    async def _start(self, loop: asyncio.AbstractEventLoop, descriptors: int) -> None:
+        config, clock, directory = self.config, self._clock, self.directory
+        directory.environment.health.on_failure = _say_offline
+        durability = directory.environment.durability
+        if isinstance(durability, Wal):
+            self._committer = Committer(durability)
+            self._committer.start()
+        fetch_waits = FetchWaits(loop)
+        appends = Appends(loop, clock, fetch_waits.committed)
+        topics = Topics(config, directory, appends, clock, self._random)
+        await topics.open()
+        apis = all_apis()
+        self.services = Services(
+            config=config,
+            loop=loop,
+            clock=clock,
+            endpoint=Endpoint("", 0),
+            topics=topics,
+            appends=appends,
+            fetch_waits=fetch_waits,
+            fetch_sessions=FetchSessions(config.network.fetch_sessions_max, self._random),
+            groups=Groups(config.groups, loop, topics, appends, clock, self._random),
+            probe=ServerProbe(),
+            served_versions={api.key: api.versions for api in apis},
+        )
+        dispatcher = Dispatcher(self.services, apis, config.network.request_bytes_max, clock.monotonic_s)
+        connections_max = max(16, min(config.network.connections_max, descriptors - _DESCRIPTORS_KEPT))
+        self.listener = Listener(self.services, dispatcher, connections_max)
+        self.housekeeper = Housekeeper(config.maintenance, loop, topics, fetch_waits, clock)
+        self.services.endpoint = await self._listen()
+        self.housekeeper.start()
+        self._loading = loop.create_task(self.services.groups.load())
+        await self.listener.start()
+        self.is_ready = True
+
+    async def _listen(self) -> Endpoint:
+        network = self.config.network
+        self.address = await self.listener.listen(*split_address(network.listen))
+        if network.advertise is not None:
+            host, port = split_address(network.advertise)
+            return Endpoint(host, port or self.address[1])
+        host, _ = split_address(network.listen)
+        return Endpoint(host, self.address[1])
+
+    async def stop(self) -> None:
+        """Raises StorageError when the data could not be made durable; it is let go of all the same."""
+        self.is_ready = False
+        services = self.services
+        services.fetch_waits.wake_all()
+        services.groups.stop()
+        await self.listener.stop(self.config.network.stop_ms / 1000)
+        await self.housekeeper.stop()
+        if self._loading is not None:
+            self._loading.cancel()
+        await self._let_go(clean=True)
+
+    async def _let_go(self, *, clean: bool) -> None:
+        if self._committer is not None:
+            self._committer.stop()
+        if clean:
+            self.directory.close()
+        else:
+            self.directory.abandon()
+
+
+def raise_descriptor_limit(
+    get: Callable[[int], tuple[int, int]] = resource.getrlimit,
+    set_: Callable[[int, tuple[int, int]], None] = resource.setrlimit,
+) -> int:
+    """Take as many file descriptors as the system gives without asking. Returns how many that are."""
+    soft, hard = get(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        try:
+            set_(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            return soft
+    return hard
+
+
+def _say_offline(failure: StorageOfflineError) -> None:
+    _logger.critical("%s. Nothing is acknowledged any more; records can still be read", failure)

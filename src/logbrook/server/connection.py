@@ -1,0 +1,307 @@
+"""A client's connection: frames in, answers out, in the order of the requests.
+
+Requests are begun as they arrive and may finish in any order; their answers wait for their turn. What is under way is
+bounded in number and in bytes, requests and answers alike: beyond that nothing more is read until some of it is done,
+and the client's own sending is what waits. A client that takes forever over a request or over an answer is hung up on.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from typing import NamedTuple, Protocol, cast
+
+from logbrook.protocol.encoding import Pieces
+from logbrook.protocol.errors import ProtocolError
+from logbrook.protocol.framing import FrameReader
+from logbrook.protocol.schema import ApiMessage
+from logbrook.server.api import Answer, CloseConnectionError
+from logbrook.server.dispatch import Dispatcher, Received
+
+_WRITE_BUFFER_BYTES = 1 << 20
+# A connection is stalled when it moves less than this within `connection_stalled_ms`.
+_PROGRESS_BYTES = 64 * 1024
+
+_logger = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """Whoever owns the connections."""
+
+    dispatcher: Dispatcher
+    chunk: bytearray
+    in_flight_bytes_max: int
+    in_flight_requests_max: int
+
+    def opened(self, connection: "Connection") -> bool: ...
+
+    def closed(self, connection: "Connection") -> None: ...
+
+    def holds(self, connection: "Connection", more_bytes: int) -> bool: ...
+
+
+class _Turn:
+    """A request that was begun: its place in the queue of answers."""
+
+    __slots__ = ("future", "is_done", "pieces", "received", "size")
+
+    def __init__(self, received: Received) -> None:
+        self.received = received
+        self.future: asyncio.Future[Answer] | None = None
+        self.pieces: Pieces = []
+        # What it holds in memory: the request, then the answer.
+        self.size = received.size
+        self.is_done = False
+
+
+class _Mark(NamedTuple):
+    """How far the connection was when it was last seen to make progress."""
+
+    at_s: float
+    frames: int
+    moved_bytes: int
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client. All of it runs on the event loop."""
+
+    __slots__ = (
+        "_accounted_bytes",
+        "_frames",
+        "_host",
+        "_in_flight_bytes",
+        "_is_closing",
+        "_is_processing",
+        "_is_reading",
+        "_is_writable",
+        "_last_request_s",
+        "_loop",
+        "_mark",
+        "_queue",
+        "_reader",
+        "_received_bytes",
+        "_sent_bytes",
+        "_transport",
+        "_turns",
+        "peer",
+        "unsent_bytes",
+    )
+
+    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+        self._host = host
+        self._loop = loop
+        self._reader = FrameReader(host.chunk, host.dispatcher.size_max)
+        self._queue: deque[memoryview] = deque()
+        self._turns: deque[_Turn] = deque()
+        self._in_flight_bytes = 0
+        self._is_writable = True
+        self._is_reading = True
+        self._is_processing = False
+        self._is_closing = False
+        self._frames = 0
+        self._received_bytes = 0
+        self._sent_bytes = 0
+        self._last_request_s = loop.time()
+        self._mark: _Mark | None = None
+        self._accounted_bytes = 0
+        self.peer = ""
+        # What the client has not taken, while that holds things up.
+        self.unsent_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = str(peer[0]) if peer else ""
+        if not self._host.opened(self):
+            self.abort()
+            return
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        connected = transport.get_extra_info("socket")
+        if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._is_closing = True
+        self._queue.clear()
+        for turn in self._turns:
+            if turn.future is not None:
+                turn.future.cancel()
+        self._turns.clear()
+        self._host.holds(self, -self._accounted_bytes)
+        self._host.closed(self)
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._turns or self._queue or self._reader.is_within_frame)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received_bytes += nbytes
+        try:
+            frames = self._reader.received(nbytes)
+        except ProtocolError as error:
+            self._hang_up(error)
+            return
+        if frames:
+            self._frames += len(frames)
+            self._last_request_s = self._loop.time()
+            self._queue.extend(frames)
+            self._process()
+        if not self._account():
+            self._pause_reading()
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        self.unsent_bytes = self._transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self.unsent_bytes = 0
+        self._process()
+
+    def resume_reading(self) -> None:
+        """There is room again for what the connection was receiving."""
+        if not self._is_reading and not self._is_closing and self._has_room and not self._queue:
+            self._is_reading = True
+            self._transport.resume_reading()
+
+    def check(self, now_s: float, idle_s: float, stalled_s: float) -> str | None:
+        """Why the connection should be hung up on, if it should. Called every now and then."""
+        if self.is_idle and not self._transport.get_write_buffer_size():
+            self._mark = None
+            return "idle" if now_s - self._last_request_s >= idle_s else None
+        is_clients_turn = not self._is_writable or (self._reader.is_within_frame and self._is_reading)
+        moved = self._received_bytes + self._sent_bytes - self._transport.get_write_buffer_size()
+        mark = self._mark
+        if (
+            not is_clients_turn
+            or mark is None
+            or mark.frames != self._frames
+            or moved - mark.moved_bytes >= _PROGRESS_BYTES
+        ):
+            self._mark = _Mark(now_s, self._frames, moved)
+        elif now_s - mark.at_s >= stalled_s:
+            return "stalled"
+        return None
+
+    def close_when_done(self) -> None:
+        """Read no more, answer what was begun, then hang up."""
+        self._pause_reading()
+        self._queue.clear()
+        self._is_closing = True
+        self._close_if_done()
+
+    def abort(self) -> None:
+        self._is_closing = True
+        self._transport.abort()
+
+    def _account(self) -> bool:
+        """Tell the host how much the connection holds. False when it may not hold more than it does."""
+        held = self._reader.held_bytes + self._in_flight_bytes
+        more, self._accounted_bytes = held - self._accounted_bytes, held
+        return self._host.holds(self, more) or not self._reader.held_bytes
+
+    @property
+    def _has_room(self) -> bool:
+        return (
+            self._is_writable
+            and len(self._turns) < self._host.in_flight_requests_max
+            and self._in_flight_bytes + self._transport.get_write_buffer_size() < self._host.in_flight_bytes_max
+        )
+
+    def _process(self) -> None:
+        """Begin what may be begun, and read on when all of it is."""
+        if self._is_processing:
+            return
+        self._is_processing = True
+        try:
+            while self._queue and self._has_room and not self._is_closing:
+                self._begin(self._queue.popleft())
+        finally:
+            self._is_processing = False
+        if self._is_closing:
+            return
+        if self._queue or not self._has_room:
+            self._pause_reading()
+        else:
+            self.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self._is_reading and not self._transport.is_closing():
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _begin(self, frame: memoryview) -> None:
+        dispatcher = self._host.dispatcher
+        try:
+            received = dispatcher.receive(frame, self.peer)
+        except ProtocolError as error:
+            self._hang_up(error)
+            return
+        turn = _Turn(received)
+        self._turns.append(turn)
+        self._in_flight_bytes += turn.size
+        try:
+            handled = dispatcher.handle(received)
+        except Exception as error:
+            self._fail(turn, error)
+            return
+        if handled is None or isinstance(handled, ApiMessage):
+            self._finish(turn, handled)
+            return
+        if not isinstance(handled, asyncio.Future):
+            handled = self._loop.create_task(handled)
+        turn.future = handled
+        handled.add_done_callback(lambda future: self._answered(turn, future))
+
+    def _answered(self, turn: _Turn, future: "asyncio.Future[Answer]") -> None:
+        turn.future = None
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._fail(turn, error)
+            return
+        self._finish(turn, future.result())
+        self._process()
+        self._account()
+
+    def _finish(self, turn: _Turn, answer: Answer) -> None:
+        try:
+            pieces, size = self._host.dispatcher.answer(turn.received, answer)
+        except Exception as error:
+            self._fail(turn, error)
+            return
+        turn.pieces = pieces
+        self._in_flight_bytes += size - turn.size
+        turn.size = size
+        turn.is_done = True
+        turns = self._turns
+        while turns and turns[0].is_done:
+            first = turns.popleft()
+            self._in_flight_bytes -= first.size
+            if first.pieces:
+                self._sent_bytes += first.size
+                self._transport.writelines(first.pieces)
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._is_closing and not self._turns and not self._transport.is_closing():
+            self._transport.close()
+
+    def _hang_up(self, error: ProtocolError) -> None:
+        self._host.dispatcher.probe.protocol_errors += 1
+        _logger.warning("closing a connection from %s: %s", self.peer, error)
+        self.abort()
+
+    def _fail(self, turn: _Turn, error: BaseException) -> None:
+        name = turn.received.api.name
+        if isinstance(error, CloseConnectionError):
+            _logger.info("closing a connection from %s after %s: %s", self.peer, name, error)
+        else:
+            # Our own bug: the sender is told by hanging up, and nobody else notices.
+            self._host.dispatcher.probe.handler_failures += 1
+            _logger.error("%s from %s failed", name, self.peer, exc_info=error)
+        self.abort()

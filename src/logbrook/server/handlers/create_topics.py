@@ -1,0 +1,104 @@
+"""CreateTopics: new topics, with their settings.
+
+There is one replica of everything: a replication factor of 1, or -1 for the default, is all there is, and whoever
+assigns replicas by hand can only assign them to this broker.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from logbrook.config.kafka_settings import topic_settings
+from logbrook.core.metadata import TopicExistsError
+from logbrook.model import LogbrookError, check_topic_name
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from logbrook.server.api import Api, Call
+from logbrook.server.config_changes import in_one_notation
+from logbrook.server.config_entries import ConfigEntries
+from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.replica_assignment import check_replicas
+from logbrook.server.services import Services
+
+DEFAULT = -1
+_REPLICAS = 1
+
+
+async def handle(services: Services, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
+    times_named = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in request.topics:
+        result = CreatableTopicResult(name=topic.name)
+        results.append(result)
+        try:
+            if times_named[topic.name] > 1:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is in the request twice")
+            await _create(services, topic, result, only_check=request.validate_only)
+        except LogbrookError as error:
+            result.error_code, result.error_message = refuse(services, request, error)
+    return CreateTopicsResponse(topics=results)
+
+
+API = Api(CreateTopicsRequest, CreateTopicsResponse, handle)
+
+
+async def _create(services: Services, topic: CreatableTopic, result: CreatableTopicResult, *, only_check: bool) -> None:
+    """Raises LogbrookError."""
+    topics = services.topics
+    check_topic_name(topic.name)
+    if topic.name in topics.metadata.topics:
+        # Said before anything else is found wrong: many clients create what they need and hope for this answer.
+        raise TopicExistsError(topic.name)
+    if topics.is_internal(topic.name):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is the broker's own")
+    partition_count = _partition_count(services, topic)
+    settings = in_one_notation(_settings(topic), topic_settings())
+    if only_check:
+        result.num_partitions = topics.check_new(topic.name, partition_count, settings)
+    else:
+        created = await topics.create(topic.name, partition_count, settings)
+        result.topic_id, result.num_partitions = created.id, created.partition_count
+    result.replication_factor = _REPLICAS
+    result.configs = [
+        CreatableTopicConfigs(
+            name=entry.name, value=entry.value, read_only=entry.is_read_only, config_source=entry.source
+        )
+        for entry in ConfigEntries(services).of_topic(settings)
+    ]
+
+
+def _partition_count(services: Services, topic: CreatableTopic) -> int | None:
+    """None for the default. Raises RefusedError."""
+    if not topic.assignments:
+        if topic.replication_factor not in (DEFAULT, _REPLICAS):
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"there is one broker, so the replication factor is 1, not {topic.replication_factor}",
+            )
+        return None if topic.num_partitions == DEFAULT else topic.num_partitions
+    if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, "with replicas assigned, the numbers of partitions and of replicas must be -1"
+        )
+    numbers = sorted(one.partition_index for one in topic.assignments)
+    if numbers != list(range(len(numbers))):
+        raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 on, without gaps")
+    check_replicas(services, (one.broker_ids for one in topic.assignments))
+    return len(numbers)
+
+
+def _settings(topic: CreatableTopic) -> Mapping[str, str]:
+    """Raises RefusedError."""
+    settings: dict[str, str] = {}
+    for one in topic.configs:
+        if one.value is None:
+            raise RefusedError(ErrorCode.INVALID_CONFIG, f"{one.name} has no value")
+        if one.name in settings:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, f"{one.name} is given twice")
+        settings[one.name] = one.value
+    return settings

@@ -1,0 +1,155 @@
+"""Produce: append each partition's batch, and answer when all of them are as durable as the broker promises.
+
+acks=1 and acks=all are answered alike: when the batch is committed. With acks=0 nothing is answered; if something goes
+wrong, hanging up is the only way to say so, and the client then learns that it has to look. A record batch is checked
+by its header and its checksum alone.
+"""
+
+from asyncio import Future
+from typing import Any
+
+from logbrook.model import LogbrookError, TopicPartition
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from logbrook.protocol.schema import ZERO_UUID
+from logbrook.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, read_header
+from logbrook.server.api import Api, Call, CloseConnectionError, Handled
+from logbrook.server.errors import error_code
+from logbrook.server.services import Services
+from logbrook.storage.log import Log
+from logbrook.storage.ticket import Ticket
+
+_ACKS = (-1, 0, 1)
+_ALL = -1
+
+
+def handle(services: Services, request: ProduceRequest, call: Call) -> Handled:
+    production = _Production(services, request)
+    for topic in request.topic_data:
+        production.append_topic(topic.topic_id, topic.name, topic.partition_data)
+    if request.acks == 0:
+        production.hang_up_if_failed()
+        return None
+    return production.answer()
+
+
+API = Api(ProduceRequest, ProduceResponse, handle)
+
+
+class _RefusedError(Exception):
+    """A partition's part of the request that is not even tried."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Production:
+    """One request under way."""
+
+    def __init__(self, services: Services, request: ProduceRequest) -> None:
+        self._services = services
+        self._request = request
+        self._responses: list[TopicProduceResponse] = []
+        self._open = 0
+        self._error: PartitionProduceResponse | None = None
+        self._future: Future[Any] | None = None
+
+    def append_topic(self, topic_id: bytes, name: str, partitions: Any) -> None:
+        responses: list[PartitionProduceResponse] = []
+        self._responses.append(TopicProduceResponse(topic_id=topic_id, name=name, partition_responses=responses))
+        try:
+            if topic_id != ZERO_UUID:
+                name = self._services.topics.metadata.topic_with_id(topic_id).name
+            self._check(name)
+        except LogbrookError as error:
+            responses += [self._failed(one.index, error_code(error), str(error)) for one in partitions]
+            return
+        except _RefusedError as refused:
+            responses += [self._failed(one.index, refused.code, str(refused)) for one in partitions]
+            return
+        for one in partitions:
+            responses.append(self._append(TopicPartition(name, one.index), one))
+
+    def hang_up_if_failed(self) -> None:
+        if self._error is not None:
+            raise CloseConnectionError(f"acks=0, and {self._error.error_message}")
+
+    def answer(self) -> Handled:
+        response = ProduceResponse(responses=self._responses)
+        if self._open == 0:
+            return response
+        self._future = self._services.loop.create_future()
+        return self._future
+
+    def _check(self, topic: str) -> None:
+        if self._request.acks not in _ACKS:
+            raise _RefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks may be -1, 0 or 1, not {self._request.acks}")
+        if self._request.transactional_id is not None:
+            raise _RefusedError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
+        if self._services.topics.is_internal(topic):
+            raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic!r} is the broker's own")
+
+    def _append(self, partition: TopicPartition, data: PartitionProduceData) -> PartitionProduceResponse:
+        try:
+            log = self._services.topics.log(partition)
+            records = data.records
+            assert records is None or isinstance(records, memoryview)
+            header = self._check_batch(log, records)
+        except LogbrookError as error:
+            return self._failed(partition.partition, error_code(error), str(error))
+        except _RefusedError as refused:
+            return self._failed(partition.partition, refused.code, str(refused))
+        assert records is not None
+        response = PartitionProduceResponse(index=partition.partition)
+        self._open += 1
+        try:
+            self._services.appends.append(log, records, lambda ticket: self._done(response, log, ticket))
+        except LogbrookError as error:
+            self._open -= 1
+            return self._failed(partition.partition, error_code(error), str(error))
+        traffic = self._services.probe.topics[partition.topic]
+        traffic.bytes_in += header.size
+        traffic.messages_in += header.count
+        return response
+
+    def _check_batch(self, log: Log, records: memoryview | None) -> BatchHeader:
+        """What the log does not check: it takes any number of batches, and knows nothing of replicas."""
+        if records is None or len(records) < HEADER_BYTES:
+            raise _RefusedError(ErrorCode.INVALID_RECORD, "there is one record batch per partition, not none")
+        header = read_header(records)
+        if header.magic == 2 and header.size < len(records):
+            raise _RefusedError(ErrorCode.INVALID_RECORD, "there is one record batch per partition, not more")
+        if header.attributes & TRANSACTIONAL_BIT:
+            raise _RefusedError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
+        if self._request.acks == _ALL and log.config.min_insync_replicas > 1:
+            raise _RefusedError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"min.insync.replicas is {log.config.min_insync_replicas}, and there is one replica",
+            )
+        return header
+
+    def _done(self, response: PartitionProduceResponse, log: Log, ticket: Ticket) -> None:
+        if ticket.error is not None:
+            failed = self._failed(response.index, error_code(ticket.error), str(ticket.error))
+            response.error_code, response.error_message = failed.error_code, failed.error_message
+            response.base_offset = -1
+        else:
+            response.base_offset = ticket.base_offset
+            response.log_append_time_ms = ticket.log_append_time_ms
+            response.log_start_offset = log.log_start_offset
+        self._open -= 1
+        future = self._future
+        if self._open == 0 and future is not None and not future.done():
+            future.set_result(ProduceResponse(responses=self._responses))
+
+    def _failed(self, index: int, code: ErrorCode, message: str) -> PartitionProduceResponse:
+        self._services.probe.errors["Produce", code.name] += 1
+        self._error = PartitionProduceResponse(index=index, error_code=code, error_message=message, base_offset=-1)
+        return self._error

@@ -1,0 +1,117 @@
+"""The door for Kafka clients: it lets connections in, as many as there may be, and sees that none overstays.
+
+All connections share the memory that is received into. What their unanswered requests hold is bounded over all of
+them: beyond that, those with a large request half received wait, and one at a time goes on.
+"""
+
+import asyncio
+import logging
+
+from logbrook.config import NetworkConfig
+from logbrook.protocol.framing import CHUNK_BYTES
+from logbrook.server.connection import Connection
+from logbrook.server.dispatch import Dispatcher
+from logbrook.server.services import Services
+
+_SWEEP_S_MIN, _SWEEP_S_MAX = 0.05, 1.0
+_BACKLOG = 1024
+
+_logger = logging.getLogger(__name__)
+
+
+class Listener:
+    """Made once per broker; `listen` opens the door."""
+
+    def __init__(self, services: Services, dispatcher: Dispatcher, connections_max: int) -> None:
+        config: NetworkConfig = services.config.network
+        self.dispatcher = dispatcher
+        self.chunk = bytearray(CHUNK_BYTES)
+        self.in_flight_bytes_max = config.in_flight_bytes_max
+        self.in_flight_requests_max = config.in_flight_requests_max
+        self.connections: set[Connection] = set()
+        self._services = services
+        self._loop = services.loop
+        self._connections_max = connections_max
+        self._received_bytes = 0
+        self._received_bytes_max = config.received_bytes_max
+        self._waiting: dict[Connection, None] = {}
+        self._idle_s = config.connection_idle_ms / 1000
+        self._stalled_s = config.connection_stalled_ms / 1000
+        self._sweep_s = min(_SWEEP_S_MAX, max(_SWEEP_S_MIN, min(self._idle_s, self._stalled_s) / 4))
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._server: asyncio.Server | None = None
+        self._is_empty = asyncio.Event()
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Begin to accept. Returns the address that was taken. Raises OSError."""
+        self._server = await self._loop.create_server(
+            lambda: Connection(self, self._loop), host, port, backlog=_BACKLOG, reuse_address=True, start_serving=False
+        )
+        address = self._server.sockets[0].getsockname()
+        return str(address[0]), int(address[1])
+
+    async def start(self) -> None:
+        assert self._server is not None
+        self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
+        await self._server.start_serving()
+
+    async def stop(self, timeout_s: float) -> None:
+        """Let nobody in, answer what was begun, and hang up, on those who take too long as well."""
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in [*self.connections]:
+            connection.close_when_done()
+        if self.connections:
+            self._is_empty.clear()
+            try:
+                await asyncio.wait_for(self._is_empty.wait(), timeout_s)
+            except TimeoutError:
+                _logger.warning("hanging up on %d connections that did not take their answers", len(self.connections))
+            for connection in [*self.connections]:
+                connection.abort()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    def opened(self, connection: Connection) -> bool:
+        probe = self._services.probe
+        if len(self.connections) >= self._connections_max:
+            probe.connections_refused += 1
+            return False
+        probe.connections_accepted += 1
+        self.connections.add(connection)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._waiting.pop(connection, None)
+        if not self.connections:
+            self._is_empty.set()
+
+    def holds(self, connection: Connection, more_bytes: int) -> bool:
+        """Count what connections hold. False when that is as much as they may."""
+        self._received_bytes += more_bytes
+        if self._received_bytes < self._received_bytes_max:
+            if self._waiting and more_bytes < 0:
+                self._let_go_on(len(self._waiting))
+            return True
+        self._waiting[connection] = None
+        return False
+
+    def _let_go_on(self, count: int) -> None:
+        for connection in list(self._waiting)[:count]:
+            del self._waiting[connection]
+            connection.resume_reading()
+
+    def _sweep(self) -> None:
+        now_s = self._loop.time()
+        for connection in [*self.connections]:
+            reason = connection.check(now_s, self._idle_s, self._stalled_s)
+            if reason is not None:
+                self._services.probe.connections_reaped += 1
+                _logger.info("hanging up on %s, which is %s", connection.peer, reason)
+                connection.abort()
+        self._services.unsent_bytes = sum(connection.unsent_bytes for connection in self.connections)
+        # Those who wait for memory might be waiting for each other: one always goes on.
+        self._let_go_on(1)
+        self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)

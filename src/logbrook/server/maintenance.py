@@ -1,0 +1,166 @@
+"""Housekeeping: when the engine's steps are taken. Each is bounded, and between two of them requests get their turn.
+
+Checkpoints always run, because the write-ahead log cannot grow without end. Retention, compaction, the removal of
+files and the expiry of producers run by themselves with `maintenance.mode = "background"`, and otherwise when an
+operator asks for `run_once`. What is slow, syncing and compacting, happens in a thread of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from logbrook.config import CleanupPolicy, Maintenance, MaintenanceConfig
+from logbrook.ports import Clock
+from logbrook.server.fetch_waits import FetchWaits
+from logbrook.server.topics import METADATA, Topics
+from logbrook.storage.compaction import Compaction, plan_compaction
+from logbrook.storage.disk_errors import IO_FAILURES
+from logbrook.storage.errors import CorruptLogError, OvertakenError, StorageError, StorageOfflineError
+from logbrook.storage.log import Log
+from logbrook.storage.retention import apply_retention
+
+T = TypeVar("T")
+_FILES_AT_ONCE = 64
+_CHECK_S_MAX = 0.5
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Maintained:
+    """What one round did."""
+
+    segments_removed: int = 0
+    bytes_removed: int = 0
+    logs_compacted: int = 0
+    bytes_compacted: int = 0
+    files_unlinked: int = 0
+    producers_expired: int = 0
+
+
+class Housekeeper:
+    """One per broker. It belongs to the event loop."""
+
+    def __init__(
+        self,
+        config: MaintenanceConfig,
+        loop: asyncio.AbstractEventLoop,
+        topics: Topics,
+        fetch_waits: FetchWaits,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._topics = topics
+        self._directory = topics.directory
+        self._fetch_waits = fetch_waits
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="logbrook-maintenance")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._round = asyncio.Lock()
+        self._stopping = asyncio.Event()
+
+    def start(self) -> None:
+        self._tasks.append(self._loop.create_task(self._checkpoints()))
+        if self._config.mode is Maintenance.BACKGROUND:
+            self._tasks.append(self._loop.create_task(self._rounds()))
+
+    async def stop(self) -> None:
+        """Finish the step that is under way, and take no more."""
+        self._stopping.set()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._thread.shutdown()
+
+    async def run_once(self) -> Maintained:
+        """One round over all logs. A log that cannot be maintained does not keep the others from it."""
+        done = Maintained()
+        async with self._round:
+            for log in [self._directory.get(METADATA), *self._topics.logs()]:
+                if self._stopping.is_set():
+                    break
+                try:
+                    await self._maintain(log, done)
+                except OvertakenError:
+                    continue
+                except StorageOfflineError:
+                    break
+                except StorageError as error:
+                    _logger.error("maintenance of %s failed: %s", log.partition, error)
+                await asyncio.sleep(0)
+            now_ms = self._clock.now_ms()
+            done.producers_expired = self._directory.expire_producers(now_ms)
+            await self._remove_files(done)
+        if done != Maintained():
+            _logger.info("maintenance: %s", done)
+        return done
+
+    async def checkpoint(self) -> None:
+        """Sync what is not synced. Raises StorageError."""
+        run = self._directory.begin_checkpoint()
+        error = None
+        try:
+            await self._in_thread(run.run)
+        except IO_FAILURES as failure:
+            error = failure
+        self._directory.finish_checkpoint(run, error)
+
+    async def _checkpoints(self) -> None:
+        while not await self._stopped_within(_CHECK_S_MAX):
+            if self._directory.is_checkpoint_due():
+                try:
+                    await self.checkpoint()
+                except StorageOfflineError:
+                    return
+                except StorageError as error:
+                    _logger.error("a checkpoint failed: %s", error)
+
+    async def _rounds(self) -> None:
+        while not await self._stopped_within(self._config.interval_ms / 1000):
+            await self.run_once()
+
+    async def _maintain(self, log: Log, done: Maintained) -> None:
+        start = log.log_start_offset
+        retained = apply_retention(log, self._clock.now_ms())
+        done.segments_removed += len(retained.removed)
+        done.bytes_removed += retained.bytes_removed
+        if log.log_start_offset != start:
+            self._fetch_waits.changed(log.partition)
+        if CleanupPolicy.COMPACT in log.config.cleanup_policy:
+            compaction = plan_compaction(log, self._clock.now_ms())
+            if compaction is not None:
+                await self._compact(log, compaction, done)
+
+    async def _compact(self, log: Log, compaction: Compaction, done: Maintained) -> None:
+        try:
+            await self._in_thread(compaction.build_map)
+            for group in compaction.groups():
+                compaction.apply(await self._in_thread(lambda group=group: compaction.rewrite(group)))  # type: ignore[misc]
+                if self._stopping.is_set():
+                    return
+        except CorruptLogError as error:
+            log.quarantine(error)
+            raise
+        compacted = compaction.finish()
+        done.logs_compacted += 1
+        done.bytes_compacted += compacted.bytes_read - compacted.bytes_written
+
+    async def _remove_files(self, done: Maintained) -> None:
+        try:
+            while removed := self._directory.remove_files(self._clock.now_ms(), _FILES_AT_ONCE):
+                done.files_unlinked += len(removed)
+                await asyncio.sleep(0)
+        except StorageError as error:
+            _logger.error("removing files failed: %s", error)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._thread, work)
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,32 @@
+"""What the server counts. Plain numbers, read by whoever exports them."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from logbrook.storage.probe import Histogram
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What went in or out of a topic."""
+
+    bytes_in: int = 0
+    messages_in: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(slots=True)
+class ServerProbe:
+    """Totals since the broker started."""
+
+    connections_accepted: int = 0
+    connections_refused: int = 0
+    connections_reaped: int = 0
+    protocol_errors: int = 0
+    handler_failures: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    requests: defaultdict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+    latencies: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
+    errors: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    topics: defaultdict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))

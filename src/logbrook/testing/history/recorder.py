@@ -1,0 +1,103 @@
+"""Writes down what clients see, from any number of threads.
+
+The time of an event is taken with the recorder's lock held, so events are in the order of their times. `now_ns` is for
+the moment before a question is asked.
+"""
+
+from collections.abc import Callable
+from threading import Lock
+
+from logbrook.model import TopicPartition
+from logbrook.testing.history.events import (
+    Acknowledged,
+    BrokerKilled,
+    BrokerStarted,
+    BrokerStopped,
+    Committed,
+    CommittedSeen,
+    CommitUnknown,
+    Event,
+    Failed,
+    FinalRead,
+    FinalTopics,
+    LatestSeen,
+    Polled,
+    ProducerStarted,
+    Resumed,
+    Sent,
+    TopicCreated,
+    Unknown,
+)
+
+
+class Recorder:
+    """`now_ns` is a monotonic clock, the same for everything that is recorded."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.now_ns = now_ns
+        self._lock = Lock()
+        self._events: list[Event] = []
+
+    def events(self) -> list[Event]:
+        """What was recorded so far."""
+        with self._lock:
+            return list(self._events)
+
+    def producer_started(self, producer: str, *, idempotent: bool) -> None:
+        self._record(lambda at_ns: ProducerStarted(at_ns, producer, idempotent))
+
+    def sent(self, producer: str, partition: TopicPartition, value: str) -> None:
+        self._record(lambda at_ns: Sent(at_ns, producer, partition, value))
+
+    def acknowledged(self, producer: str, partition: TopicPartition, offset: int, value: str) -> None:
+        self._record(lambda at_ns: Acknowledged(at_ns, producer, partition, offset, value))
+
+    def failed(self, producer: str, partition: TopicPartition, value: str, reason: str) -> None:
+        self._record(lambda at_ns: Failed(at_ns, producer, partition, value, reason))
+
+    def unknown(self, producer: str, partition: TopicPartition, value: str, reason: str) -> None:
+        self._record(lambda at_ns: Unknown(at_ns, producer, partition, value, reason))
+
+    def polled(self, consumer: str, group: str, partition: TopicPartition, offset: int, value: str) -> None:
+        self._record(lambda at_ns: Polled(at_ns, consumer, group, partition, offset, value))
+
+    def resumed(self, begun_at_ns: int, consumer: str, group: str, partition: TopicPartition, offset: int) -> None:
+        self._record(lambda at_ns: Resumed(at_ns, begun_at_ns, consumer, group, partition, offset))
+
+    def committed(self, begun_at_ns: int, group: str, partition: TopicPartition, offset: int) -> None:
+        self._record(lambda at_ns: Committed(at_ns, begun_at_ns, group, partition, offset))
+
+    def commit_unknown(self, begun_at_ns: int, group: str, partition: TopicPartition, offset: int) -> None:
+        self._record(lambda at_ns: CommitUnknown(at_ns, begun_at_ns, group, partition, offset))
+
+    def committed_seen(
+        self, begun_at_ns: int, client: str, group: str, partition: TopicPartition, offset: int | None
+    ) -> None:
+        self._record(lambda at_ns: CommittedSeen(at_ns, begun_at_ns, client, group, partition, offset))
+
+    def latest_seen(self, begun_at_ns: int, client: str, partition: TopicPartition, offset: int) -> None:
+        self._record(lambda at_ns: LatestSeen(at_ns, begun_at_ns, client, partition, offset))
+
+    def topic_created(self, topic: str, partitions: int) -> None:
+        self._record(lambda at_ns: TopicCreated(at_ns, topic, partitions))
+
+    def broker_started(self) -> None:
+        self._record(BrokerStarted)
+
+    def broker_killed(self) -> None:
+        self._record(BrokerKilled)
+
+    def broker_stopped(self) -> None:
+        self._record(BrokerStopped)
+
+    def final_topics(self, topics: dict[str, int]) -> None:
+        self._record(lambda at_ns: FinalTopics(at_ns, topics))
+
+    def final_read(
+        self, begun_at_ns: int, partition: TopicPartition, log_end_offset: int, records: list[tuple[int, str]]
+    ) -> None:
+        self._record(lambda at_ns: FinalRead(at_ns, begun_at_ns, partition, log_end_offset, records))
+
+    def _record(self, event_at: Callable[[int], Event]) -> None:
+        with self._lock:
+            self._events.append(event_at(self.now_ns()))

@@ -1,0 +1,187 @@
+"""A run: one broker, one load, many kills, one history."""
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+
+from logbrook.testing.history import Recorder, Verdict, check, save
+from logbrook.testing.kill.broker_process import BrokerProcess
+from logbrook.testing.kill.clients import SESSION_TIMEOUT_MS, KafkaException
+from logbrook.testing.kill.errors import BrokerFailedError
+from logbrook.testing.kill.final_read import read_everything
+from logbrook.testing.kill.free_port import free_port
+from logbrook.testing.kill.guardian import Guardian
+from logbrook.testing.kill.load import Load
+from logbrook.testing.kill.moments import Kill, Moment, schedule
+from logbrook.testing.kill.producers import MESSAGE_BYTES_MAX
+from logbrook.testing.kill.scene import Scene
+from logbrook.testing.kill.waiting import pause, wait_until
+
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 30.0
+_PROGRESS_TIMEOUT_S = 30.0
+_ASKED_TIMEOUT_S = 1.0
+_LAST_READ_TIMEOUT_S = 60.0
+
+FLAGS = (
+    "--durability=fsync",
+    "--metrics=",
+    f"--log-max-message-bytes={MESSAGE_BYTES_MAX}",
+    "--groups-initial-rebalance-delay-ms=50ms",
+    f"--groups-session-timeout-ms-min={SESSION_TIMEOUT_MS}",
+)
+# So small that files are begun, synced and freed all the time, and a kill finds the broker at it.
+SMALL_FILES = (
+    "--log-segment-bytes=256KiB",
+    "--storage-wal-file-bytes=1MiB",
+    "--storage-wal-bytes-max=2MiB",
+    "--storage-checkpoint-interval-ms=200ms",
+    "--maintenance-interval-ms=500ms",
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens in a run. `damage` is done to the data directory after the first kill."""
+
+    kills: int
+    seed: int = 0
+    partitions: int = 4
+    flags: tuple[str, ...] = (*FLAGS, *SMALL_FILES)
+    damage: Callable[[str], int] | None = None
+    keep: str | None = None
+    """Where to put the history, the broker's log and its data if something was found."""
+
+
+@dataclass
+class Outcome:
+    """What came of a run. Problems are what stopped a client or the broker; findings are in the verdict."""
+
+    plan: Plan
+    verdict: Verdict
+    problems: list[str]
+    moments: Counter[Moment]
+    starts_s: list[float]
+    seconds: float
+
+    @property
+    def is_good(self) -> bool:
+        return not self.problems and not self.verdict.findings
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.plan.seed}: {self.verdict}"]
+        lines += [f"PROBLEM: {problem}" for problem in self.problems]
+        return "\n".join(lines)
+
+
+@dataclass
+class Campaign:
+    """`on_kill` is told of every kill."""
+
+    plan: Plan
+    on_kill: Callable[[Kill], None] = lambda _: None
+    _moments: Counter[Moment] = field(default_factory=Counter)
+    _starts_s: list[float] = field(default_factory=list)
+
+    def run(self) -> Outcome:
+        begun = monotonic()
+        with _workplace() as (directory, guardian):
+            log_path = os.path.join(directory, "broker.log")
+            data = os.path.join(directory, "data")
+            broker = BrokerProcess(data, free_port(), log_path, self.plan.flags, guardian)
+            scene = Scene(broker.address, self.plan.seed, self.plan.partitions)
+            load = Load(scene)
+            try:
+                self._live_and_die(broker, scene, load)
+                self._finish(broker, scene, load)
+            except BrokerFailedError as error:
+                scene.problems.append(str(error))
+            except (KafkaException, TimeoutError) as error:
+                scene.problems.append(
+                    str(BrokerFailedError(f"the broker did not answer: {error!r}", broker.log_tail()))
+                )
+            finally:
+                load.abandon()
+                broker.end()
+            verdict = check(scene.recorder.events())
+            outcome = Outcome(self.plan, verdict, scene.problems, self._moments, self._starts_s, monotonic() - begun)
+            if self.plan.keep is not None and not outcome.is_good:
+                _keep(self.plan.keep, directory, scene.recorder, outcome)
+        return outcome
+
+    def _live_and_die(self, broker: BrokerProcess, scene: Scene, load: Load) -> None:
+        rng = scene.rng("kills")
+        self._start(broker, scene)
+        load.start()
+        for number, kill in enumerate(schedule(rng, self.plan.kills)):
+            if kill.moment is Moment.STARTING:
+                broker.start()
+                pause(kill.start_share * max(self._starts_s))
+            else:
+                if number:
+                    self._start(broker, scene)
+                self._reach(kill, broker, scene, load)
+            broker.kill()
+            scene.recorder.broker_killed()
+            self._moments[kill.moment] += 1
+            self.on_kill(kill)
+            if self.plan.damage is not None and number == 0:
+                self.plan.damage(broker.data)
+        self._start(broker, scene)
+
+    def _start(self, broker: BrokerProcess, scene: Scene) -> None:
+        broker.start()
+        self._starts_s.append(broker.wait_until_it_answers(_START_TIMEOUT_S))
+        scene.recorder.broker_started()
+
+    def _reach(self, kill: Kill, broker: BrokerProcess, scene: Scene, load: Load) -> None:
+        """Wait for the moment. That no write is acknowledged meanwhile is a problem of the broker's."""
+        acknowledged, committed = scene.acknowledged + kill.acknowledged, scene.committed + kill.committed
+        reached = wait_until(
+            lambda: (scene.acknowledged >= acknowledged and scene.committed >= committed) or not broker.is_running,
+            _PROGRESS_TIMEOUT_S,
+        )
+        if not reached:
+            missing = f"{acknowledged - scene.acknowledged} writes and {committed - scene.committed} commits"
+            scene.problems.append(f"life {broker.lives}: {missing} missing after {_PROGRESS_TIMEOUT_S:.0f} s")
+        if kill.moment is Moment.CREATING:
+            load.topic_maker.make(_ASKED_TIMEOUT_S)
+        elif kill.moment is Moment.REBALANCING:
+            load.members[kill.acknowledged % len(load.members)].leave()
+        pause(kill.delay_s)
+
+    def _finish(self, broker: BrokerProcess, scene: Scene, load: Load) -> None:
+        """The load ends, the broker stops and starts once more as it should, and everything is read."""
+        load.drain()
+        broker.stop(_STOP_TIMEOUT_S)
+        scene.recorder.broker_stopped()
+        self._start(broker, scene)
+        read_everything(scene, load.partitions, _LAST_READ_TIMEOUT_S)
+        broker.stop(_STOP_TIMEOUT_S)
+        scene.recorder.broker_stopped()
+
+
+@contextmanager
+def _workplace() -> Iterator[tuple[str, Guardian]]:
+    """A directory and a guardian; both are gone afterwards, and what was started with them."""
+    directory = tempfile.mkdtemp(prefix="logbrook-kill-")
+    try:
+        with Guardian() as guardian:
+            guardian.watch_directory(directory)
+            yield directory, guardian
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _keep(target: str, directory: str, recorder: Recorder, outcome: Outcome) -> None:
+    place = os.path.join(target, f"seed-{outcome.plan.seed}")
+    shutil.copytree(directory, place, dirs_exist_ok=True)
+    with open(os.path.join(place, "history.jsonl"), "w") as file:
+        save(recorder.events(), file)
+    with open(os.path.join(place, "outcome.txt"), "w") as file:
+        file.write(f"{outcome}\n")

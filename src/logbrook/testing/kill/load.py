@@ -1,0 +1,81 @@
+"""The load: all clients together, from the first to the last."""
+
+from logbrook.model import TopicPartition
+from logbrook.testing.kill import clients
+from logbrook.testing.kill.clients import Consumer, KafkaException, NewTopic
+from logbrook.testing.kill.members import members
+from logbrook.testing.kill.prober import Prober
+from logbrook.testing.kill.producers import producers
+from logbrook.testing.kill.python_producer import PythonProducer
+from logbrook.testing.kill.scene import TOPIC, Client, Scene
+from logbrook.testing.kill.topic_maker import TopicMaker
+from logbrook.testing.kill.waiting import wait_until
+
+_ANSWER_TIMEOUT_S = 10.0
+_PRODUCERS_END_TIMEOUT_S = 45.0
+_GROUPS_END_TIMEOUT_S = 30.0
+_CLIENT_END_TIMEOUT_S = 30.0
+
+
+class Load:
+    """Started once, when the broker answers, and drained once, when it answers for the last time."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self.members = members(scene)
+        self.topic_maker = TopicMaker(scene, "topic-maker")
+        self._writers: list[Client] = [*producers(scene), PythonProducer(scene, "python-0"), self.topic_maker]
+        self._groups = {member.group for member in self.members}
+        self._readers: list[Client] = [*self.members, Prober(scene, "prober", self._groups)]
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All that may have been written to."""
+        return [*self._scene.partitions, *self.topic_maker.made]
+
+    def start(self) -> None:
+        """Raises KafkaException or TimeoutError if the broker does not create the topic."""
+        admin = clients.admin_client(self._scene.address)
+        topic = NewTopic(TOPIC, len(self._scene.partitions), 1)
+        admin.create_topics([topic])[TOPIC].result(_ANSWER_TIMEOUT_S)
+        self._scene.recorder.topic_created(TOPIC, len(self._scene.partitions))
+        for client in (*self._writers, *self._readers):
+            client.start()
+
+    def drain(self) -> None:
+        """Writers get their last answers, groups read to the end, and then everybody stops."""
+        self._stop(self._writers, _PRODUCERS_END_TIMEOUT_S)
+        for member in self.members:
+            member.may_leave = False
+        observers = {group: clients.consumer(self._scene.address, group) for group in self._groups}
+        if not wait_until(lambda: not self._lags(observers), _GROUPS_END_TIMEOUT_S):
+            for lag in self._lags(observers):
+                self._scene.problems.append(f"{lag}, {_GROUPS_END_TIMEOUT_S:.0f} s after the last write")
+        for observer in observers.values():
+            observer.close()
+        self._stop(self._readers, _CLIENT_END_TIMEOUT_S)
+
+    def abandon(self) -> None:
+        """Tell everybody to stop, and do not wait: the broker is gone."""
+        for client in (*self._writers, *self._readers):
+            client.stop()
+
+    def _stop(self, stopped: list[Client], timeout_s: float) -> None:
+        for client in stopped:
+            client.stop()
+        for client in stopped:
+            client.join(timeout_s)
+
+    def _lags(self, observers: dict[str, Consumer]) -> list[str]:
+        """What is left to read, in words."""
+        lags = []
+        for group, observer in observers.items():
+            try:
+                asked = [clients.client_partition(partition) for partition in self._scene.partitions]
+                for one in observer.committed(asked, timeout=_ANSWER_TIMEOUT_S):
+                    marks = observer.get_watermark_offsets(one, timeout=_ANSWER_TIMEOUT_S)
+                    if marks is not None and marks[1] > max(0, one.offset):
+                        lags.append(f"group {group} was at {one.offset} of {marks[1]} in {one.topic}-{one.partition}")
+            except KafkaException as error:
+                lags.append(f"group {group} could not be asked for its offsets ({error})")
+        return lags

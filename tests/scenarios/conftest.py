@@ -1,0 +1,12 @@
+"""The flag that takes what happens for what is expected."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-scenarios", action="store_true", help="write the present output into the scenarios")
+
+
+@pytest.fixture
+def rewrite_scenarios(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--rewrite-scenarios", default=False))

@@ -1,0 +1,349 @@
+"""The world of a group scenario: one coordinator, its log, and clients that behave as they are told.
+
+Commands, with the words that change them:
+
+    config NAME=VALUE ...           the coordinator's settings, before anything else
+    join CLIENT [member=M] [instance=I] [protocols=range(t,u)|sticky(t)] [type=T] [session=MS] [rebalance=MS] [v=N]
+    sync CLIENT [member=M] [instance=I] [generation=N] [protocol=P] [CLIENT:ASSIGNMENT ...]
+    heartbeat CLIENT [member=M] [instance=I] [generation=N]
+    leave CLIENT ... | leave instance=I
+    commit CLIENT|- TOPIC-PARTITION=OFFSET[:NOTE] ... [generation=N]
+    fetch [TOPIC-PARTITION ...]
+    delete-offsets TOPIC-PARTITION ... | delete-group | delete-topic TOPIC | describe | list
+    disconnect CLIENT               the connection of its last request is gone
+    advance MS                      time passes; whatever is due on the way happens when it is due
+    hold | durable | fail           from now on writes wait; all that wait become durable; the first that waits fails
+    crash [NAME=VALUE ...]          lose everything that is not durable; the settings may be others afterwards
+    load                            replay the log and open for requests
+    restart [NAME=VALUE ...]        both
+
+A client remembers the member id and the generation it was told, and speaks JoinGroup v5 (v4 asks for a known member
+id). `member=-` is no id, `member=a/1` a certain one. `group=NAME` chooses another group than `g`.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from logbrook.config.groups import GroupConfig
+from logbrook.core.groups import (
+    CommitRequest,
+    GroupCoordinator,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    OffsetToCommit,
+    Outcome,
+    Record,
+    Reply,
+    SyncRequest,
+    Write,
+)
+from logbrook.core.groups.errors import GroupError, MemberIdRequiredError
+from logbrook.model import TopicPartition
+from logbrook.testing.seeded_random import SeededRandom
+from tests.scenarios.group_trace import Trace
+
+# A client, the kind of its request, and how many requests it has sent.
+Token: TypeAlias = tuple[str, str, int]
+
+
+@dataclass(slots=True)
+class Client:
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+    requests: int = 0
+
+
+@dataclass(slots=True)
+class Words:
+    """A command's words: plain ones, and those of the form key=value."""
+
+    plain: list[str] = field(default_factory=list)
+    named: dict[str, str] = field(default_factory=dict)
+
+
+class GroupWorld:
+    def __init__(self) -> None:
+        self._config = GroupConfig(initial_rebalance_delay_ms=0)
+        self._random = SeededRandom()
+        self._coordinator = self._started(GroupCoordinator(self._config, self._random))
+        self._now_ms = 0
+        self._clients: dict[str, Client] = {}
+        self._log: list[Record] = []
+        self._held: list[Write] | None = None
+        self._trace = Trace()
+        self._states: dict[str, str] = {}
+        self._lines: list[str] = []
+        self._delivered: set[Token] = set()
+
+    def run(self, command: str) -> list[str]:
+        """Carry out a command. Returns what happened."""
+        verb, *rest = command.split()
+        words = Words()
+        for word in rest:
+            name, equals, value = word.partition("=")
+            if equals:
+                words.named[name] = value
+            else:
+                words.plain.append(word)
+        self._lines = []
+        try:
+            getattr(self, "_do_" + verb.replace("-", "_"))(words)
+        except GroupError as error:
+            self._say(self._trace.error(error))
+        self._tell_states()
+        self._coordinator.validate()
+        return self._lines
+
+    # Requests
+
+    def _do_join(self, words: Words) -> None:
+        name = words.plain[0]
+        client = self._clients.setdefault(name, Client())
+        client.instance_id = words.named.get("instance", client.instance_id)
+        protocol_type = words.named.get("type", "consumer")
+        version = int(words.named.get("v", "5"))
+        session_timeout_ms = int(words.named.get("session", "10000"))
+        request = JoinRequest(
+            group_id=self._group(words),
+            member_id=self._member_id(name, words),
+            client_id=name,
+            client_host=f"host-of-{name}",
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=int(words.named.get("rebalance", "60000")),
+            protocol_type=protocol_type,
+            protocols=[_protocol(text) for text in words.named.get("protocols", "range(t)").split("|") if text],
+            group_instance_id=client.instance_id,
+            requires_known_member_id=version >= 4,
+            supports_skip_assignment=version >= 9,
+        )
+        token = self._token(name, "join")
+        self._apply(self._coordinator.join(request, token, self._now_ms), token)
+
+    def _do_sync(self, words: Words) -> None:
+        name, *assignments = words.plain
+        request = SyncRequest(
+            self._group(words),
+            int(words.named.get("generation", self._clients[name].generation)),
+            self._member_id(name, words),
+            words.named.get("instance", self._clients[name].instance_id),
+            protocol_name=words.named.get("protocol"),
+            assignments=[self._assignment(text) for text in assignments],
+        )
+        token = self._token(name, "sync")
+        self._apply(self._coordinator.sync(request, token, self._now_ms), token)
+
+    def _do_heartbeat(self, words: Words) -> None:
+        name = words.plain[0]
+        client = self._clients[name]
+        generation = int(words.named.get("generation", client.generation))
+        instance_id = words.named.get("instance", client.instance_id)
+        member_id = self._member_id(name, words)
+        self._coordinator.heartbeat(self._group(words), generation, member_id, instance_id, self._now_ms)
+
+    def _do_leave(self, words: Words) -> None:
+        leaving = [LeavingMember(self._member_id(name, words), self._clients[name].instance_id) for name in words.plain]
+        if not leaving:
+            leaving = [LeavingMember("", words.named["instance"])]
+        results, outcome = self._coordinator.leave(self._group(words), leaving, self._now_ms)
+        for each in results:
+            who = self._trace.name(each.member_id) if each.member_id else each.group_instance_id
+            self._say(f"{who} left" if each.error is None else f"{who}: {self._trace.error(each.error)}")
+        self._apply(outcome)
+
+    def _do_commit(self, words: Words) -> None:
+        name = words.plain[0]
+        client = self._clients.get(name, Client())
+        generation = int(words.named.pop("generation", client.generation))
+        group_id = self._group(words)
+        member_id = self._member_id(name, words) if name != "-" else ""
+        for word in ("group", "member"):
+            words.named.pop(word, None)
+        offsets = [_offset(partition, value) for partition, value in words.named.items()]
+        request = CommitRequest(group_id, member_id, generation, offsets, client.instance_id)
+        decision = self._coordinator.commit_offsets(request, self._now_ms)
+        for partition, error in decision.errors.items():
+            self._say(f"{partition}: {self._trace.error(error)}")
+        self._write(decision.write)
+
+    def _do_fetch(self, words: Words) -> None:
+        partitions = [_partition(word) for word in words.plain] or None
+        for partition, offset in self._coordinator.fetch_offsets(self._group(words), partitions).items():
+            self._say(f"{partition} at {offset.offset}" + (f" ({offset.metadata})" if offset.metadata else ""))
+
+    def _do_delete_offsets(self, words: Words) -> None:
+        partitions = [_partition(word) for word in words.plain]
+        deletion = self._coordinator.delete_offsets(self._group(words), partitions)
+        for partition, error in deletion.errors.items():
+            self._say(f"{partition}: {self._trace.error(error)}")
+        self._write(deletion.write)
+
+    def _do_delete_group(self, words: Words) -> None:
+        self._write(self._coordinator.delete_group(self._group(words)))
+
+    def _do_delete_topic(self, words: Words) -> None:
+        for write in self._coordinator.delete_topic_offsets(set(words.plain)):
+            self._write(write)
+
+    def _do_list(self, words: Words) -> None:
+        for group in self._coordinator.list_groups(words.plain):
+            self._say(f"{group.group_id}: {group.state}, {group.protocol_type or 'no type'}, {group.group_type}")
+
+    def _do_describe(self, words: Words) -> None:
+        group = self._coordinator.describe(self._group(words))
+        self._say(f"{group.group_id}: {group.state}, {group.protocol_type or '-'}, {group.protocol_name or '-'}")
+        for member in group.members:
+            instance = f" as {member.group_instance_id}" if member.group_instance_id else ""
+            who = f"{self._trace.name(member.member_id)}{instance} at {member.client_host}"
+            self._say(f"  {who}: {len(member.metadata)} bytes of metadata, [{member.assignment.decode()}]")
+
+    # The world around
+
+    def _do_config(self, words: Words) -> None:
+        settings = {name: int(value) for name, value in words.named.items()}
+        self._config = GroupConfig.model_validate({"initial_rebalance_delay_ms": 0, **settings})
+        self._coordinator = self._started(GroupCoordinator(self._config, self._random))
+
+    def _do_advance(self, words: Words) -> None:
+        until_ms = self._now_ms + int(words.plain[0])
+        while (deadline_ms := self._coordinator.next_deadline_ms()) is not None and deadline_ms <= until_ms:
+            self._now_ms = max(deadline_ms, self._now_ms)
+            before = len(self._lines)
+            self._apply(self._coordinator.tick(self._now_ms))
+            self._tell_states()
+            if len(self._lines) > before:
+                self._lines.insert(before, f"@{self._now_ms}")
+        self._now_ms = until_ms
+
+    def _do_disconnect(self, words: Words) -> None:
+        name = words.plain[0]
+        requests = self._clients[name].requests
+        for kind in ("join", "sync"):
+            self._coordinator.disconnect((name, kind, requests), self._now_ms)
+
+    def _do_hold(self, words: Words) -> None:
+        self._held = []
+
+    def _do_durable(self, words: Words) -> None:
+        held, self._held = self._held or [], None
+        for write in held:
+            self._make_durable(write)
+
+    def _do_fail(self, words: Words) -> None:
+        assert self._held, "nothing was held"
+        self._apply(self._coordinator.write_failed(self._held.pop(0), self._now_ms))
+
+    def _do_crash(self, words: Words) -> None:
+        settings = {name: int(value) for name, value in words.named.items()}
+        self._config = self._config.model_copy(update=settings)
+        self._held = None
+        self._states = {}
+        self._coordinator = GroupCoordinator(self._config, self._random)
+
+    def _do_load(self, words: Words) -> None:
+        for key, value in self._log:
+            self._coordinator.replay(key, value)
+        self._coordinator.finish_loading(self._now_ms)
+
+    def _do_restart(self, words: Words) -> None:
+        self._do_crash(words)
+        self._do_load(words)
+
+    # What comes of it
+
+    def _apply(self, outcome: Outcome, request: Token | None = None) -> None:
+        self._delivered.clear()
+        for reply in outcome.replies:
+            self._deliver(reply)
+        for write in outcome.writes:
+            self._write(write)
+        if request is not None and request not in self._delivered:
+            self._say(f"{request[0]}.{request[1]}: waits")
+
+    def _write(self, write: Write) -> None:
+        for line in self._trace.write(write):
+            self._say(line)
+        if self._held is None:
+            self._make_durable(write)
+        else:
+            self._held.append(write)
+
+    def _make_durable(self, write: Write) -> None:
+        self._log += write.records
+        for key, value in write.records:
+            self._coordinator.replay(key, value)
+        for reply in write.replies:
+            self._deliver(reply)
+
+    def _deliver(self, reply: Reply) -> None:
+        assert isinstance(reply.reply_to, tuple)
+        self._delivered.add(reply.reply_to)
+        name, kind, number = reply.reply_to
+        client = self._clients[name]
+        late = "" if number == client.requests else " (before)"
+        self._say(f"{name}.{kind}{late}: {self._trace.result(reply.result)}")
+        if late:
+            return
+        if isinstance(reply.result, JoinResult):
+            client.member_id, client.generation = reply.result.member_id, reply.result.generation
+        elif isinstance(reply.result, MemberIdRequiredError):
+            client.member_id = reply.result.member_id
+
+    def _tell_states(self) -> None:
+        try:
+            groups = [group.group_id for group in self._coordinator.list_groups()]
+        except GroupError:
+            return
+        for group_id in dict.fromkeys([*self._states, *groups]):
+            state = self._trace.description(self._coordinator.describe(group_id))
+            if self._states.get(group_id) != state:
+                self._say(state)
+                self._states[group_id] = state
+            if group_id not in groups:
+                del self._states[group_id]
+
+    def _say(self, line: str) -> None:
+        self._lines.append(line)
+
+    # Words
+
+    def _group(self, words: Words) -> str:
+        return words.named.get("group", "g")
+
+    def _token(self, name: str, kind: str) -> Token:
+        client = self._clients[name]
+        client.requests += 1
+        return name, kind, client.requests
+
+    def _member_id(self, name: str, words: Words) -> str:
+        word = words.named.get("member")
+        if word is None:
+            return self._clients[name].member_id
+        return "" if word == "-" else self._trace.ids.get(word, word)
+
+    def _assignment(self, text: str) -> tuple[str, bytes]:
+        who, _, assignment = text.partition(":")
+        return self._trace.ids.get(who) or self._clients[who].member_id, assignment.encode()
+
+    def _started(self, coordinator: GroupCoordinator) -> GroupCoordinator:
+        coordinator.finish_loading(now_ms=0)
+        return coordinator
+
+
+def _protocol(text: str) -> tuple[str, bytes]:
+    """`range(t,u)`: the name, and a subscription of a consumer to these topics."""
+    name, _, topics = text.rstrip(")").partition("(")
+    parts = [topic.encode() for topic in topics.split(",") if topic]
+    return name, struct.pack(">hi", 0, len(parts)) + b"".join(struct.pack(">h", len(part)) + part for part in parts)
+
+
+def _partition(text: str) -> TopicPartition:
+    topic, _, number = text.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def _offset(partition: str, value: str) -> OffsetToCommit:
+    offset, _, note = value.partition(":")
+    return OffsetToCommit(_partition(partition), int(offset), metadata=note)

@@ -1,0 +1,75 @@
+"""`logbrook config`: the settings as they would be, and where each is from."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from logbrook.cli.main import app
+from logbrook.config import BrokerConfig
+from logbrook.config.catalogue import all_settings
+from logbrook.config.loading import load_settings
+from tests.unit.config.samples import KEYS, written
+
+
+def config(*arguments: str, **environment: str) -> Any:
+    return CliRunner().invoke(app, ["config", *arguments], env=environment)
+
+
+def test_each_setting_is_shown_with_where_it_is_from(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text("\nnode_id = 7\n")
+    done = config("--config", str(file), "--listen", "[::1]:0", LOGBROOK_LOG_RETENTION_MS="unlimited")
+    assert done.exit_code == 0
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines[:5] == [
+        'data = "logbrook-data" # default',
+        "node_id = 7 # my.toml:2",
+        "",
+        "[network]",
+        'listen = "[::1]:0" # --listen',
+    ]
+    assert 'retention_ms = "unlimited" # LOGBROOK_LOG_RETENTION_MS' in lines
+
+
+def test_json_has_the_plain_values() -> None:
+    done = config("--json", "--log-cleanup-policy", "compact,delete", "--partitions", "3")
+    shown = json.loads(done.stdout)
+    assert list(shown) == KEYS
+    assert shown["topics.partitions"] == {"value": 3, "from": "--partitions"}
+    assert shown["log.cleanup_policy"] == {"value": ["delete", "compact"], "from": "--log-cleanup-policy"}
+    assert shown["network.advertise"] == {"value": None, "from": "default"}
+    assert shown["log.segment_bytes"] == {"value": 1 << 30, "from": "default"}
+
+
+@pytest.mark.parametrize("text", ["plain", 'a "quoted" \\ path', "new\nline\x7f", "größer 😀"])
+def test_what_is_shown_is_a_file_with_the_same_settings(text: str, tmp_path: Path) -> None:
+    flags: dict[str, Any] = {written(key)[0].flag: written(key)[1] for key in KEYS} | {"--data": text}
+    arguments = [f"{flag}={value}" for flag, value in flags.items() if flag != "--auto-create-topics"]
+    done = config(*arguments, "--auto-create-topics")
+    tomllib.loads(done.stdout)
+    file = tmp_path / "again.toml"
+    file.write_text(done.stdout)
+    assert load_settings({"--config": str(file)}, {}).config == load_settings(flags, {}).config
+
+
+def test_the_defaults_are_shown_as_a_file_with_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "again.toml"
+    file.write_text(config().stdout)
+    loaded = load_settings({"--config": str(file)}, {})
+    assert loaded.config == BrokerConfig()
+    assert not [setting.key for setting in all_settings() if loaded.origins[setting.key] == "default"]
+
+
+def test_wrong_settings_are_refused_as_serve_refuses_them() -> None:
+    done = config("--partitions", "0")
+    assert (done.exit_code, done.stdout) == (2, "")
+    told = 'error: command line: --partitions = "0", but it must be a whole number from 1 to 10000\n'
+    assert done.stderr == told
+
+
+def test_the_help_tells_of_json() -> None:
+    assert "--json" in config("--help").stdout

@@ -1,0 +1,245 @@
+"""Settings from flags, the environment and a file: who wins, and what is said of what is wrong."""
+
+from pathlib import Path
+from typing import Self
+
+import pytest
+from pydantic import field_validator, model_validator
+
+from logbrook.config import BrokerConfig, Durability, loading
+from logbrook.config.errors import SettingsRefusedError
+from logbrook.config.loading import Loaded, load_settings
+from tests.unit.config.samples import KEYS, written
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "logbrook.toml"
+
+
+def from_toml(file: Path, text: str, flags: dict[str, object] | None = None) -> Loaded:
+    file.write_text(text)
+    return load_settings({"--config": str(file), **(flags or {})}, {})
+
+
+def problems(flags: dict[str, object] | None = None, environment: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(SettingsRefusedError) as refused:
+        load_settings(flags or {}, environment or {})
+    return str(refused.value).split("\n")
+
+
+def problems_of_toml(file: Path, text: str) -> list[str]:
+    file.write_text(text)
+    return [problem.replace(str(file), "FILE") for problem in problems({"--config": str(file)})]
+
+
+def as_toml(key: str, text: str) -> str:
+    section, _, name = key.rpartition(".")
+    return f'[{section}]\n{name} = "{text}"\n' if section else f'{name} = "{text}"\n'
+
+
+def test_without_a_word_everything_is_at_its_default() -> None:
+    loaded = load_settings({}, {"PATH": "/bin"})
+    assert loaded.config == BrokerConfig()
+    assert set(loaded.origins.values()) == {"default"}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_flag_reaches_every_setting(key: str) -> None:
+    setting, text, value = written(key)
+    loaded = load_settings({setting.flag: text}, {})
+    assert (loaded.value(key), loaded.origins[key]) == (value, setting.flag)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_variable_reaches_every_setting(key: str) -> None:
+    setting, text, value = written(key)
+    loaded = load_settings({}, {setting.variable: text})
+    assert (loaded.value(key), loaded.origins[key]) == (value, setting.variable)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_line_of_the_file_reaches_every_setting(key: str, file: Path) -> None:
+    setting, text, value = written(key)
+    loaded = from_toml(file, as_toml(key, text))
+    line = 2 if setting.section else 1
+    assert (loaded.value(key), loaded.origins[key]) == (value, f"logbrook.toml:{line}")
+
+
+def test_the_file_may_use_the_types_of_toml(file: Path) -> None:
+    loaded = from_toml(
+        file,
+        'node_id = 7\ntopics = { auto_create = true }\nlog.cleanup_policy = ["compact"]\n'
+        "log.min_cleanable_dirty_ratio = 1\nlog.retention_ms = -1\n",
+    )
+    assert loaded.config.node_id == 7
+    assert loaded.config.topics.auto_create is True
+    assert loaded.config.log.cleanup_policy == {"compact"}
+    assert loaded.config.log.min_cleanable_dirty_ratio == 1
+    assert loaded.config.log.retention_ms == -1
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(file: Path) -> None:
+    file.write_text('node_id = 1\n[topics]\npartitions = 1\n[storage]\ndurability = "interval"\n')
+    environment = {"LOGBROOK_NODE_ID": "2", "LOGBROOK_PARTITIONS": "2", "LOGBROOK_CONFIG": str(file)}
+    loaded = load_settings({"--node-id": "3"}, environment)
+    assert (loaded.config.node_id, loaded.origins["node_id"]) == (3, "--node-id")
+    assert (loaded.config.topics.partitions, loaded.origins["topics.partitions"]) == (2, "LOGBROOK_PARTITIONS")
+    assert loaded.config.storage.durability is Durability.INTERVAL
+    assert loaded.origins["storage.durability"] == "logbrook.toml:5"
+    assert loaded.origins["data"] == "default"
+
+
+def test_the_flag_names_the_file_and_not_the_environment_when_both_do(file: Path) -> None:
+    file.write_text("node_id = 5")
+    loaded = load_settings({"--config": str(file)}, {"LOGBROOK_CONFIG": "/not/there"})
+    assert loaded.config.node_id == 5
+
+
+def test_an_empty_variable_names_no_file() -> None:
+    assert load_settings({}, {"LOGBROOK_CONFIG": ""}).config == BrokerConfig()
+
+
+def test_a_value_that_is_overruled_must_be_right_all_the_same(file: Path) -> None:
+    file.write_text("node_id = -1")
+    assert problems({"--config": str(file), "--node-id": "3"}) == [
+        f"{file}:1: node_id = -1, but it must be a whole number from 0 to 2147483647"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "problem"),
+    [
+        ("--partitions", "many", '--partitions = "many", but it must be a whole number from 1 to 10000'),
+        ("--partitions", "0", '--partitions = "0", but it must be a whole number from 1 to 10000'),
+        ("--durability", "maybe", '--durability = "maybe", but it must be fsync or interval'),
+        ("--log-level", "", '--log-level = "", but it must be debug, info, warning or error'),
+        (
+            "--listen",
+            "localhost",
+            '--listen = "localhost", but it must be HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092',
+        ),
+        ("--data", "x" * 61 + "\0", f'--data = "{"x" * 60}...", but it must be the path of a directory'),
+        ("--lissten", None, "--lissten is not a setting; did you mean --listen?"),
+        ("--network-listen", None, "--network-listen is not a setting; did you mean --listen?"),
+        ("--confg", None, "--confg is not a setting; did you mean --config?"),
+        ("--zzz", None, "--zzz is not a setting; `logbrook config` lists them all"),
+        ("-z\x1b[2J", None, "-z\\x1b[2J is not a setting; `logbrook config` lists them all"),
+        ("start", None, '"start" stands alone; a setting is given as --flag VALUE'),
+    ],
+)
+def test_what_is_wrong_on_the_command_line(flag: str, value: object, problem: str) -> None:
+    assert problems({flag: value}) == [f"command line: {problem}"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        ("LOGBROOK_NODE_ID", "one", 'LOGBROOK_NODE_ID = "one", but it must be a whole number from 0 to 2147483647'),
+        ("LOGBROOK_OFFSETS", "x\n\x1b[2J", 'LOGBROOK_OFFSETS = "x\\n\\x1b[2J", but it must be topic or memory'),
+        ("LOGBROOK_AUTO_CREATE_TOPICS", "", 'LOGBROOK_AUTO_CREATE_TOPICS = "", but it must be true or false'),
+        ("LOGBROOK_LISTN", "x", "LOGBROOK_LISTN is not a setting; did you mean LOGBROOK_LISTEN?"),
+        ("LOGBROOK_NETWORK__LISTEN", "x", "LOGBROOK_NETWORK__LISTEN is not a setting; did you mean LOGBROOK_LISTEN?"),
+        ("LOGBROOK_QQQQQQ", "x", "LOGBROOK_QQQQQQ is not a setting; `logbrook config` lists them all"),
+    ],
+)
+def test_what_is_wrong_in_the_environment(variable: str, value: str, problem: str) -> None:
+    assert problems(environment={variable: value}) == [f"environment: {problem}"]
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "LOGBROOK_SERVICE_HOST",
+        "LOGBROOK_SERVICE_PORT",
+        "LOGBROOK_SERVICE_PORT_KAFKA",
+        "LOGBROOK_PORT",
+        "LOGBROOK_PORT_9092_TCP",
+        "LOGBROOK_PORT_9092_TCP_ADDR",
+        "LOGBROOK_HEADLESS_SERVICE_HOST",
+        "MY_LOGBROOK_X",
+    ],
+)
+def test_what_kubernetes_or_others_put_into_the_environment_is_not_ours(variable: str) -> None:
+    assert load_settings({}, {variable: "tcp://10.0.0.1:9092"}).config == BrokerConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("\n[network]\nlisten = 9092", "3: network.listen = 9092, but it must be HOST:PORT, such as 127.0.0.1:9092 "),
+        ("node_id = 'x'", '1: node_id = "x", but it must be a whole number from 0 to 2147483647'),
+        ("node_id = true", "1: node_id = true, but it must be a whole number from 0 to 2147483647"),
+        ("data = 1979-05-27", "1: data = datetime.date(1979, 5, 27), but it must be the path of a directory"),
+        ("data = { a = 1 }", "1: data = {'a': 1}, but it must be the path of a directory"),
+        ("[log]\nsegment_bytes = '3GiB'", '2: log.segment_bytes = "3GiB", but it must be a size such as 64MiB or 1GiB'),
+        (
+            "[log]\ncleanup_policy = [\n'shred']",
+            "2: log.cleanup_policy = ['shred'], but it must be one or more of delete and compact",
+        ),
+        ("[network]\nlisen = 'x'", "2: network.lisen is not a setting; did you mean network.listen?"),
+        ("listen = 'x:1'", "1: listen is not a setting; did you mean network.listen or metrics.listen?"),
+        ("[log]\ndurability = 'fsync'", "2: log.durability is not a setting; did you mean storage.durability?"),
+        ("qqqqqq = 1", "1: qqqqqq is not a setting; `logbrook config` lists them all"),
+        ("'' = 1", "1:  is not a setting; `logbrook config` lists them all"),
+        ("'a\u0085b' = 1", "1: a\\x85b is not a setting; `logbrook config` lists them all"),
+        ("# x\n[netwrk]\nlisten = 'x:1'", "2: [netwrk] is not a section; did you mean [network]?"),
+        (
+            "[qqq]",
+            "1: [qqq] is not a section; the sections are network, topics, log, groups, storage, maintenance, metrics, ",
+        ),
+        ("log = 5", "1: log = 5, but it must be the table [log]"),
+        ("[[log]]\nsegment_bytes = 1", "1: log = [{'segment_bytes': 1}], but it must be the table [log]"),
+        ("node_id 5", "1: this is not TOML: Expected '=' after a key in a key/value pair"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_told_with_its_line(text: str, problem: str, file: Path) -> None:
+    (told,) = problems_of_toml(file, text)
+    assert told.startswith(f"FILE:{problem}")
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    missing = str(tmp_path / "x\n.toml")
+    told = f"{tmp_path}/x\\n.toml: the settings cannot be read: No such file or directory"
+    assert problems({"--config": missing}) == [told]
+    assert problems({"--config": str(tmp_path)}) == [f"{tmp_path}: the settings cannot be read: Is a directory"]
+    assert problems({"--config": "a\0b"}) == ["a\\x00b: the settings cannot be read: embedded null byte"]
+
+
+def test_everything_that_is_wrong_is_told_at_once_and_a_file_in_the_order_of_its_lines(file: Path) -> None:
+    file.write_text("node_id = -1\nnode = 2\n[topics]\npartitions = 0\npartition = 1\n")
+    flags: dict[str, object] = {"--config": str(file), "--durability": "maybe", "--foo": None}
+    told = problems(flags, {"LOGBROOK_OFFSETS": "disk"})
+    places = [problem.replace(str(file), "FILE").split(" ")[0] for problem in told]
+    assert places == ["FILE:1:", "FILE:2:", "FILE:4:", "FILE:5:", "environment:", "command", "command"]
+
+
+class _Strict(BrokerConfig):
+    """Stands for a declaration that refuses more than types and bounds can say."""
+
+    @field_validator("node_id")
+    @classmethod
+    def never_13(cls, node_id: int) -> int:
+        if node_id == 13:
+            raise ValueError("13 is bad luck")
+        return node_id
+
+    @model_validator(mode="after")
+    def other_directory(self) -> Self:
+        if self.data == f"node-{self.node_id}":
+            raise ValueError("the directory is the node's")
+        return self
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({"--node-id": "13"}, 'command line: --node-id = "13", but 13 is bad luck'),
+        ({"--data": "node-1"}, "settings: the directory is the node's"),
+    ],
+)
+def test_what_only_the_declaration_can_refuse_is_told_in_its_own_words(
+    flags: dict[str, object], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "BrokerConfig", _Strict)
+    assert problems(flags) == [problem]

@@ -1,0 +1,395 @@
+"""Whatever clients do, in whatever order and at whatever time, these hold.
+
+- `validate()` after each step.
+- Every request is answered exactly once, or still waits and has a deadline.
+- In one group's life generations never go back, and one generation has one assignment.
+- Nobody is told an assignment that is not durable.
+- The log alone gives a fresh coordinator the same offsets and the same group metadata.
+
+Writes become durable late, in order, and some fail.
+"""
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from logbrook.core.groups import (
+    CommitRequest,
+    GroupCoordinator,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    OffsetToCommit,
+    Outcome,
+    Record,
+    Reply,
+    SyncRequest,
+    SyncResult,
+    Write,
+)
+from logbrook.core.groups.errors import (
+    CoordinatorNotAvailableError,
+    GroupError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+)
+from logbrook.core.groups.records import GroupKey, GroupMetadata, decode_group_metadata, decode_key
+from logbrook.model import TopicPartition
+from logbrook.testing.seeded_random import SeededRandom
+from tests.unit.core.groups.kit import a_config, subscription
+
+CONFIG = a_config(initial_rebalance_delay_ms=100, members_max=4, groups_max=2, offsets_retention_ms=1_200_000)
+GROUPS = ("g", "h", "i")
+CLIENTS = st.integers(0, 5)
+PROTOCOLS = (
+    (("range", subscription("t")),),
+    (("range", subscription("t", "u")),),
+    (("sticky", subscription("t")), ("range", subscription("t"))),
+    (("range", subscription("t")), ("sticky", subscription("t"))),
+    (("own", b"?"),),
+)
+PARTITIONS = st.builds(TopicPartition, st.sampled_from(["t", "u"]), st.integers(0, 2))
+RARELY = st.sampled_from([False] * 7 + [True])
+
+
+@dataclass(slots=True)
+class Client:
+    """Knows what it was told. Clients 4 and 5 are static, and have the same instance id."""
+
+    number: int
+    group_id: str = "g"
+    member_id: str = ""
+    generation: int = -1
+    # What a well-behaved client would do next.
+    next_step: str = "join"
+    reply_to: int | None = None
+
+    @property
+    def instance_id(self) -> str | None:
+        return "i" if self.number >= 4 else None
+
+    def forget(self) -> None:
+        self.member_id, self.generation, self.next_step = "", -1, "join"
+
+    def take(self, result: JoinResult | SyncResult | GroupError | None) -> None:
+        """Learn from an answer. None is a heartbeat that went well."""
+        match result:
+            case JoinResult():
+                self.member_id, self.generation, self.next_step = result.member_id, result.generation, "sync"
+            case SyncResult():
+                self.next_step = "heartbeat"
+            case MemberIdRequiredError():
+                self.member_id = result.member_id
+            case RebalanceInProgressError() | CoordinatorNotAvailableError():
+                self.next_step = "join"
+            case GroupError():
+                self.forget()
+
+
+@dataclass(slots=True)
+class Answers:
+    """Every request, and which of them were answered."""
+
+    asked: dict[int, tuple[Client, str]] = field(default_factory=dict)
+    answered: set[int] = field(default_factory=set)
+    disconnected: set[int] = field(default_factory=set)
+
+
+class Groups(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = SeededRandom()
+        self.coordinator = GroupCoordinator(CONFIG, self.random)
+        self.coordinator.finish_loading(0)
+        self.now_ms = 0
+        self.clients = [Client(number) for number in range(6)]
+        self.log: list[Record] = []
+        self.in_flight: list[Write] = []
+        self.requests = 0
+        self.answers = Answers()
+        self.generations: dict[str, int] = {}
+        # What was written, by group, generation and member.
+        self.assignments: dict[tuple[str, int, str], bytes] = {}
+
+    # What clients do
+
+    @rule(numbers=st.lists(CLIENTS, min_size=1, max_size=6), rounds=st.integers(1, 4), salt=st.integers(0, 3))
+    def behave(self, numbers: list[int], rounds: int, salt: int) -> None:
+        """Some clients do what clients do: join, sync, heartbeat, join when they are told to."""
+        for _ in range(rounds):
+            for number in numbers:
+                client = self.clients[number]
+                waits = client.reply_to is not None and client.reply_to not in self.answers.answered
+                if waits and client.reply_to not in self.answers.disconnected:
+                    continue
+                if client.next_step == "join":
+                    self.send_join(client, PROTOCOLS[0], 30_000, 60_000, version=5)
+                elif client.next_step == "sync":
+                    self.send_sync(client, client.generation, salt)
+                else:
+                    self.heartbeat(number)
+
+    @rule(
+        number=CLIENTS,
+        group_id=st.sampled_from(("g", "g", "g", "h", "i")),
+        protocols=st.sampled_from(PROTOCOLS),
+        forgetful=RARELY,
+        session_timeout_ms=st.sampled_from([6_000, 30_000, 400_000, 1]),
+        rebalance_timeout_ms=st.sampled_from([0, 5_000, 60_000]),
+        version=st.sampled_from([3, 5, 9]),
+    )
+    def join(
+        self,
+        number: int,
+        group_id: str,
+        protocols: tuple[tuple[str, bytes], ...],
+        forgetful: bool,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        version: int,
+    ) -> None:
+        client = self.clients[number]
+        if forgetful or client.group_id != group_id:
+            client.group_id = group_id
+            client.forget()
+        self.send_join(client, protocols, session_timeout_ms, rebalance_timeout_ms, version)
+
+    def send_join(
+        self,
+        client: Client,
+        protocols: tuple[tuple[str, bytes], ...],
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        version: int,
+    ) -> None:
+        request = JoinRequest(
+            client.group_id,
+            client.member_id,
+            f"c{client.number}",
+            "host",
+            session_timeout_ms,
+            rebalance_timeout_ms,
+            "consumer",
+            protocols,
+            client.instance_id,
+            requires_known_member_id=version >= 4,
+            supports_skip_assignment=version >= 9,
+        )
+        self.apply(self.coordinator.join(request, self.ask(client), self.now_ms))
+
+    @rule(number=CLIENTS, stale=RARELY, salt=st.integers(0, 3))
+    def sync(self, number: int, stale: bool, salt: int) -> None:
+        client = self.clients[number]
+        self.send_sync(client, client.generation - stale, salt)
+
+    def send_sync(self, client: Client, generation: int, salt: int) -> None:
+        members = self.coordinator.describe(client.group_id).members
+        assignments = [(each.member_id, f"{salt} for {each.member_id}".encode()) for each in members[salt // 2 :]]
+        request = SyncRequest(
+            client.group_id, generation, client.member_id, client.instance_id, assignments=assignments
+        )
+        self.apply(self.coordinator.sync(request, self.ask(client), self.now_ms))
+
+    @rule(number=CLIENTS)
+    def heartbeat(self, number: int) -> None:
+        client = self.clients[number]
+        try:
+            self.coordinator.heartbeat(
+                client.group_id, client.generation, client.member_id, client.instance_id, self.now_ms
+            )
+        except GroupError as error:
+            client.take(error)
+
+    @rule(number=CLIENTS, by_instance=st.booleans())
+    def leave(self, number: int, by_instance: bool) -> None:
+        client = self.clients[number]
+        member_id = "" if by_instance else client.member_id
+        left, outcome = self.coordinator.leave(
+            client.group_id, [LeavingMember(member_id, client.instance_id)], self.now_ms
+        )
+        assert len(left) == 1
+        self.apply(outcome)
+
+    @rule(number=CLIENTS, partition=PARTITIONS, offset=st.integers(0, 100), simple=st.booleans())
+    def commit(self, number: int, partition: TopicPartition, offset: int, simple: bool) -> None:
+        client = self.clients[number]
+        member_id, generation = ("", -1) if simple else (client.member_id, client.generation)
+        instance_id = None if simple else client.instance_id
+        offsets = [OffsetToCommit(partition, offset, metadata="x" * offset)]
+        request = CommitRequest(client.group_id, member_id, generation, offsets, instance_id)
+        try:
+            decision = self.coordinator.commit_offsets(request, self.now_ms)
+        except GroupError:
+            return
+        self.write(decision.write)
+
+    # What others do
+
+    @rule(group_id=st.sampled_from(GROUPS), partition=PARTITIONS, kind=st.integers(0, 2))
+    def delete(self, group_id: str, partition: TopicPartition, kind: int) -> None:
+        try:
+            if kind == 0:
+                self.write(self.coordinator.delete_group(group_id))
+            elif kind == 1:
+                self.write(self.coordinator.delete_offsets(group_id, [partition]).write)
+            else:
+                for write in self.coordinator.delete_topic_offsets({partition.topic}):
+                    self.write(write)
+        except GroupError:
+            return
+
+    @rule(by_ms=st.sampled_from([0, 1, 100, 100, 100, 1_000, 5_999, 30_000, 60_000, 700_000]))
+    def advance(self, by_ms: int) -> None:
+        """Time passes with a tick at each deadline."""
+        until_ms = self.now_ms + by_ms
+        ticks = 0
+        while (deadline_ms := self.coordinator.next_deadline_ms()) is not None and deadline_ms <= until_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.apply(self.coordinator.tick(self.now_ms))
+            ticks += 1
+            assert ticks < 2_000, "it spins"
+        self.now_ms = until_ms
+
+    @rule(by_ms=st.sampled_from([10_000, 400_000]), really=RARELY)
+    def oversleep(self, by_ms: int, really: bool) -> None:
+        """Time passes with one late tick."""
+        self.now_ms += by_ms if really else 100
+        self.apply(self.coordinator.tick(self.now_ms))
+
+    @rule(pick=st.integers(0, 10**6))
+    def disconnect(self, pick: int) -> None:
+        waiting = sorted(self.unanswered() - self.held())
+        if waiting:
+            reply_to = waiting[pick % len(waiting)]
+            self.answers.disconnected.add(reply_to)
+            self.coordinator.disconnect(reply_to, self.now_ms)
+
+    @precondition(lambda self: self.in_flight)
+    @rule(count=st.integers(1, 5))
+    def make_durable(self, count: int) -> None:
+        for write in self.in_flight[:count]:
+            self.log += write.records
+            for key, value in write.records:
+                self.coordinator.replay(key, value)
+                self.check_one_assignment(key, value)
+            for reply in write.replies:
+                self.deliver(reply)
+        del self.in_flight[:count]
+
+    @precondition(lambda self: self.in_flight)
+    @rule(really=RARELY)
+    def fail(self, really: bool) -> None:
+        """The disk is full: what waits now is refused, all of it, as order demands."""
+        if not really:
+            self.make_durable(1)
+            return
+        failed, self.in_flight = self.in_flight, []
+        for write in failed:
+            self.apply(self.coordinator.write_failed(write, self.now_ms))
+
+    @rule(really=RARELY)
+    def restart(self, really: bool) -> None:
+        """Everything that is not durable is lost, with the connections."""
+        if not really:
+            return
+        self.in_flight = []
+        for client in self.clients:
+            client.reply_to = None
+        self.answers = Answers()
+        self.generations = {}
+        self.coordinator = self.fresh_coordinator()
+
+    @invariant()
+    def rules_hold(self) -> None:
+        self.coordinator.validate()
+
+    @invariant()
+    def nobody_waits_for_ever(self) -> None:
+        waiting = set(self.coordinator._waiting)
+        assert self.unanswered() == (waiting | self.held())
+        assert waiting.isdisjoint(self.held())
+        assert not waiting or self.coordinator.next_deadline_ms() is not None
+
+    @invariant()
+    def generations_never_go_back(self) -> None:
+        groups = self.coordinator._groups
+        for group_id, group in groups.items():
+            assert group.generation >= self.generations.get(group_id, 0)
+        self.generations = {group_id: group.generation for group_id, group in groups.items()}
+
+    @invariant()
+    def the_log_tells_it_all(self) -> None:
+        fresh = self.fresh_coordinator()
+        fresh.validate()
+        for group_id in GROUPS:
+            assert fresh.fetch_offsets(group_id, None) == self.coordinator.fetch_offsets(group_id, None)
+            assert durable(fresh, group_id) == durable(self.coordinator, group_id)
+
+    def fresh_coordinator(self) -> GroupCoordinator:
+        fresh = GroupCoordinator(CONFIG, self.random)
+        for key, value in self.log:
+            fresh.replay(key, value)
+        fresh.finish_loading(self.now_ms)
+        return fresh
+
+    def ask(self, client: Client) -> int:
+        self.requests += 1
+        client.reply_to = self.requests
+        self.answers.asked[self.requests] = (client, client.group_id)
+        return self.requests
+
+    def held(self) -> set[object]:
+        return {reply.reply_to for write in self.in_flight for reply in write.replies}
+
+    def unanswered(self) -> set[int]:
+        return self.answers.asked.keys() - self.answers.answered - self.answers.disconnected
+
+    def apply(self, outcome: Outcome) -> None:
+        for reply in outcome.replies:
+            self.deliver(reply)
+        for write in outcome.writes:
+            self.write(write)
+
+    def write(self, write: Write) -> None:
+        self.in_flight.append(write)
+
+    def deliver(self, reply: Reply) -> None:
+        assert isinstance(reply.reply_to, int)
+        assert reply.reply_to not in self.answers.answered, "answered twice"
+        assert reply.reply_to not in self.answers.disconnected, "answered to nobody"
+        self.answers.answered.add(reply.reply_to)
+        client, group_id = self.answers.asked[reply.reply_to]
+        if isinstance(reply.result, SyncResult):
+            self.check_told_durably(group_id, reply.result)
+        if reply.reply_to == client.reply_to:
+            client.take(reply.result)
+
+    def check_told_durably(self, group_id: str, result: SyncResult) -> None:
+        key = GroupKey(group_id).encode()
+        written = [decode_group_metadata(value) for each, value in self.log if each == key and value is not None]
+        told = {member.assignment for metadata in written for member in metadata.members}
+        assert result.assignment in told, "an assignment that a restart would forget"
+
+    def check_one_assignment(self, key: bytes, value: bytes | None) -> None:
+        what = decode_key(key)
+        if not isinstance(what, GroupKey):
+            return
+        if value is None:
+            # The end of a group's life: the next one counts from the start again, if it gets that far.
+            self.assignments = {each: told for each, told in self.assignments.items() if each[0] != what.group_id}
+            return
+        metadata = decode_group_metadata(value)
+        for member in metadata.members:
+            place = (what.group_id, metadata.generation, member.group_instance_id or member.member_id)
+            assert self.assignments.setdefault(place, member.assignment) == member.assignment
+
+
+def durable(coordinator: GroupCoordinator, group_id: str) -> GroupMetadata | None:
+    group = coordinator._groups.get(group_id)
+    return None if group is None else group.durable_metadata
+
+
+TestGroups = Groups.TestCase
+TestGroups.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
