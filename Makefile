@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help test check bench crash clean
+.PHONY: help serve test check bench crash kill messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -16,6 +16,9 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
+
+serve: $(READY) ## run a broker on 127.0.0.1:9092 (ARGS="--data DIR --listen HOST:PORT ...")
+	$(BIN)/logbrook serve $(ARGS)
 
 test: $(READY) ## run every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
@@ -29,9 +32,14 @@ check: $(READY) ## ruff, mypy (strict) and the import contracts
 bench: $(READY) ## measure, print a table and write bench/results.json
 	$(BIN)/python -m bench $(ARGS)
 
-N ?= 1000000
 crash: $(READY) ## check N power-loss states (N=1000000)
-	$(BIN)/python -m logbrook.testing.crash --states $(N)
+	$(BIN)/python -m logbrook.testing.crash --states $(or $(N),1000000)
+
+kill: $(READY) ## kill a loaded broker N times and check that nothing is lost (N=100)
+	$(BIN)/python -m logbrook.testing.kill --kills $(or $(N),100)
+
+messages: $(READY) ## write the classes of Kafka's messages again, from kio
+	$(BIN)/python -m tools.messages
 
 clean: ## remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

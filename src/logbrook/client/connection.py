@@ -52,6 +52,8 @@ _CORRELATION_ID_BYTES = 4
 _CORRELATION_ID_MAX = 2**31 - 1
 # An answer is given this much memory at first, and then each time as much again as it has filled.
 _GROWTH_BYTES = 256 * 1024
+# What a broker may answer with: its topics and partitions are many, and this side waits for nobody else.
+_ELEMENTS_MAX = 10_000_000
 # How many pieces the system takes at once (IOV_MAX).
 _PIECES_MAX = 1024
 
@@ -173,7 +175,7 @@ class Connection:
         oldest = self._pending.popleft()
         assert oldest == sent.correlation_id, "answers come in the order of the requests"
         frame = self._guarded(self.timeout_s if timeout_s is None else timeout_s, self._receive_frame)
-        reader = Reader(frame)
+        reader = Reader(frame, elements_max=_ELEMENTS_MAX)
         correlation_id = read_int32(reader)
         if correlation_id != sent.correlation_id:
             self.close()

@@ -87,6 +87,7 @@ class _Session(NamedTuple):
     next_epoch: int
     used_ms: int
     partitions: OrderedDict[PartitionKey, FetchPartition]
+    by_id: bool
 
 
 class FetchSessions:
@@ -109,19 +110,25 @@ class FetchSessions:
         wanted: Iterable[FetchPartition],
         forgotten: Iterable[PartitionKey],
         now_ms: int,
+        *,
+        by_id: bool,
     ) -> FetchContext:
-        """Raises FetchSessionNotFoundError or InvalidFetchSessionEpochError."""
+        """Raises FetchSessionNotFoundError or InvalidFetchSessionEpochError.
+
+        A session of names is none for a consumer that has come to speak of ids, nor the other way round, because the
+        answer has room for one of the two. One that would remember too much is given up.
+        """
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._forget(session_id)
             partitions = OrderedDict((one.key, one) for one in wanted)
             given = NO_SESSION
             if epoch == INITIAL_EPOCH and partitions and self._make_room(len(partitions), now_ms):
                 given = self._new_id()
-                self._sessions[given] = _Session(1, now_ms, partitions)
+                self._sessions[given] = _Session(1, now_ms, partitions, by_id)
                 self._partition_count += len(partitions)
             return FetchContext(given, partitions, full=True)
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.by_id != by_id:
             raise FetchSessionNotFoundError(session_id)
         if epoch != session.next_epoch:
             raise InvalidFetchSessionEpochError(session_id, epoch, session.next_epoch)
@@ -136,15 +143,20 @@ class FetchSessions:
             partitions[one.key] = one
         self._partition_count += len(partitions)
         next_epoch = epoch + 1 if epoch < _EPOCH_MAX else 1
-        self._sessions[session_id] = _Session(next_epoch, now_ms, partitions)
+        self._sessions[session_id] = _Session(next_epoch, now_ms, partitions, by_id)
         self._sessions.move_to_end(session_id)
+        if self._partition_count > _PARTITIONS_MAX:
+            self._forget(session_id)
+            raise FetchSessionNotFoundError(session_id)
         if not partitions:
             self._forget(session_id)
+            return FetchContext(NO_SESSION, partitions, full=True)
         return FetchContext(session_id, partitions, full=False)
 
     def validate(self) -> None:
         """Assert what must always hold."""
         assert len(self._sessions) <= self._sessions_max
+        assert self._partition_count <= _PARTITIONS_MAX
         assert self._partition_count == sum(len(session.partitions) for session in self._sessions.values())
         assert NO_SESSION not in self._sessions
 

@@ -70,7 +70,7 @@ def _read_tags(reader: Reader, decoded: Message, tagged: dict[int, tuple[str, Re
         data = reader.take(read_uvarint(reader))
         if tag in tagged:
             name, read = tagged[tag]
-            inner = Reader(data)
+            inner = Reader(data, elements_max=reader.elements_max)
             inner.elements = reader.elements
             setattr(decoded, name, read(inner))
             reader.elements = inner.elements

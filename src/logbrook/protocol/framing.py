@@ -17,8 +17,9 @@ _REQUEST_START = Struct(">hhi")
 _CORRELATION_ID = Struct(">i")
 REQUEST_START_BYTES = _REQUEST_START.size
 CHUNK_BYTES = 256 * 1024
-# A frame is given this much memory at first, and then each time as much again as it has filled.
-_GROWTH_BYTES = 256 * 1024
+# A frame is given so many times the memory of what has come of it.
+_GROWTH = 2
+_FRAME_BYTES_MIN = 4096
 
 
 class RequestStart(NamedTuple):
@@ -90,7 +91,7 @@ class FrameReader:
             if size > size_max:
                 raise FrameTooLargeError(size, size_max)
             if available < size:
-                self._frame = bytearray(min(size, max(available, _GROWTH_BYTES)))
+                self._frame = bytearray(min(size, max(_GROWTH * available, _FRAME_BYTES_MIN)))
                 self._frame[:available] = chunk[position:stop]
                 self._frame_size, self._filled = size, available
                 return
@@ -99,7 +100,7 @@ class FrameReader:
         self._rest = bytes(chunk[position:stop])
 
     def _grow(self, frame: bytearray) -> None:
-        self._frame = bytearray(min(self._frame_size, 2 * len(frame)))
+        self._frame = bytearray(min(self._frame_size, _GROWTH * len(frame)))
         self._frame[: self._filled] = frame
 
 

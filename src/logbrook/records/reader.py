@@ -29,10 +29,13 @@ OFFSET_MAX = 2**63 - 1
 _NO_HEADERS: tuple[Header, ...] = ()
 
 
-def iter_records(buffer: Buffer, position: int = 0, *, bytes_max: int) -> Iterator[RawRecord]:
+def iter_records(
+    buffer: Buffer, position: int = 0, *, bytes_max: int, with_headers: bool = True
+) -> Iterator[RawRecord]:
     """The records of the one batch at `position`, in order, those of a control batch too.
 
-    The checksum is the caller's to check. `bytes_max` bounds the decompressed records. Raises CorruptBatchError,
+    The checksum is the caller's to check. `bytes_max` bounds the decompressed records. Without `with_headers` all have
+    an empty tuple of them: a record may claim millions, and not everyone has a use for them. Raises CorruptBatchError,
     InvalidBatchError, UnsupportedMagicError, CodecError or RecordsTooLargeError; records before the bad one may have
     been given by then.
     """
@@ -42,7 +45,7 @@ def iter_records(buffer: Buffer, position: int = 0, *, bytes_max: int) -> Iterat
         return
     data = bytes(decompress(header.codec, view[position + HEADER_BYTES : position + header.size], bytes_max))
     try:
-        yield from _iter_encoded(header, data)
+        yield from _iter_encoded(header, data, with_headers)
     except CorruptBatchError as error:
         raise CorruptBatchError(f"the batch at offset {header.base_offset}: {error}") from None
 
@@ -65,7 +68,7 @@ def _check_header(view: memoryview, position: int) -> BatchHeader:
     return header
 
 
-def _iter_encoded(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
+def _iter_encoded(header: BatchHeader, data: bytes, with_headers: bool) -> Iterator[RawRecord]:
     position, end = 0, len(data)
     if not 0 <= header.count <= end // RECORD_BYTES_MIN:
         raise CorruptBatchError(f"record count {header.count} does not fit the {end} bytes of its records")
@@ -88,7 +91,7 @@ def _iter_encoded(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
         previous_delta = offset_delta
         key, position = _read_nullable(data, position, record_end, "key")
         value, position = _read_nullable(data, position, record_end, "value")
-        if position + 1 == record_end and data[position] == 0:
+        if not with_headers or (position + 1 == record_end and data[position] == 0):
             # Most records have no headers: their count is the last byte.
             headers, position = _NO_HEADERS, record_end
         else:

@@ -80,8 +80,13 @@ class Appends:
         # First the flag, then the queue: what is added in between is taken now or wakes the loop again.
         self._is_woken = False
         completed = self._completed
-        while completed:
-            self._finish(completed.popleft())
+        try:
+            while completed:
+                self._finish(completed.popleft())
+        finally:
+            if completed:
+                # Somebody's bug, which the event loop tells of; the others are not to wait for it.
+                self._loop.call_soon(self._drain)
 
     def _finish(self, one: _Append) -> None:
         if one.ticket.error is None and not one.ticket.duplicate:

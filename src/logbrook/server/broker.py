@@ -9,6 +9,7 @@ import asyncio
 import logging
 import resource
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from logbrook.config import BrokerConfig
 from logbrook.config.values import split_address
@@ -19,6 +20,7 @@ from logbrook.server.dispatch import Dispatcher
 from logbrook.server.fetch_waits import FetchWaits
 from logbrook.server.groups import Groups
 from logbrook.server.handlers import all_apis
+from logbrook.server.http import HttpListener
 from logbrook.server.listener import Listener
 from logbrook.server.maintenance import Housekeeper
 from logbrook.server.probe import ServerProbe
@@ -50,9 +52,10 @@ class BrokerServer:
         self._files = files
         self._clock = clock or SystemClock()
         self._random = random or SystemRandom()
-        self._committer: Committer | None = None
-        self._loading: asyncio.Task[None] | None = None
+        # What has to be stopped, the last one started first.
+        self._started = AsyncExitStack()
         self.is_ready = False
+        self.http_address: tuple[str, int] | None = None
 
     async def start(self) -> None:
         """Raises StorageError when the data cannot be opened, OSError when the address cannot be taken."""
@@ -66,16 +69,18 @@ class BrokerServer:
         try:
             await self._start(loop, descriptors)
         except BaseException:
-            await self._let_go(clean=False)
+            await self._started.aclose()
+            self.directory.abandon()
             raise
 
     async def _start(self, loop: asyncio.AbstractEventLoop, descriptors: int) -> None:
         config, clock, directory = self.config, self._clock, self.directory
-        directory.environment.health.on_failure = _say_offline
+        directory.environment.health.add_failure_callback(_say_offline)
         durability = directory.environment.durability
         if isinstance(durability, Wal):
-            self._committer = Committer(durability)
-            self._committer.start()
+            committer = Committer(durability)
+            committer.start()
+            self._started.callback(committer.stop)
         fetch_waits = FetchWaits(loop)
         appends = Appends(loop, clock, fetch_waits.committed)
         topics = Topics(config, directory, appends, clock, self._random)
@@ -97,10 +102,17 @@ class BrokerServer:
         dispatcher = Dispatcher(self.services, apis, config.network.request_bytes_max, clock.monotonic_s)
         connections_max = max(16, min(config.network.connections_max, descriptors - _DESCRIPTORS_KEPT))
         self.listener = Listener(self.services, dispatcher, connections_max)
-        self.housekeeper = Housekeeper(config.maintenance, loop, topics, fetch_waits, clock)
+        self._started.push_async_callback(self.listener.stop, 0.0)
         self.services.endpoint = await self._listen()
+        if config.metrics.listen:
+            http = HttpListener(self)
+            self._started.push_async_callback(http.stop)
+            self.http_address = await http.start(*split_address(config.metrics.listen))
+        self.housekeeper = Housekeeper(config.maintenance, loop, topics, fetch_waits, clock)
+        self._started.push_async_callback(self.housekeeper.stop)
         self.housekeeper.start()
-        self._loading = loop.create_task(self.services.groups.load())
+        loading = loop.create_task(self.services.groups.load())
+        self._started.callback(loading.cancel)
         await self.listener.start()
         self.is_ready = True
 
@@ -120,18 +132,10 @@ class BrokerServer:
         services.fetch_waits.wake_all()
         services.groups.stop()
         await self.listener.stop(self.config.network.stop_ms / 1000)
-        await self.housekeeper.stop()
-        if self._loading is not None:
-            self._loading.cancel()
-        await self._let_go(clean=True)
-
-    async def _let_go(self, *, clean: bool) -> None:
-        if self._committer is not None:
-            self._committer.stop()
-        if clean:
+        try:
+            await self._started.aclose()
+        finally:
             self.directory.close()
-        else:
-            self.directory.abandon()
 
 
 def raise_descriptor_limit(

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from logbrook.config import LogConfig
 from logbrook.config.kafka_settings import KafkaSetting, broker_settings, override, to_text, topic_settings
+from logbrook.model import check_topic_name
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.server.refusals import RefusedError
 from logbrook.server.services import Services
@@ -36,8 +37,9 @@ Change: TypeAlias = Callable[[Resource, Mapping[str, str]], Mapping[str, str]]
 
 
 def find_resource(services: Services, resource_type: int, name: str) -> Resource:
-    """Raises TopicNotFoundError or RefusedError."""
+    """Raises InvalidTopicNameError, TopicNotFoundError or RefusedError."""
     if resource_type == ResourceType.TOPIC:
+        check_topic_name(name)
         services.topics.metadata.topic(name)
         return Resource(ResourceType.TOPIC, name, topic_settings(), services.topics.defaults)
     if resource_type != ResourceType.BROKER:

@@ -8,6 +8,7 @@ and the client's own sending is what waits. A client that takes forever over a r
 import asyncio
 import logging
 import socket
+import struct
 from collections import deque
 from typing import NamedTuple, Protocol, cast
 
@@ -21,6 +22,9 @@ from logbrook.server.dispatch import Dispatcher, Received
 _WRITE_BUFFER_BYTES = 1 << 20
 # A connection is stalled when it moves less than this within `connection_stalled_ms`.
 _PROGRESS_BYTES = 64 * 1024
+_BEGUN_PER_TURN_MAX = 64
+# Close at once, and do not let the kernel go on sending what nobody takes.
+_RESET = struct.pack("ii", 1, 0)
 
 _logger = logging.getLogger(__name__)
 
@@ -39,6 +43,10 @@ class Host(Protocol):
 
     def holds(self, connection: "Connection", more_bytes: int) -> bool: ...
 
+    def outlives(self, task: "asyncio.Task[Answer]") -> None: ...
+
+    def unsent(self, more_bytes: int) -> None: ...
+
 
 class _Turn:
     """A request that was begun: its place in the queue of answers."""
@@ -46,7 +54,8 @@ class _Turn:
     __slots__ = ("future", "is_done", "pieces", "received", "size")
 
     def __init__(self, received: Received) -> None:
-        self.received = received
+        # Until it is answered: then its memory is free, though the answer may have to wait for its turn.
+        self.received: Received | None = received
         self.future: asyncio.Future[Answer] | None = None
         self.pieces: Pieces = []
         # What it holds in memory: the request, then the answer.
@@ -67,24 +76,27 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_accounted_bytes",
+        "_busy_s",
         "_frames",
         "_host",
         "_in_flight_bytes",
         "_is_closing",
+        "_is_flush_due",
         "_is_processing",
         "_is_reading",
         "_is_writable",
-        "_last_request_s",
         "_loop",
         "_mark",
+        "_out",
+        "_out_bytes",
         "_queue",
         "_reader",
         "_received_bytes",
         "_sent_bytes",
         "_transport",
         "_turns",
+        "_unsent_bytes",
         "peer",
-        "unsent_bytes",
     )
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
@@ -98,15 +110,19 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._is_processing = False
         self._is_closing = False
+        # Answers whose turn has come, to be sent together.
+        self._out: Pieces = []
+        self._out_bytes = 0
+        self._is_flush_due = False
         self._frames = 0
         self._received_bytes = 0
         self._sent_bytes = 0
-        self._last_request_s = loop.time()
+        self._busy_s = loop.time()
         self._mark: _Mark | None = None
         self._accounted_bytes = 0
         self.peer = ""
         # What the client has not taken, while that holds things up.
-        self.unsent_bytes = 0
+        self._unsent_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -123,11 +139,11 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._is_closing = True
         self._queue.clear()
-        for turn in self._turns:
-            if turn.future is not None:
-                turn.future.cancel()
-        self._turns.clear()
+        while self._turns:
+            self._give_up(self._turns.pop())
+        self._out.clear()
         self._host.holds(self, -self._accounted_bytes)
+        self._note_unsent(0)
         self._host.closed(self)
 
     @property
@@ -146,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if frames:
             self._frames += len(frames)
-            self._last_request_s = self._loop.time()
+            self._busy_s = self._loop.time()
             self._queue.extend(frames)
             self._process()
         if not self._account():
@@ -154,11 +170,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_writable = False
-        self.unsent_bytes = self._transport.get_write_buffer_size()
+        self._note_unsent(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self._is_writable = True
-        self.unsent_bytes = 0
+        self._note_unsent(0)
         self._process()
 
     def resume_reading(self) -> None:
@@ -169,11 +185,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def check(self, now_s: float, idle_s: float, stalled_s: float) -> str | None:
         """Why the connection should be hung up on, if it should. Called every now and then."""
-        if self.is_idle and not self._transport.get_write_buffer_size():
+        unsent = self._transport.get_write_buffer_size()
+        if self.is_idle and not unsent:
             self._mark = None
-            return "idle" if now_s - self._last_request_s >= idle_s else None
-        is_clients_turn = not self._is_writable or (self._reader.is_within_frame and self._is_reading)
-        moved = self._received_bytes + self._sent_bytes - self._transport.get_write_buffer_size()
+            return "idle" if now_s - self._busy_s >= idle_s else None
+        # A client is idle from its last answer on, not from its last request: that may have had to wait for long.
+        self._busy_s = now_s
+        if not self._is_writable:
+            self._note_unsent(unsent)
+        is_clients_turn = unsent > 0 or (self._reader.is_within_frame and self._is_reading)
+        moved = self._received_bytes + self._sent_bytes - unsent
         mark = self._mark
         if (
             not is_clients_turn
@@ -193,9 +214,20 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = True
         self._close_if_done()
 
+    def reset(self) -> None:
+        """Hang up on a client that does not take its answers."""
+        connected = self._transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.abort()
+
     def abort(self) -> None:
         self._is_closing = True
         self._transport.abort()
+
+    def _note_unsent(self, size: int) -> None:
+        more, self._unsent_bytes = size - self._unsent_bytes, size
+        self._host.unsent(more)
 
     def _account(self) -> bool:
         """Tell the host how much the connection holds. False when it may not hold more than it does."""
@@ -212,21 +244,42 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _process(self) -> None:
-        """Begin what may be begun, and read on when all of it is."""
+        """Begin what may be begun, send what is ready, and read on when all of it is begun."""
         if self._is_processing:
             return
         self._is_processing = True
         try:
-            while self._queue and self._has_room and not self._is_closing:
+            begun = 0
+            while self._queue and self._has_room and not self._is_closing and begun < _BEGUN_PER_TURN_MAX:
                 self._begin(self._queue.popleft())
+                begun += 1
+            self._send()
         finally:
             self._is_processing = False
         if self._is_closing:
+            self._close_if_done()
             return
         if self._queue or not self._has_room:
             self._pause_reading()
+            if self._queue and self._has_room:
+                # Thousands may have come at once; the others get their turn in between.
+                self._flush_soon()
         else:
             self.resume_reading()
+
+    def _send(self) -> None:
+        """Send the answers whose turn has come."""
+        size = self._out_bytes
+        if not size:
+            return
+        out, self._out, self._out_bytes = self._out, [], 0
+        self._in_flight_bytes -= size
+        self._sent_bytes += size
+        if not self._transport.is_closing():
+            if len(out) == 1:
+                self._transport.write(out[0])
+            else:
+                self._transport.writelines(out)
 
     def _pause_reading(self) -> None:
         if self._is_reading and not self._transport.is_closing():
@@ -265,15 +318,15 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(turn, error)
             return
         self._finish(turn, future.result())
-        self._process()
-        self._account()
 
     def _finish(self, turn: _Turn, answer: Answer) -> None:
+        assert turn.received is not None
         try:
             pieces, size = self._host.dispatcher.answer(turn.received, answer)
         except Exception as error:
             self._fail(turn, error)
             return
+        turn.received = None
         turn.pieces = pieces
         self._in_flight_bytes += size - turn.size
         turn.size = size
@@ -281,15 +334,34 @@ class Connection(asyncio.BufferedProtocol):
         turns = self._turns
         while turns and turns[0].is_done:
             first = turns.popleft()
-            self._in_flight_bytes -= first.size
-            if first.pieces:
-                self._sent_bytes += first.size
-                self._transport.writelines(first.pieces)
-        self._close_if_done()
+            self._out += first.pieces
+            self._out_bytes += first.size
+        if not self._is_processing:
+            # Others may finish in the same moment, by the same sync: one write serves them all.
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        if not self._transport.is_closing():
+            self._process()
+            self._account()
 
     def _close_if_done(self) -> None:
-        if self._is_closing and not self._turns and not self._transport.is_closing():
+        if self._is_closing and not (self._turns or self._out) and not self._transport.is_closing():
             self._transport.close()
+
+    def _give_up(self, turn: _Turn) -> None:
+        """Nobody waits for the answer any more."""
+        if isinstance(turn.future, asyncio.Task):
+            # It may be about to change something, and must not stop half-way.
+            self._host.outlives(turn.future)
+        elif turn.future is not None:
+            turn.future.cancel()
 
     def _hang_up(self, error: ProtocolError) -> None:
         self._host.dispatcher.probe.protocol_errors += 1
@@ -297,11 +369,17 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
     def _fail(self, turn: _Turn, error: BaseException) -> None:
+        assert turn.received is not None
         name = turn.received.api.name
         if isinstance(error, CloseConnectionError):
             _logger.info("closing a connection from %s after %s: %s", self.peer, name, error)
-        else:
-            # Our own bug: the sender is told by hanging up, and nobody else notices.
-            self._host.dispatcher.probe.handler_failures += 1
-            _logger.error("%s from %s failed", name, self.peer, exc_info=error)
+            # Those before it get their answers, those after it do not.
+            while self._turns and self._turns[-1] is not turn:
+                self._give_up(self._turns.pop())
+            self._finish(turn, None)
+            self.close_when_done()
+            return
+        # Our own bug: the sender is told by hanging up, and nobody else notices.
+        self._host.dispatcher.probe.handler_failures += 1
+        _logger.error("%s from %s failed", name, self.peer, exc_info=error)
         self.abort()

@@ -42,6 +42,7 @@ class FetchWaits:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waits: defaultdict[TopicPartition, set[FetchWait]] = defaultdict(set)
+        self._is_over = False
 
     def __len__(self) -> int:
         return len(set().union(*self._waits.values()))
@@ -50,6 +51,8 @@ class FetchWaits:
         self, partitions: Iterable[TopicPartition], missing_bytes: int, until_s: float, wake: Callable[[bool], None]
     ) -> FetchWait:
         """`until_s` is a time of the event loop."""
+        if self._is_over:
+            until_s = self._loop.time()
 
         def time_is_up() -> None:
             self.remove(wait)
@@ -75,7 +78,8 @@ class FetchWaits:
             self._wake(wait)
 
     def wake_all(self) -> None:
-        """Let everyone answer with what there is: the broker is about to stop."""
+        """Let everyone answer with what there is, from now on: the broker is about to stop."""
+        self._is_over = True
         for wait in set[FetchWait]().union(*self._waits.values()):
             wait.cancel()
             self._loop.call_soon(wait.wake, True)

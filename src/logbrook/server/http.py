@@ -84,6 +84,10 @@ class _Connection(asyncio.Protocol):
         self._is_answer_begun = False
         self._is_client_done = False
 
+    @property
+    def is_answering(self) -> bool:
+        return self._task is not None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         if not self._host.opened(self):
@@ -99,7 +103,7 @@ class _Connection(asyncio.Protocol):
             self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self._task is not None:
+        if self.is_answering:
             return
         self._received += data
         try:

@@ -15,6 +15,7 @@ BODY_BYTES_MAX = 64 * 1024
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 # A line may end with a bare line feed (RFC 9112, 2.2).
 _HEAD_END = re.compile(rb"\r?\n\r?\n")

@@ -9,12 +9,15 @@ import logging
 
 from logbrook.config import NetworkConfig
 from logbrook.protocol.framing import CHUNK_BYTES
+from logbrook.server.api import Answer
 from logbrook.server.connection import Connection
 from logbrook.server.dispatch import Dispatcher
 from logbrook.server.services import Services
 
 _SWEEP_S_MIN, _SWEEP_S_MAX = 0.05, 1.0
 _BACKLOG = 1024
+# How long it takes at most until a connection that was hung up on is gone.
+_ABORT_S_MAX = 1.0
 
 _logger = logging.getLogger(__name__)
 
@@ -35,6 +38,8 @@ class Listener:
         self._received_bytes = 0
         self._received_bytes_max = config.received_bytes_max
         self._waiting: dict[Connection, None] = {}
+        # What clients asked for that have gone since.
+        self._orphans: set[asyncio.Task[Answer]] = set()
         self._idle_s = config.connection_idle_ms / 1000
         self._stalled_s = config.connection_stalled_ms / 1000
         self._sweep_s = min(_SWEEP_S_MAX, max(_SWEEP_S_MIN, min(self._idle_s, self._stalled_s) / 4))
@@ -62,14 +67,18 @@ class Listener:
         self._server.close()
         for connection in [*self.connections]:
             connection.close_when_done()
-        if self.connections:
-            self._is_empty.clear()
-            try:
-                await asyncio.wait_for(self._is_empty.wait(), timeout_s)
-            except TimeoutError:
-                _logger.warning("hanging up on %d connections that did not take their answers", len(self.connections))
+        until_s = self._loop.time() + timeout_s
+        if not await self._is_empty_within(timeout_s):
+            _logger.warning("hanging up on %d connections that did not take their answers", len(self.connections))
             for connection in [*self.connections]:
                 connection.abort()
+            await self._is_empty_within(_ABORT_S_MAX)
+        if self._orphans:
+            _, unfinished = await asyncio.wait(self._orphans, timeout=max(0.0, until_s - self._loop.time()))
+            for task in unfinished:
+                task.cancel()
+            if unfinished:
+                await asyncio.wait(unfinished)
         if self._sweeper is not None:
             self._sweeper.cancel()
 
@@ -88,6 +97,15 @@ class Listener:
         if not self.connections:
             self._is_empty.set()
 
+    def outlives(self, task: "asyncio.Task[Answer]") -> None:
+        """Keep what is under way though its client has gone."""
+        self._orphans.add(task)
+        task.add_done_callback(self._orphans.discard)
+
+    def unsent(self, more_bytes: int) -> None:
+        """Count what clients have not taken."""
+        self._services.unsent_bytes += more_bytes
+
     def holds(self, connection: Connection, more_bytes: int) -> bool:
         """Count what connections hold. False when that is as much as they may."""
         self._received_bytes += more_bytes
@@ -97,6 +115,15 @@ class Listener:
             return True
         self._waiting[connection] = None
         return False
+
+    async def _is_empty_within(self, seconds: float) -> bool:
+        if self.connections:
+            self._is_empty.clear()
+            try:
+                await asyncio.wait_for(self._is_empty.wait(), seconds)
+            except TimeoutError:
+                return False
+        return True
 
     def _let_go_on(self, count: int) -> None:
         for connection in list(self._waiting)[:count]:
@@ -110,8 +137,7 @@ class Listener:
             if reason is not None:
                 self._services.probe.connections_reaped += 1
                 _logger.info("hanging up on %s, which is %s", connection.peer, reason)
-                connection.abort()
-        self._services.unsent_bytes = sum(connection.unsent_bytes for connection in self.connections)
+                connection.reset()
         # Those who wait for memory might be waiting for each other: one always goes on.
         self._let_go_on(1)
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)

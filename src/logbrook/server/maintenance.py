@@ -7,7 +7,7 @@ operator asks for `run_once`. What is slow, syncing and compacting, happens in a
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -61,18 +61,21 @@ class Housekeeper:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logbrook-maintenance")
         self._tasks: list[asyncio.Task[None]] = []
         self._round = asyncio.Lock()
+        self._checkpointing = asyncio.Lock()
         self._stopping = asyncio.Event()
 
     def start(self) -> None:
-        self._tasks.append(self._loop.create_task(self._checkpoints()))
+        self._begin(self._checkpoints())
         if self._config.mode is Maintenance.BACKGROUND:
-            self._tasks.append(self._loop.create_task(self._rounds()))
+            self._begin(self._rounds())
 
     async def stop(self) -> None:
         """Finish the step that is under way, and take no more."""
         self._stopping.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._thread.shutdown()
+        # Somebody else may have asked for a round or a checkpoint.
+        async with self._round, self._checkpointing:
+            self._thread.shutdown()
 
     async def run_once(self) -> Maintained:
         """One round over all logs. A log that cannot be maintained does not keep the others from it."""
@@ -99,13 +102,19 @@ class Housekeeper:
 
     async def checkpoint(self) -> None:
         """Sync what is not synced. Raises StorageError."""
-        run = self._directory.begin_checkpoint()
-        error = None
-        try:
-            await self._in_thread(run.run)
-        except IO_FAILURES as failure:
-            error = failure
-        self._directory.finish_checkpoint(run, error)
+        async with self._checkpointing:
+            run = self._directory.begin_checkpoint()
+            error = None
+            try:
+                await self._in_thread(run.run)
+            except IO_FAILURES as failure:
+                error = failure
+            self._directory.finish_checkpoint(run, error)
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        task.add_done_callback(_say_if_failed)
+        self._tasks.append(task)
 
     async def _checkpoints(self) -> None:
         while not await self._stopped_within(_CHECK_S_MAX):
@@ -164,3 +173,8 @@ class Housekeeper:
         except TimeoutError:
             return False
         return True
+
+
+def _say_if_failed(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _logger.critical("housekeeping has ended, which is a bug; restart the broker", exc_info=error)

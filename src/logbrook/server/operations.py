@@ -2,21 +2,21 @@
 
 /healthz is for whoever restarts brokers: it fails once the disk has failed, which only a restart can mend.
 /readyz is for whoever sends clients: it fails while the broker reads its groups back, and when it stops.
-/maintenance is what `maintenance.mode = "on-demand"` leaves to the operator: one round, now. It changes what is on the
+/maintenance is what `maintenance.mode = "on-demand"` leaves to the operator, done once, now. It changes what is on the
 disk, so it takes a POST, and not one that a page in somebody's browser sends.
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 
-from logbrook.model.version import VERSION
 from logbrook.core.groups.errors import CoordinatorLoadingError
+from logbrook.model.version import VERSION
 from logbrook.ports import Clock
-from logbrook.server.http_messages import JSON, Request, Response, text_response
+from logbrook.server.http_messages import JSON, PROMETHEUS_TEXT, Request, Response, text_response
 from logbrook.server.metrics.scrape import Observed, Scrape
 from logbrook.storage.errors import StorageError
 
@@ -26,8 +26,10 @@ Logbrook {VERSION}
 GET  /metrics      for Prometheus
 GET  /healthz      200 unless the storage is offline
 GET  /readyz       200 once clients are welcome
-POST /maintenance  one round of retention, compaction and checkpoint, now
+POST /maintenance  a checkpoint and one round of retention and compaction, now
 """
+
+Page: TypeAlias = Callable[[Scrape, Callable[[], float]], AsyncGenerator[bytes, None]]
 
 
 class Operations:
@@ -37,6 +39,7 @@ class Operations:
         self._broker = broker
         self._started_s = self._clock.now_ms() / 1000
         self._started_monotonic_s = self._clock.monotonic_s()
+        self._page: Page | None = None
         self._maintenance: asyncio.Task[dict[str, Any]] | None = None
         self._routes: Mapping[str, Mapping[str, Callable[[], Awaitable[Response]]]] = {
             "/": {"GET": self._index},
@@ -67,12 +70,12 @@ class Operations:
         return Response(HTTPStatus.OK, _INDEX.encode())
 
     async def _metrics(self) -> Response:
-        # Only those who are scraped pay for the declarations.
-        from logbrook.server.metrics.exposition import CONTENT_TYPE, page  # noqa: PLC0415
-
+        if self._page is None:
+            # A broker that is never scraped pays nothing for this, and one that is does not stand still for it.
+            self._page = await asyncio.to_thread(_import_page)
         now_s = self._clock.monotonic_s
         scrape = Scrape(self._broker, self._started_s, now_s() - self._started_monotonic_s)
-        return Response(HTTPStatus.OK, page(scrape, now_s), CONTENT_TYPE)
+        return Response(HTTPStatus.OK, self._page(scrape, now_s), PROMETHEUS_TEXT)
 
     async def _healthz(self) -> Response:
         failure = self._broker.directory.environment.health.failure
@@ -96,21 +99,23 @@ class Operations:
             self._maintenance.add_done_callback(self._maintained)
         # It is nobody's to cancel: a checkpoint that was begun must be finished. Those who ask meanwhile share it.
         done = await asyncio.shield(self._maintenance)
-        status = HTTPStatus.SERVICE_UNAVAILABLE if "error" in done else HTTPStatus.OK
+        status = HTTPStatus.SERVICE_UNAVAILABLE if done["errors"] else HTTPStatus.OK
         return Response(status, (json.dumps(done) + "\n").encode(), JSON)
 
     async def _run_maintenance(self) -> dict[str, Any]:
-        if not self._broker.is_ready:
-            return {"error": "the broker is starting or stopping"}
+        """What is synced can be compacted, so the checkpoint comes first; where it fails for want of room, the round
+        may make some."""
         housekeeper = self._broker.housekeeper
-        done = asdict(await housekeeper.run_once())
+        errors: list[str] = []
+        if self._broker.is_ready:
+            try:
+                await housekeeper.checkpoint()
+            except StorageError as error:
+                errors.append(str(error))
         if not self._broker.is_ready:
-            return {**done, "error": "the broker is stopping"}
-        try:
-            await housekeeper.checkpoint()
-        except StorageError as error:
-            return {**done, "error": str(error)}
-        return done
+            return {"errors": ["the broker is starting or stopping"]}
+        done = await housekeeper.run_once()
+        return {**asdict(done), "errors": errors}
 
     def _maintained(self, task: "asyncio.Task[dict[str, Any]]") -> None:
         self._maintenance = None
@@ -121,3 +126,9 @@ class Operations:
     @property
     def _clock(self) -> Clock:
         return self._broker.services.clock
+
+
+def _import_page() -> Page:
+    from logbrook.server.metrics.exposition import page  # noqa: PLC0415 - see above
+
+    return page

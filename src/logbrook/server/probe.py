@@ -13,6 +13,7 @@ class Traffic:
     bytes_in: int = 0
     messages_in: int = 0
     bytes_out: int = 0
+    messages_out: int = 0
 
 
 @dataclass(slots=True)

@@ -79,7 +79,8 @@ async def _serve(config: BrokerConfig) -> int:
 
 def _explain(error: OSError, config: BrokerConfig) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"{config.network.listen} is in use; stop what listens there, or choose another with --listen"
+        address = error.filename or config.network.listen
+        return f"{address} is in use; stop what listens there, or choose another with --listen or --metrics"
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"{error.strerror}: {error.filename or config.network.listen}"
     return str(error)

@@ -324,7 +324,8 @@ class Compaction:
     def _records(self, batch: ScannedBatch) -> list[RawRecord] | None:
         """None when they cannot be decoded. The checksum holds, so the batch is as its writer sent it."""
         try:
-            return list(iter_records(batch.data, bytes_max=self._log.environment.config.decompressed_bytes_max))
+            bytes_max = self._log.environment.config.decompressed_bytes_max
+            return list(iter_records(batch.data, bytes_max=bytes_max, with_headers=False))
         except RecordsError:
             return None
 

@@ -122,9 +122,11 @@ def _make_durability(
         clock,
         environment.probe,
         environment.health.fail,
+        # Enough to go round between two checkpoints: a file that is used again need not be filled with zeros first.
+        spares_max=max(2, environment.config.wal_bytes_max // environment.config.wal_file_bytes),
     )
     # Whatever failed, nothing is acknowledged any more.
-    environment.health.on_failure = durability.fail
+    environment.health.add_failure_callback(durability.fail)
     return durability
 
 

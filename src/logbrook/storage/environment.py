@@ -23,19 +23,24 @@ from logbrook.storage.probe import StorageProbe
 class Health:
     """Whether the disk can be written to. Once it cannot be believed, nothing is acknowledged until a restart."""
 
-    __slots__ = ("_retry", "failure", "on_failure", "refusal")
+    __slots__ = ("_callbacks", "_retry", "failure", "refusal")
 
     def __init__(self) -> None:
-        self.on_failure: Callable[[StorageOfflineError], object] = lambda _failure: None
+        self._callbacks: list[Callable[[StorageOfflineError], object]] = []
         self.failure: StorageOfflineError | None = None
         # Why nothing may be written now: the failure, or something that may pass.
         self.refusal: StorageError | None = None
         self._retry: Callable[[], None] | None = None
 
+    def add_failure_callback(self, callback: Callable[[StorageOfflineError], object]) -> None:
+        """Call `callback(failure)` once the disk cannot be believed any more, from whichever thread found out."""
+        self._callbacks.append(callback)
+
     def fail(self, failure: StorageOfflineError) -> None:
         if self.failure is None:
             self.failure = self.refusal = failure
-            self.on_failure(failure)
+            for callback in self._callbacks:
+                callback(failure)
 
     def hold(self, refusal: StorageError, retry: Callable[[], None]) -> None:
         """Refuse all writes until `retry` succeeds, which the next write will try first."""

@@ -47,6 +47,8 @@ class LogRead(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    # Where to go on reading.
+    next_offset: int
 
     @property
     def length(self) -> int:
@@ -176,15 +178,16 @@ class Log:
                 raise self.corruption.with_traceback(None)
             end_offset = min(end_offset, self.corruption.offset)
         slices: list[LogSlice] = []
+        next_offset = offset
         if offset < end_offset:
             try:
-                slices = list(self._slices(offset, end_offset, bytes_max, at_least_one))
+                slices, next_offset = self._slices(offset, end_offset, bytes_max, at_least_one)
             except CorruptLogError as error:
                 self.quarantine(error)
                 raise
             except IO_FAILURES as error:
                 raise self.environment.read_error(self.partition.directory, error) from error
-        return LogRead(slices, self.high_watermark, self.last_stable_offset, self.log_start_offset)
+        return LogRead(slices, self.high_watermark, self.last_stable_offset, self.log_start_offset, next_offset)
 
     def read_range(self, start_offset: int, end_offset: int, bytes_max: int = 1 << 20) -> Iterator[LogSlice]:
         """All batches that hold an offset from `start_offset` up to, not including, `end_offset`, bit by bit.
@@ -453,30 +456,34 @@ class Log:
             or (active.first_append_ms is not None and now_ms - active.first_append_ms >= self.config.segment_ms)
         )
 
-    def _slices(self, offset: int, end_offset: int, bytes_max: int, at_least_one: bool) -> Iterator[LogSlice]:
+    def _slices(self, offset: int, end_offset: int, bytes_max: int, at_least_one: bool) -> tuple[list[LogSlice], int]:
+        """What there is to read, and the offset after it."""
         closed, active = self.closed, self.active
         number = self.segment_of(offset)
         segment: Segment = closed[number] if number < len(closed) else active
         position = segment.position_of(offset)
+        parts: list[LogSlice] = []
         while True:
             number += 1
             is_last = number > len(closed)
             following: Segment = closed[number] if number < len(closed) else active
-            is_whole = end_offset >= (self.log_end_offset if is_last else following.base_offset)
-            end = segment.size if is_whole else self._end_position(segment, end_offset)
+            after = self.log_end_offset if is_last else following.base_offset
+            end = segment.size if end_offset >= after else self._end_position(segment, end_offset)
             if position < end:
                 limit = position + bytes_max
                 stop = end if limit >= end else segment.batch_end_before(limit, position)
                 if stop > limit and not at_least_one:
-                    return
-                yield segment.read(position, stop - position)
+                    break
+                parts.append(segment.read(position, stop - position))
+                offset = min(after, end_offset) if stop == end else segment.offset_at(stop)
                 at_least_one = False
                 bytes_max -= stop - position
                 if stop < end or bytes_max <= 0:
-                    return
+                    break
             if is_last or following.base_offset >= end_offset:
-                return
+                break
             segment, position = following, 0
+        return parts, offset
 
     def _end_position(self, segment: Segment, end_offset: int) -> int:
         """Where to stop in a segment: before the batch with `end_offset`, or before what is known to be bad."""

@@ -23,6 +23,10 @@ from logbrook.storage.paths import index_path, log_path
 # How far a segment's offsets may go from its first, so that an index entry can hold them.
 OFFSET_DELTA_MAX = 2**31 - 1
 
+# A lookup by time does not look into a batch with more records than this, but answers with its beginning.
+_RECORDS_LOOKED_AT_MAX = 100_000
+
+_OFFSET = Struct(">q")
 _OFFSET_AND_MAGIC = Struct(">q8xb")
 
 
@@ -117,21 +121,28 @@ class Segment(ABC):
                     return hop.position if hop.position > start else hop.end
         return self.size
 
+    def offset_at(self, position: int) -> int:
+        """The base offset of the batch that starts at `position`."""
+        offset: int = _OFFSET.unpack(self.read(position, _OFFSET.size).data)[0]
+        return offset
+
     def find_time(self, timestamp: int, from_offset: int, decompressed_bytes_max: int) -> TimestampedOffset | None:
         """The first record from `from_offset` on whose timestamp is `timestamp` or later."""
         for hop in self._hops_from(Column.MAX_TIMESTAMP_BEFORE, timestamp - 1):
             header = hop.header
             if header.max_timestamp < timestamp or header.last_offset < from_offset or header.is_control:
                 continue
+            if header.count > _RECORDS_LOOKED_AT_MAX:
+                # Looking into it would keep everyone waiting. A lookup that stops too early skips nothing.
+                return _beginning_of(header, from_offset)
             batch = self.read(hop.position, header.size).data
             try:
-                for record in iter_records(batch, bytes_max=decompressed_bytes_max):
+                for record in iter_records(batch, bytes_max=decompressed_bytes_max, with_headers=False):
                     if record.timestamp >= timestamp and record.offset >= from_offset:
                         return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
             except RecordsError:
-                # Its writer sent what nobody can decode. A lookup that stops too early skips nothing.
-                offset = max(header.base_offset, from_offset)
-                return TimestampedOffset(offset, header.max_timestamp, header.leader_epoch)
+                # Its writer sent what nobody can decode.
+                return _beginning_of(header, from_offset)
         return None
 
     def hops(self, position: int = 0, offset: int | None = None) -> Iterator[Hop]:
@@ -192,3 +203,7 @@ class Segment(ABC):
         if base_offset != entry.offset or magic != MAGIC_V2:
             raise BadIndexError("an entry points at another batch than its own")
         return entry
+
+
+def _beginning_of(header: BatchHeader, from_offset: int) -> TimestampedOffset:
+    return TimestampedOffset(max(header.base_offset, from_offset), header.max_timestamp, header.leader_epoch)

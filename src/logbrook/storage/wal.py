@@ -24,7 +24,6 @@ from logbrook.storage.ticket import Ticket
 from logbrook.storage.wal_format import WalEntry, align, encode_block, entry_bytes
 
 _ZEROS = bytes(1 << 20)
-_SPARES_MAX = 2
 
 
 class WalFile:
@@ -64,6 +63,7 @@ class Wal:
         clock: Clock,
         probe: StorageProbe,
         on_failure: Callable[[StorageOfflineError], None],
+        spares_max: int = 2,
     ) -> None:
         self._files = files
         self._mark = mark
@@ -71,6 +71,7 @@ class Wal:
         self._clock = clock
         self._probe = probe
         self._on_failure = on_failure
+        self._spares_max = spares_max
         self._failure: StorageOfflineError | None = None
         self._pending: deque[_Pending] = deque()
         self._spares: deque[WalFile] = deque()
@@ -167,7 +168,7 @@ class Wal:
             and self._in_use[0].end_number <= self.committed_number
         ):
             wal_file = self._in_use.popleft()
-            if len(self._spares) < _SPARES_MAX:
+            if len(self._spares) < self._spares_max:
                 wal_file.reset()
                 self._spares.append(wal_file)
             else:

@@ -70,6 +70,7 @@ async def _delete(services: Services, topic: Topic) -> None:
     if services.topics.is_internal(topic.name):
         raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is the broker's own")
     await services.topics.delete(topic.name)
+    services.probe.topics.pop(topic.name, None)
     for partition in topic.partitions:
         services.fetch_waits.changed(partition)
     try:

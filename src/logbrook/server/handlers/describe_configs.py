@@ -1,6 +1,6 @@
 """DescribeConfigs: what is set for topics and for this broker, and where each value is from."""
 
-from logbrook.model import LogbrookError, check_topic_name
+from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -47,8 +47,6 @@ class _Description:
             # A resource that is named over and over would make a small request a huge answer.
             raise RefusedError(ErrorCode.INVALID_REQUEST, "each resource may be named once in a request")
         self._described.add(identity)
-        if wanted.resource_type == ResourceType.TOPIC:
-            check_topic_name(wanted.resource_name)
         resource = find_resource(self._services, wanted.resource_type, wanted.resource_name)
         if resource.type is ResourceType.TOPIC:
             entries = self._entries.of_topic(self._services.topics.metadata.topic(resource.name).settings)

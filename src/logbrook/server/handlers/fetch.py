@@ -6,9 +6,9 @@ batch that there is is always given, however large, so that no reader gets stuck
 
 from asyncio import Future
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from logbrook.core.fetch_sessions import FetchContext, FetchPartition, FetchSessionError
+from logbrook.core.fetch_sessions import FetchContext, FetchPartition, FetchSessionError, PartitionKey
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -23,6 +23,8 @@ _TOPIC_IDS_SINCE = 13
 # What a fetch gets while clients hold up more answers than `answers_bytes_max`.
 _SCARCE_BYTES = 64 * 1024
 
+_Read: TypeAlias = tuple[FetchPartition, PartitionData]
+
 
 def handle(services: Services, request: FetchRequest, call: Call) -> Handled:
     replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
@@ -36,6 +38,7 @@ def handle(services: Services, request: FetchRequest, call: Call) -> Handled:
             _wanted(request, call.version),
             _forgotten(request, call.version),
             services.clock.now_ms(),
+            by_id=call.version >= _TOPIC_IDS_SINCE,
         )
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
@@ -68,23 +71,35 @@ class _Fetch:
         self._services = services
         self._request = request
         self._context = context
-        self._until_s = services.loop.time() + max(0, request.max_wait_ms) / 1000
+        # No longer than a client may be idle: one that is gone is noticed, at the latest, when it is answered.
+        wait_ms = min(request.max_wait_ms, services.config.network.connection_idle_ms)
+        self._until_s = services.loop.time() + max(0, wait_ms) / 1000
         self._future: Future[Any] | None = None
         self._wait: FetchWait | None = None
         self._waits_for: list[TopicPartition] = []
+        self._next_offsets: dict[PartitionKey, int] = {}
         self._has_error = False
 
     def begin(self) -> Handled:
         read, size = self._read()
-        if self._is_enough(size) or self._request.max_wait_ms <= 0:
+        if self._request.max_wait_ms <= 0 or self._is_enough(read, size):
             return self._respond(read)
         self._future = self._services.loop.create_future()
         self._future.add_done_callback(self._stop_waiting)
         self._wait_for(size)
         return self._future
 
-    def _is_enough(self, size: int) -> bool:
-        return self._has_error or size >= self._request.min_bytes or not self._waits_for
+    def _is_enough(self, read: Sequence[_Read], size: int) -> bool:
+        if self._has_error or size >= self._request.min_bytes or not self._waits_for:
+            return True
+        # Batches are given whole, so an answer may be full though it is smaller than what was asked for.
+        return size > 0 and any(self._has_more(wanted, data) for wanted, data in read)
+
+    def _has_more(self, wanted: FetchPartition, data: PartitionData) -> bool:
+        """Whether there are records that did not fit."""
+        is_committed = self._request.isolation_level == _READ_COMMITTED
+        end_offset = data.last_stable_offset if is_committed else data.high_watermark
+        return self._next_offsets.get(wanted.key, wanted.fetch_offset) < end_offset
 
     def _wait_for(self, size: int) -> None:
         missing = self._request.min_bytes - size
@@ -96,7 +111,7 @@ class _Fetch:
         if future is None or future.done():
             return
         read, size = self._read()
-        if time_is_up or self._is_enough(size):
+        if time_is_up or self._is_enough(read, size):
             future.set_result(self._respond(read))
         else:
             self._wait_for(size)
@@ -105,11 +120,12 @@ class _Fetch:
         if self._wait is not None:
             self._wait.cancel()
 
-    def _read(self) -> tuple[list[tuple[FetchPartition, PartitionData]], int]:
+    def _read(self) -> tuple[list[_Read], int]:
         self._waits_for = []
+        self._next_offsets = {}
         self._has_error = False
         room = left = self._bytes_max()
-        read = []
+        read: list[_Read] = []
         for wanted in self._context:
             data, size = self._read_partition(wanted, left, is_first=left == room)
             read.append((wanted, data))
@@ -149,9 +165,11 @@ class _Fetch:
         data.last_stable_offset = found.last_stable_offset
         data.log_start_offset = found.log_start_offset
         data.records = [part.data for part in found.slices]
+        if found.slices:
+            self._next_offsets[wanted.key] = found.next_offset
         return data, found.length
 
-    def _respond(self, read: Sequence[tuple[FetchPartition, PartitionData]]) -> FetchResponse:
+    def _respond(self, read: Sequence[_Read]) -> FetchResponse:
         context = self._context
         topics: dict[bytes | str, FetchableTopicResponse] = {}
         for wanted, data in read:
@@ -170,13 +188,17 @@ class _Fetch:
             topics[key].partitions.append(data)  # type: ignore[attr-defined]
             if size:
                 context.served(wanted)
-                self._count(key, size)
+                self._count(wanted, size)
         return FetchResponse(session_id=context.session_id, responses=list(topics.values()))
 
-    def _count(self, key: bytes | str, size: int) -> None:
+    def _count(self, wanted: FetchPartition, size: int) -> None:
+        key, _ = wanted.key
         metadata = self._services.topics.metadata
         name = key if isinstance(key, str) else metadata.topic_with_id(key).name
-        self._services.probe.topics[name].bytes_out += size
+        traffic = self._services.probe.topics[name]
+        traffic.bytes_out += size
+        # By offsets, since nobody looks into the batches: those that were compacted away count too.
+        traffic.messages_out += self._next_offsets[wanted.key] - wanted.fetch_offset
 
 
 def _topic_response(key: bytes | str) -> FetchableTopicResponse:

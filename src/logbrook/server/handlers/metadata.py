@@ -21,6 +21,8 @@ from logbrook.server.api import Api, Call, Handled
 from logbrook.server.errors import error_code
 from logbrook.server.services import Services
 
+# Before there were ids an answer had to have a name.
+_NULL_NAME_SINCE = 12
 # In version 0 there was no null, and an empty list asked for everything.
 _NULL_FOR_ALL_SINCE = 1
 
@@ -30,17 +32,19 @@ def handle(services: Services, request: MetadataRequest, call: Call) -> Handled:
     if wanted is None or (not wanted and call.version < _NULL_FOR_ALL_SINCE):
         every = [topic for topic in services.topics.metadata.topics.values() if not topic.is_deleting]
         return _respond(services, [_describe(services, topic) for topic in every])
+    # Named twice is asked once; the answer is a thousand times the question.
+    wanted = list({(one.topic_id, one.name): one for one in wanted}.values())
     missing = [name for name in _missing(services, wanted) if _may_create(services, request, name)]
     if missing:
-        return _create_and_respond(services, missing, wanted)
-    return _respond(services, [_look_up(services, one) for one in wanted])
+        return _create_and_respond(services, missing, wanted, call.version)
+    return _respond(services, [_look_up(services, one, call.version) for one in wanted])
 
 
 API = Api(MetadataRequest, MetadataResponse, handle)
 
 
 async def _create_and_respond(
-    services: Services, missing: list[str], wanted: Sequence[MetadataRequestTopic]
+    services: Services, missing: list[str], wanted: Sequence[MetadataRequestTopic], version: int
 ) -> MetadataResponse:
     failed: dict[str | None, ErrorCode] = {}
     for name in missing:
@@ -50,7 +54,7 @@ async def _create_and_respond(
             code = error_code(error)
             if code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 failed[name] = code
-    topics = [_look_up(services, one) for one in wanted]
+    topics = [_look_up(services, one, version) for one in wanted]
     for topic in topics:
         topic.error_code = failed.get(topic.name, topic.error_code)
     return _respond(services, topics)
@@ -71,7 +75,7 @@ def _may_create(services: Services, request: MetadataRequest, name: str) -> bool
     return not services.topics.is_internal(name)
 
 
-def _look_up(services: Services, wanted: MetadataRequestTopic) -> MetadataResponseTopic:
+def _look_up(services: Services, wanted: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
     metadata = services.topics.metadata
     try:
         if wanted.topic_id != ZERO_UUID:
@@ -80,7 +84,8 @@ def _look_up(services: Services, wanted: MetadataRequestTopic) -> MetadataRespon
         check_topic_name(name)
         return _describe(services, metadata.topic(name))
     except LogbrookError as error:
-        return MetadataResponseTopic(error_code=error_code(error), name=wanted.name, topic_id=wanted.topic_id)
+        named = wanted.name if version >= _NULL_NAME_SINCE else wanted.name or ""
+        return MetadataResponseTopic(error_code=error_code(error), name=named, topic_id=wanted.topic_id)
 
 
 def _describe(services: Services, topic: Topic) -> MetadataResponseTopic:

@@ -1,8 +1,8 @@
 """Produce: append each partition's batch, and answer when all of them are as durable as the broker promises.
 
-acks=1 and acks=all are answered alike: when the batch is committed. With acks=0 nothing is answered; if something goes
-wrong, hanging up is the only way to say so, and the client then learns that it has to look. A record batch is checked
-by its header and its checksum alone.
+acks=1 and acks=all are answered alike: when the batch is committed. With acks=0 nothing is answered, though the request
+counts as under way until then, because its bytes are; if something goes wrong, hanging up is the only way to say so,
+and the client then learns that it has to look. A record batch is checked by its header and its checksum alone.
 """
 
 from asyncio import Future
@@ -27,15 +27,13 @@ from logbrook.storage.ticket import Ticket
 
 _ACKS = (-1, 0, 1)
 _ALL = -1
+_MESSAGE_LENGTH_MAX = 300
 
 
 def handle(services: Services, request: ProduceRequest, call: Call) -> Handled:
     production = _Production(services, request)
     for topic in request.topic_data:
         production.append_topic(topic.topic_id, topic.name, topic.partition_data)
-    if request.acks == 0:
-        production.hang_up_if_failed()
-        return None
     return production.answer()
 
 
@@ -77,16 +75,20 @@ class _Production:
         for one in partitions:
             responses.append(self._append(TopicPartition(name, one.index), one))
 
-    def hang_up_if_failed(self) -> None:
-        if self._error is not None:
-            raise CloseConnectionError(f"acks=0, and {self._error.error_message}")
-
     def answer(self) -> Handled:
-        response = ProduceResponse(responses=self._responses)
-        if self._open == 0:
-            return response
+        """Raises CloseConnectionError."""
+        if self._open == 0 or (self._request.acks == 0 and self._error is not None):
+            return self._response()
         self._future = self._services.loop.create_future()
         return self._future
+
+    def _response(self) -> ProduceResponse | None:
+        """Raises CloseConnectionError."""
+        if self._request.acks != 0:
+            return ProduceResponse(responses=self._responses)
+        if self._error is not None:
+            raise CloseConnectionError(f"acks=0, and {self._error.error_message}")
+        return None
 
     def _check(self, topic: str) -> None:
         if self._request.acks not in _ACKS:
@@ -147,9 +149,14 @@ class _Production:
         self._open -= 1
         future = self._future
         if self._open == 0 and future is not None and not future.done():
-            future.set_result(ProduceResponse(responses=self._responses))
+            try:
+                future.set_result(self._response())
+            except CloseConnectionError as error:
+                future.set_exception(error)
 
     def _failed(self, index: int, code: ErrorCode, message: str) -> PartitionProduceResponse:
         self._services.probe.errors["Produce", code.name] += 1
+        # A stranger may have chosen the message, and have it repeated for many partitions.
+        message = message[:_MESSAGE_LENGTH_MAX]
         self._error = PartitionProduceResponse(index=index, error_code=code, error_message=message, base_offset=-1)
         return self._error

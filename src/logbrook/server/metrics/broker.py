@@ -126,6 +126,12 @@ TRAFFIC: tuple[Metric, ...] = (
         _traffic(lambda traffic: traffic.bytes_in),
     ),
     counters(
+        "logbrook_topic_messages_out_total",
+        "Records that consumers were sent, by their offsets: those that were compacted away count too.",
+        ("topic",),
+        _traffic(lambda traffic: traffic.messages_out),
+    ),
+    counters(
         "logbrook_topic_out_bytes_total",
         "Bytes of the record batches that consumers were sent.",
         ("topic",),

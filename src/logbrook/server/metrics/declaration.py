@@ -1,7 +1,6 @@
 """What a metric is: its name, its help, its labels, and how its numbers are read.
 
-Names follow Prometheus: `logbrook_` first, the unit last, `_total` after it for what only grows. The text of a
-partition's labels is made once per scrape and used for all its metrics, which is most of what a large scrape costs.
+Names follow Prometheus: `logbrook_` first, the unit last, `_total` after it for what only grows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,8 +13,8 @@ from logbrook.server.metrics.scrape import Scrape, label_text
 from logbrook.storage.probe import LATENCY_BOUNDS_S, Histogram
 
 Number: TypeAlias = int | float
-# What makes a series differ from others of its metric: the values of its labels, or their text, made before.
-LabelValues: TypeAlias = tuple[object, ...] | str
+# What makes a series differ from others of its metric.
+LabelValues: TypeAlias = tuple[object, ...]
 
 
 class Kind(StrEnum):
@@ -66,7 +65,6 @@ def latencies(
 
     def lines(scrape: Scrape) -> Iterator[str]:
         for values, histogram in read(scrape):
-            assert not isinstance(values, str), "the bucket is one more label"
             # Another thread may be adding: the count is that of the buckets, so that they always agree.
             total, counts = histogram.sum, list(accumulate(histogram.counts))
             for bound, count in zip(_BOUNDS, counts, strict=True):
@@ -96,7 +94,6 @@ def _family(
 ) -> Metric:
     def lines(scrape: Scrape) -> Iterator[str]:
         for values, number in read(scrape):
-            text = values if isinstance(values, str) else label_text(labels, values)
-            yield f"{name}{text} {number}\n"
+            yield f"{name}{label_text(labels, values)} {number}\n"
 
     return Metric(name, kind, help_, tuple(labels), lines)

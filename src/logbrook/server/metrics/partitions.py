@@ -3,20 +3,20 @@
 from collections.abc import Callable, Iterator
 
 from logbrook.config import CleanupPolicy
-from logbrook.server.metrics.declaration import LabelValues, Metric, Number, gauges
+from logbrook.server.metrics.declaration import Kind, Metric
 from logbrook.server.metrics.scrape import PARTITION_LABELS, Scrape
 from logbrook.storage.errors import StorageError
 from logbrook.storage.log import Log
 
 
-def _partition(name: str, help_: str, read: Callable[[Log], Number | None]) -> Metric:
-    def numbers(scrape: Scrape) -> Iterator[tuple[LabelValues, Number]]:
+def _partition(name: str, help_: str, read: Callable[[Log], int | None]) -> Metric:
+    def lines(scrape: Scrape) -> Iterator[str]:
         for text, log in scrape.logs():
             number = read(log)
             if number is not None:
-                yield text, number
+                yield f"{name}{text} {number}\n"
 
-    return gauges(name, help_, PARTITION_LABELS, numbers)
+    return Metric(name, Kind.GAUGE, help_, PARTITION_LABELS, lines)
 
 
 def _size(log: Log) -> int | None:

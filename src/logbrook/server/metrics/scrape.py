@@ -40,7 +40,8 @@ class Scrape:
         self.broker = broker
         self.started_s = started_s
         self.uptime_s = uptime_s
-        self._labels: dict[Log, str] = {}
+        # Known once they were gone through.
+        self._logs: list[tuple[str, Log]] | None = None
 
     @property
     def services(self) -> Services:
@@ -72,17 +73,22 @@ class Scrape:
 
     def logs(self) -> Iterator[tuple[str, Log]]:
         """The logs of all partitions there are, the broker's own among them, with the text of their labels."""
+        if self._logs is not None:
+            return ((text, log) for text, log in self._logs if not log.is_deleted)
+        return self._find_logs()
+
+    def _find_logs(self) -> Iterator[tuple[str, Log]]:
         topics = self.services.topics.metadata.topics
+        found: list[tuple[str, Log]] = []
         for log in self.broker.directory:
-            partition = log.partition
-            topic = topics.get(partition.topic)
-            is_known = topic is not None and partition.partition < topic.partition_count
-            if log.is_deleted or not (is_known or partition == METADATA):
+            topic, number = log.partition
+            known = topics.get(topic)
+            if log.is_deleted or not (log.partition == METADATA or (known and number < known.partition_count)):
                 continue
-            text = self._labels.get(log)
-            if text is None:
-                text = self._labels[log] = label_text(PARTITION_LABELS, partition)
-            yield text, log
+            one = label_text(PARTITION_LABELS, log.partition), log
+            found.append(one)
+            yield one
+        self._logs = found
 
 
 def label_text(names: Sequence[str], values: Sequence[object]) -> str:

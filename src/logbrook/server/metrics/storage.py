@@ -10,7 +10,7 @@ STORAGE: tuple[Metric, ...] = (
     ),
     gauge(
         "logbrook_storage_writes_refused",
-        "1 while nothing can be written, for good or until there is room on the disk.",
+        "1 while nothing can be written: the storage is offline, or the broker started on a full disk.",
         lambda scrape: int(scrape.environment.health.refusal is not None),
     ),
     counter(

@@ -17,7 +17,7 @@ from logbrook.testing.kill.final_read import read_everything
 from logbrook.testing.kill.free_port import free_port
 from logbrook.testing.kill.guardian import Guardian
 from logbrook.testing.kill.load import Load
-from logbrook.testing.kill.moments import Kill, Moment, schedule
+from logbrook.testing.kill.moments import Kill, Moment, moments, schedule
 from logbrook.testing.kill.producers import MESSAGE_BYTES_MAX
 from logbrook.testing.kill.scene import Scene
 from logbrook.testing.kill.waiting import pause, wait_until
@@ -51,6 +51,8 @@ class Plan:
 
     kills: int
     seed: int = 0
+    moments: tuple[Moment, ...] | None = None
+    """When the kills come, if that is not left to the seed."""
     partitions: int = 4
     flags: tuple[str, ...] = (*FLAGS, *SMALL_FILES)
     damage: Callable[[str], int] | None = None
@@ -116,9 +118,10 @@ class Campaign:
 
     def _live_and_die(self, broker: BrokerProcess, scene: Scene, load: Load) -> None:
         rng = scene.rng("kills")
+        sought = self.plan.moments or moments(rng, self.plan.kills)
         self._start(broker, scene)
         load.start()
-        for number, kill in enumerate(schedule(rng, self.plan.kills)):
+        for number, kill in enumerate(schedule(rng, sought)):
             if kill.moment is Moment.STARTING:
                 broker.start()
                 pause(kill.start_share * max(self._starts_s))
@@ -141,14 +144,18 @@ class Campaign:
 
     def _reach(self, kill: Kill, broker: BrokerProcess, scene: Scene, load: Load) -> None:
         """Wait for the moment. That no write is acknowledged meanwhile is a problem of the broker's."""
-        acknowledged, committed = scene.acknowledged + kill.acknowledged, scene.committed + kill.committed
-        reached = wait_until(
-            lambda: (scene.acknowledged >= acknowledged and scene.committed >= committed) or not broker.is_running,
-            _PROGRESS_TIMEOUT_S,
-        )
-        if not reached:
-            missing = f"{acknowledged - scene.acknowledged} writes and {committed - scene.committed} commits"
-            scene.problems.append(f"life {broker.lives}: {missing} missing after {_PROGRESS_TIMEOUT_S:.0f} s")
+
+        def missing() -> tuple[int, int]:
+            acknowledged = scene.idempotent_acknowledged if kill.are_idempotent else scene.acknowledged
+            return kill.acknowledged - acknowledged, kill.committed - scene.committed
+
+        scene.acknowledged = scene.idempotent_acknowledged = scene.committed = 0
+        if not wait_until(lambda: max(missing()) <= 0 or not broker.is_running, _PROGRESS_TIMEOUT_S):
+            writes, commits = missing()
+            scene.problems.append(
+                f"life {broker.lives}: {max(0, writes)} writes and {max(0, commits)} commits were still to be "
+                f"acknowledged after {_PROGRESS_TIMEOUT_S:.0f} s"
+            )
         if kill.moment is Moment.CREATING:
             load.topic_maker.make(_ASKED_TIMEOUT_S)
         elif kill.moment is Moment.REBALANCING:

@@ -6,7 +6,6 @@ from logbrook.testing.kill.clients import Consumer, KafkaException, NewTopic
 from logbrook.testing.kill.members import members
 from logbrook.testing.kill.prober import Prober
 from logbrook.testing.kill.producers import producers
-from logbrook.testing.kill.python_producer import PythonProducer
 from logbrook.testing.kill.scene import TOPIC, Client, Scene
 from logbrook.testing.kill.topic_maker import TopicMaker
 from logbrook.testing.kill.waiting import wait_until
@@ -24,7 +23,7 @@ class Load:
         self._scene = scene
         self.members = members(scene)
         self.topic_maker = TopicMaker(scene, "topic-maker")
-        self._writers: list[Client] = [*producers(scene), PythonProducer(scene, "python-0"), self.topic_maker]
+        self._writers: list[Client] = [*producers(scene), self.topic_maker]
         self._groups = {member.group for member in self.members}
         self._readers: list[Client] = [*self.members, Prober(scene, "prober", self._groups)]
 

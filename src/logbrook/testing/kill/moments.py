@@ -1,6 +1,7 @@
 """When a broker is killed. All of it follows from a seed, except what the machine does meanwhile."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
@@ -38,7 +39,9 @@ _DELAY_S_MAX = {
     Moment.REBALANCING: 0.06,
     Moment.COMMITTING: 0.03,
 }
-_ACKNOWLEDGED_MAX = 3_000
+_ACKNOWLEDGED_MAX = 2_000
+_IDEMPOTENT_CHANCE = 0.6
+_FIRST_ACKNOWLEDGED = 500
 _COMMITTED_MAX = 30
 
 
@@ -47,6 +50,8 @@ class Kill:
     moment: Moment
     acknowledged: int
     """How many writes are to be acknowledged before the moment is sought (none, for those that come early)."""
+    are_idempotent: bool
+    """Whether only those of idempotent producers count, which need longer to come back."""
     committed: int
     """How many offsets are to be committed before it (none, unless the moment is about them)."""
     delay_s: float
@@ -55,12 +60,18 @@ class Kill:
     """STARTING: after which part of the time that a start takes."""
 
 
-def schedule(rng: Random, kills: int) -> list[Kill]:
+def moments(rng: Random, kills: int) -> list[Moment]:
     """First of a broker that has something to lose; then each kind of moment, the rest by weight, in any order."""
-    moments = list(Moment)[1:kills]
-    moments += rng.choices(list(_WEIGHTS), weights=list(_WEIGHTS.values()), k=max(0, kills - 1 - len(moments)))
-    rng.shuffle(moments)
-    return [_kill(rng, moment) for moment in (Moment.LOADED, *moments)]
+    found = list(Moment)[1:kills]
+    found += rng.choices(list(_WEIGHTS), weights=list(_WEIGHTS.values()), k=max(0, kills - 1 - len(found)))
+    rng.shuffle(found)
+    return [Moment.LOADED, *found]
+
+
+def schedule(rng: Random, sought: Sequence[Moment]) -> list[Kill]:
+    """A kill at each of these moments."""
+    first, *others = [_kill(rng, moment) for moment in sought]
+    return [replace(first, acknowledged=_FIRST_ACKNOWLEDGED, are_idempotent=True), *others]
 
 
 def _kill(rng: Random, moment: Moment) -> Kill:
@@ -68,6 +79,7 @@ def _kill(rng: Random, moment: Moment) -> Kill:
     return Kill(
         moment,
         acknowledged=0 if is_early else int(_ACKNOWLEDGED_MAX ** rng.random()),
+        are_idempotent=rng.random() < _IDEMPOTENT_CHANCE,
         committed=rng.randint(1, _COMMITTED_MAX) if moment is Moment.COMMITTING else 0,
         delay_s=rng.uniform(0, _DELAY_S_MAX[moment]),
         start_share=rng.uniform(0.3, 1.1),

@@ -2,7 +2,8 @@
 
 A producer lives for a while and is followed by another, so that the broker has new ones to give ids to, and old ones to
 remember, at every kill. Only what cannot have been written has failed: a value that never left, or one that is too
-large to be taken in any company. Everything else without an offset is unknown.
+large to be taken in any company. Everything else without an offset is unknown. A fatal error, of a producer that was
+refused what it was promised, is raised by the library, and ends the client with a problem.
 """
 
 from functools import partial
@@ -39,15 +40,13 @@ class ProducerClient(Client):
     def _live(self, name: str, until: float) -> None:
         self.scene.recorder.producer_started(name, idempotent=self._idempotent)
         library: dict[str, object] = {**self._settings, "message.max.bytes": 4 * MESSAGE_BYTES_MAX}
-        producer = clients.producer(
-            self.scene.address, **library, **{"enable.idempotence": self._idempotent}, error_cb=self._error
-        )
+        producer = clients.producer(self.scene.address, **library, **{"enable.idempotence": self._idempotent})
         number = self._outstanding = 0
         while not self.stopping.is_set() and monotonic() < until:
             for _ in range(self.rng.randint(1, 40)):
                 number += 1
                 self._send(producer, name, f"{name}:{number}")
-            producer.poll(self.rng.choice((0, 0, 0.001, 0.01)))
+            producer.poll(self.rng.choice((0, 0.002, 0.01, 0.03)))
             while self._outstanding > _OUTSTANDING_MAX and not self.stopping.is_set():
                 producer.poll(0.05)
         if producer.flush(_FLUSH_TIMEOUT_S):
@@ -84,15 +83,11 @@ class ProducerClient(Client):
         if error is None and offset is not None and offset >= 0:
             recorder.acknowledged(name, partition, offset, value)
             self.scene.acknowledged += 1
+            self.scene.idempotent_acknowledged += self._idempotent
         elif error is not None and is_too_large and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             recorder.failed(name, partition, value, error.name())
         else:
             recorder.unknown(name, partition, value, "no offset" if error is None else error.name())
-
-    def _error(self, error: KafkaError) -> None:
-        """Most are of a broker that is away. A fatal one is a producer that was refused what it was promised."""
-        if error.fatal():
-            self.scene.problems.append(f"{self.name}.{self._lives} had a fatal error: {error}")
 
 
 def producers(scene: Scene) -> list[ProducerClient]:

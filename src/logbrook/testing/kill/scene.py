@@ -23,6 +23,7 @@ class Scene:
         self.problems: list[str] = []
         # How much was, about: threads count without a lock.
         self.acknowledged = 0
+        self.idempotent_acknowledged = 0
         self.committed = 0
 
     def rng(self, name: str) -> Random:
@@ -59,5 +60,5 @@ class Client(ABC):
     def _run(self) -> None:
         try:
             self.run()
-        except Exception:
+        except:  # noqa: E722 - confluent-kafka raises fatal errors as what is no exception at all
             self.scene.problems.append(f"{self.name} failed: {traceback.format_exc()}")

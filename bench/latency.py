@@ -1,0 +1,81 @@
+"""Latency: from `produce` to the acknowledgement, at a steady rate, with acks=all and an idempotent producer.
+
+An idempotent producer has at most five requests under way, as every Kafka client of today has by default; `linger.ms`
+is 0, so that what is measured is the broker and not the client's patience.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+
+from bench.broker_process import TOPIC, BrokerProcess, producer, serving
+from bench.rows import Row
+
+_MESSAGE = os.urandom(1000)
+_SECONDS = 4.0
+_ROUNDS = 3
+_RATES = (1_000, 10_000)
+_P99_MS_MAX = 5.0
+_QUANTILES = ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"))
+
+
+def run() -> list[Row]:
+    rows = [Row("fdatasync after a 4 KiB pwrite, p99, for comparison", _raw_sync_ms(), "ms")]
+    for durability in ("fsync", "interval"):
+        with serving("--durability", durability) as broker:
+            _latencies_ms(broker, _RATES[0], 1.0)
+            for rate in _RATES:
+                rows += _measure(broker, durability, rate)
+    return rows
+
+
+def _measure(broker: BrokerProcess, durability: str, rate: int) -> list[Row]:
+    """The median over rounds of each quantile: one bad moment of the machine is not the broker's."""
+    rounds = [_latencies_ms(broker, rate, _SECONDS) for _ in range(_ROUNDS)]
+    rows = []
+    for quantile, name in _QUANTILES:
+        value = statistics.median(one[int(len(one) * quantile)] for one in rounds)
+        goal = _P99_MS_MAX if name == "p99" else None
+        title = f"acks=all, durability {durability}, {rate:,} messages/s: {name}"
+        rows.append(Row(title, value, "ms", goal, higher_is_better=False))
+    return rows
+
+
+def _latencies_ms(broker: BrokerProcess, rate: int, duration_s: float) -> list[float]:
+    load = producer(broker, **{"linger.ms": 0, "enable.idempotence": True})
+    load.produce(TOPIC, b"connected")
+    load.flush()
+    latencies: list[float] = []
+
+    def send() -> None:
+        sent = time.perf_counter()
+
+        def acknowledged(error: object, _message: object) -> None:
+            assert error is None, error
+            latencies.append(1000 * (time.perf_counter() - sent))
+
+        load.produce(TOPIC, _MESSAGE, on_delivery=acknowledged)
+
+    started, count = time.perf_counter(), 0
+    while (now := time.perf_counter() - started) < duration_s:
+        while count < now * rate:
+            send()
+            count += 1
+        load.poll(0.0002)
+    load.flush()
+    assert len(latencies) == count
+    return sorted(latencies)
+
+
+def _raw_sync_ms() -> float:
+    took = []
+    with tempfile.TemporaryFile(dir="/var/tmp") as file:
+        os.pwrite(file.fileno(), bytes(4 << 20), 0)
+        os.fdatasync(file.fileno())
+        for number in range(1000):
+            started = time.perf_counter()
+            os.pwrite(file.fileno(), _MESSAGE, 4096 * number)
+            os.fdatasync(file.fileno())
+            took.append(1000 * (time.perf_counter() - started))
+    return sorted(took)[990]

@@ -1,0 +1,299 @@
+"""aiokafka. Its coroutines run in an event loop on another thread, so that the scenarios need not be coroutines."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from threading import Event
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+
+from tests.interop.clients.aiokafka_admin import AiokafkaAdmin
+from tests.interop.clients.aiokafka_settings import QUICK, refusals
+from tests.interop.clients.child_member import ChildMember
+from tests.interop.clients.interface import (
+    BEGINNING,
+    END,
+    PLAIN_PRODUCER,
+    PLAIN_READER,
+    Admin,
+    Client,
+    Feature,
+    Member,
+    MemberOptions,
+    MortalMember,
+    Outgoing,
+    Producer,
+    ProducerOptions,
+    Reader,
+    ReaderOptions,
+    Received,
+    Stored,
+)
+from tests.interop.clients.loop_thread import LoopThread
+from tests.interop.waiting import WITHIN_S
+
+_QUICK_CONSUMER = {"fetch_max_wait_ms": 50, "auto_commit_interval_ms": 50}
+_LOG_APPEND_TIME = 1
+
+
+class AiokafkaClient(Client):
+    name = "aiokafka"
+    lacks: Mapping[Feature, str] = {
+        Feature.COOPERATIVE: "its assignors are eager",
+        Feature.FENCING: "its heartbeats and commits, of version 1 and 3, do not say which static member it is",
+        Feature.INCREMENTAL_CONFIGS: "its admin client has no such call",
+        Feature.DELETE_GROUPS: "its admin client has no such call",
+        Feature.ALTER_GROUP_OFFSETS: "its admin client has no such call",
+        Feature.DELETE_GROUP_OFFSETS: "its admin client has no such call",
+        Feature.LIST_OFFSETS: "its admin client has no such call",
+        Feature.LOG_DIRS: "its admin client has no such call",
+    }
+
+    def __init__(self) -> None:
+        self.loop = LoopThread("aiokafka")
+
+    def close(self) -> None:
+        self.loop.close()
+
+    def producer(self, servers: str, options: ProducerOptions = PLAIN_PRODUCER) -> Producer:
+        return AiokafkaProducer(self.loop, servers, options)
+
+    def reader(
+        self, servers: str, topic: str, starts: Mapping[int, int], options: ReaderOptions = PLAIN_READER
+    ) -> Reader:
+        return AiokafkaReader(self.loop, servers, topic, starts, options)
+
+    def member(self, servers: str, topic: str, options: MemberOptions) -> Member:
+        return AiokafkaMember(servers, topic, options)
+
+    def mortal_member(self, servers: str, topic: str, options: MemberOptions) -> MortalMember:
+        return ChildMember(self.name, servers, topic, options)
+
+    def admin(self, servers: str) -> Admin:
+        return AiokafkaAdmin(self.loop, servers)
+
+    def topics(self, servers: str) -> dict[str, int]:
+        with self.admin(servers) as admin:
+            return admin.topics()
+
+    def offsets_at(self, servers: str, topic: str, partitions: Sequence[int], timestamp_ms: int) -> dict[int, int]:
+        async def look_up() -> dict[int, int]:
+            async with _anonymous(servers) as consumer:
+                found = await consumer.offsets_for_times(
+                    {TopicPartition(topic, number): timestamp_ms for number in partitions}
+                )
+            return {one.partition: -1 if place is None else place.offset for one, place in found.items()}
+
+        return self.loop.run(look_up(), WITHIN_S)
+
+    def ends(self, servers: str, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+        wanted = [TopicPartition(topic, number) for number in partitions]
+
+        async def look_up() -> dict[int, tuple[int, int]]:
+            async with _anonymous(servers) as consumer:
+                first, following = await consumer.beginning_offsets(wanted), await consumer.end_offsets(wanted)
+            return {one.partition: (first[one], following[one]) for one in wanted}
+
+        with refusals():
+            return self.loop.run(look_up(), WITHIN_S)
+
+
+class AiokafkaProducer(Producer):
+    def __init__(self, loop: LoopThread, servers: str, options: ProducerOptions) -> None:
+        self._loop = loop
+        self._sent: list[Any] = []
+
+        async def start() -> Any:
+            producer = AIOKafkaProducer(
+                retry_backoff_ms=QUICK["retry_backoff_ms"],
+                request_timeout_ms=options.patience_ms,
+                bootstrap_servers=servers,
+                compression_type=None if options.codec == "none" else options.codec,
+                acks="all" if options.acks == -1 else options.acks,
+                enable_idempotence=options.idempotent,
+                max_batch_size=options.batch_bytes,
+                linger_ms=options.linger_ms,
+                max_request_size=options.request_bytes_max,
+                transactional_id=options.transactional_id,
+            )
+            try:
+                await producer.start()
+            except BaseException:
+                await producer.stop()
+                raise
+            return producer
+
+        with refusals():
+            self._producer = loop.run(start(), WITHIN_S)
+
+    def send(self, records: Sequence[Outgoing]) -> None:
+        async def send() -> list[Any]:
+            # It waits for room in the batch before, so what is under way at a time is a batch and a bit.
+            return [
+                await self._producer.send(
+                    one.topic,
+                    one.value,
+                    one.key,
+                    one.partition,
+                    one.timestamp_ms,
+                    headers=list(one.headers),
+                )
+                for one in records
+            ]
+
+        self._sent.append(self._loop.start(send()))
+
+    def flush(self, within_s: float = WITHIN_S) -> list[Stored]:
+        sent, self._sent = self._sent, []
+
+        async def stored() -> list[Stored]:
+            futures = [future for one in sent for future in await asyncio.wrap_future(one)]
+            found = await asyncio.gather(*futures)
+            return [Stored(-1, -1) if one is None else Stored(one.partition, one.offset) for one in found]
+
+        with refusals():
+            return self._loop.run(stored(), within_s)
+
+    def close(self) -> None:
+        self._loop.run(self._producer.stop(), WITHIN_S)
+
+
+class AiokafkaReader(Reader):
+    def __init__(
+        self, loop: LoopThread, servers: str, topic: str, starts: Mapping[int, int], options: ReaderOptions
+    ) -> None:
+        self._loop = loop
+        self._topic = topic
+
+        async def start() -> Any:
+            consumer = _anonymous(
+                servers,
+                isolation_level="read_committed" if options.read_committed else "read_uncommitted",
+                max_partition_fetch_bytes=options.fetch_bytes_max,
+                fetch_max_bytes=options.fetch_bytes_max,
+            )
+            await consumer.start()
+            consumer.assign([TopicPartition(topic, number) for number in starts])
+            return consumer
+
+        self._consumer = loop.run(start(), WITHIN_S)
+        for number, start_at in starts.items():
+            self.seek(number, start_at)
+
+    def poll(self, within_s: float) -> list[Received]:
+        return self._loop.run(_poll(self._consumer, within_s), within_s + WITHIN_S)
+
+    def seek(self, partition: int, offset: int) -> None:
+        place = TopicPartition(self._topic, partition)
+
+        async def seek() -> None:
+            if offset == BEGINNING:
+                await self._consumer.seek_to_beginning(place)
+            elif offset == END:
+                await self._consumer.seek_to_end(place)
+            else:
+                self._consumer.seek(place, offset)
+
+        self._loop.run(seek(), WITHIN_S)
+
+    def close(self) -> None:
+        self._loop.run(self._consumer.stop(), WITHIN_S)
+
+
+class AiokafkaMember(Member):
+    """With a loop of its own: it takes part in its group whether it is polled or not, so it is the loop that stalls."""
+
+    def __init__(self, servers: str, topic: str, options: MemberOptions) -> None:
+        self._loop = LoopThread("aiokafka-member")
+        self._stalled: Event | None = None
+        self._polling: Future[list[Received]] | None = None
+
+        async def create() -> Any:
+            return AIOKafkaConsumer(
+                topic,
+                **QUICK,
+                **_QUICK_CONSUMER,
+                bootstrap_servers=servers,
+                group_id=options.group,
+                group_instance_id=options.instance_id,
+                auto_offset_reset="earliest",
+                enable_auto_commit=options.auto_commit,
+                session_timeout_ms=options.session_timeout_ms,
+                heartbeat_interval_ms=50,
+                max_poll_interval_ms=options.poll_interval_ms,
+                rebalance_timeout_ms=options.poll_interval_ms,
+                partition_assignment_strategy=(RangePartitionAssignor,),
+            )
+
+        self._consumer = self._loop.run(create(), WITHIN_S)
+        # Starting includes joining, for which the others have to be polled.
+        self._started = self._loop.start(self._consumer.start())
+
+    @property
+    def assignment(self) -> frozenset[int]:
+        return frozenset(one.partition for one in self._consumer.assignment())
+
+    def poll(self, within_s: float) -> list[Received]:
+        # Both wait for a rebalance, however long it takes, so they go on in the background.
+        if self._polling is None:
+            self._polling = self._loop.start(self._poll(within_s))
+        try:
+            records = self._polling.result(within_s)
+        except TimeoutError:
+            return []
+        self._polling = None
+        return records
+
+    async def _poll(self, within_s: float) -> list[Received]:
+        await asyncio.wrap_future(self._started)
+        return await _poll(self._consumer, within_s)
+
+    def commit(self) -> None:
+        committed = self._loop.start(asyncio.wait_for(self._consumer.commit(), WITHIN_S))
+        if self._stalled is not None:
+            # The commit is now first in the queue.
+            self._stalled.set()
+        with refusals():
+            committed.result(WITHIN_S)
+
+    def stall(self) -> None:
+        self._stalled = self._loop.block()
+
+    def close(self) -> None:
+        for future in (self._started, self._polling):
+            if future is not None:
+                future.cancel()
+        self._loop.run(self._consumer.stop(), WITHIN_S)
+        self._loop.close()
+
+
+async def _poll(consumer: Any, within_s: float) -> list[Received]:
+    with refusals():
+        found = await consumer.getmany(timeout_ms=round(within_s * 1000))
+    return [
+        Received(
+            one.partition,
+            one.offset,
+            one.key,
+            one.value,
+            tuple((name, value) for name, value in one.headers),
+            one.timestamp,
+            one.timestamp_type == _LOG_APPEND_TIME,
+        )
+        for records in found.values()
+        for one in records
+    ]
+
+
+def _anonymous(servers: str, **settings: Any) -> Any:
+    """A consumer of no group."""
+    return AIOKafkaConsumer(
+        **QUICK,
+        **_QUICK_CONSUMER,
+        bootstrap_servers=servers,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        **settings,
+    )

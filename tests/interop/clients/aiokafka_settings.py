@@ -1,0 +1,29 @@
+"""What all parts of the aiokafka adapter share: settings for short waits, and errors in our words."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from aiokafka.errors import BrokerResponseError, CommitFailedError, KafkaError
+
+from logbrook.protocol.error_codes import ErrorCode
+from tests.interop.clients.interface import RefusedError
+
+QUICK: dict[str, Any] = {"retry_backoff_ms": 20, "request_timeout_ms": 10_000}
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raises a RefusedError in place of the client's own error, if that has a code."""
+    try:
+        yield
+    except CommitFailedError as error:
+        # What it makes of any of the ways to be told that one is no longer a member.
+        raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, str(error)) from error
+    except BrokerResponseError as error:
+        raise RefusedError(error.errno, f"{type(error).__name__}: {error}") from error
+    except KafkaError as error:
+        cause = error.__cause__ or (error.args[0] if error.args else None)
+        if isinstance(cause, BrokerResponseError):
+            raise RefusedError(cause.errno, f"{type(error).__name__}: {cause}") from error
+        raise

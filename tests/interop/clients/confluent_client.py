@@ -1,0 +1,258 @@
+"""confluent-kafka, which is librdkafka."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Producer as RdProducer
+
+from tests.interop.clients.child_member import ChildMember
+from tests.interop.clients.confluent_admin import ConfluentAdmin
+from tests.interop.clients.confluent_settings import QUICK, checked, refused
+from tests.interop.clients.interface import (
+    PLAIN_PRODUCER,
+    PLAIN_READER,
+    Admin,
+    Client,
+    Feature,
+    Member,
+    MemberOptions,
+    MortalMember,
+    Outgoing,
+    Producer,
+    ProducerOptions,
+    Reader,
+    ReaderOptions,
+    Received,
+    Stored,
+)
+from tests.interop.waiting import WITHIN_S, Deadline
+
+_QUICK_CONSUMER = {"fetch.wait.max.ms": 50, "fetch.error.backoff.ms": 20, "auto.commit.interval.ms": 50}
+_AT_ONCE = 500
+
+
+class ConfluentClient(Client):
+    name = "confluent"
+    lacks: Mapping[Feature, str] = {
+        Feature.DELETE_GROUP_OFFSETS: "librdkafka's call is not in the Python API",
+        Feature.LOG_DIRS: "librdkafka has no DescribeLogDirs",
+    }
+
+    def producer(self, servers: str, options: ProducerOptions = PLAIN_PRODUCER) -> Producer:
+        return ConfluentProducer(servers, options)
+
+    def reader(
+        self, servers: str, topic: str, starts: Mapping[int, int], options: ReaderOptions = PLAIN_READER
+    ) -> Reader:
+        return ConfluentReader(servers, topic, starts, options)
+
+    def member(self, servers: str, topic: str, options: MemberOptions) -> Member:
+        return ConfluentMember(servers, topic, options)
+
+    def mortal_member(self, servers: str, topic: str, options: MemberOptions) -> MortalMember:
+        return ChildMember(self.name, servers, topic, options)
+
+    def admin(self, servers: str) -> Admin:
+        return ConfluentAdmin(servers)
+
+    def topics(self, servers: str) -> dict[str, int]:
+        with self.admin(servers) as admin:
+            return admin.topics()
+
+    def offsets_at(self, servers: str, topic: str, partitions: Sequence[int], timestamp_ms: int) -> dict[int, int]:
+        wanted = [TopicPartition(topic, number, timestamp_ms) for number in partitions]
+        with _anonymous(servers) as consumer:
+            return {one.partition: checked(one).offset for one in consumer.offsets_for_times(wanted, timeout=WITHIN_S)}
+
+    def ends(self, servers: str, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+        found: dict[int, tuple[int, int]] = {}
+        with _anonymous(servers) as consumer:
+            for number in partitions:
+                ends = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=WITHIN_S)
+                assert ends is not None, "it took too long"
+                found[number] = ends
+        return found
+
+
+class ConfluentProducer(Producer):
+    def __init__(self, servers: str, options: ProducerOptions) -> None:
+        config: dict[str, Any] = {
+            **QUICK,
+            "bootstrap.servers": servers,
+            "compression.type": options.codec,
+            "acks": options.acks,
+            "enable.idempotence": options.idempotent,
+            "batch.size": options.batch_bytes,
+            "linger.ms": options.linger_ms,
+            "message.max.bytes": options.request_bytes_max,
+            "message.timeout.ms": options.patience_ms,
+        }
+        if options.transactional_id is not None:
+            config["transactional.id"] = options.transactional_id
+        self._producer = RdProducer(config)
+        self._results: list[tuple[KafkaError | None, Message]] = []
+        if options.transactional_id is not None:
+            try:
+                self._producer.init_transactions(WITHIN_S)
+            except KafkaException as error:
+                # Closing would raise it again.
+                del self._producer
+                raise refused(error.args[0]) from error
+
+    def send(self, records: Sequence[Outgoing]) -> None:
+        for one in records:
+            chosen: dict[str, Any] = {} if one.partition is None else {"partition": one.partition}
+            if one.timestamp_ms is not None:
+                chosen["timestamp"] = one.timestamp_ms
+            try:
+                self._producer.produce(
+                    one.topic,
+                    one.value,
+                    one.key,
+                    headers=list(one.headers),
+                    on_delivery=lambda error, message: self._results.append((error, message)),
+                    **chosen,
+                )
+            except KafkaException as error:
+                raise refused(error.args[0]) from error
+
+    def flush(self, within_s: float = WITHIN_S) -> list[Stored]:
+        left = self._producer.flush(within_s)
+        assert left == 0, f"{left} records were not delivered in time"
+        results, self._results = self._results, []
+        for error, _ in results:
+            if error is not None:
+                raise refused(error)
+        return [Stored(_number(message.partition()), _number(message.offset(), -1)) for _, message in results]
+
+    def close(self) -> None:
+        self._producer.purge()
+        self._producer.close()
+
+
+class ConfluentReader(Reader):
+    def __init__(self, servers: str, topic: str, starts: Mapping[int, int], options: ReaderOptions) -> None:
+        self._topic = topic
+        self._consumer = _anonymous(
+            servers,
+            **{
+                "isolation.level": "read_committed" if options.read_committed else "read_uncommitted",
+                "max.partition.fetch.bytes": options.fetch_bytes_max,
+                "fetch.max.bytes": options.fetch_bytes_max,
+                "message.max.bytes": min(options.fetch_bytes_max, 1_000_000),
+            },
+        )
+        # It looks half a second later again when it has to ask for an offset and does not know the leader yet.
+        self._consumer.list_topics(topic, timeout=WITHIN_S)
+        # BEGINNING and END are the numbers that librdkafka has for them.
+        self._consumer.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
+
+    def poll(self, within_s: float) -> list[Received]:
+        return _poll(self._consumer, within_s)
+
+    def seek(self, partition: int, offset: int) -> None:
+        self._consumer.seek(TopicPartition(self._topic, partition, offset))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class ConfluentMember(Member):
+    def __init__(self, servers: str, topic: str, options: MemberOptions) -> None:
+        config: dict[str, Any] = {
+            **QUICK,
+            **_QUICK_CONSUMER,
+            "bootstrap.servers": servers,
+            "group.id": options.group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": options.auto_commit,
+            "session.timeout.ms": options.session_timeout_ms,
+            "heartbeat.interval.ms": 50,
+            "max.poll.interval.ms": options.poll_interval_ms,
+            "partition.assignment.strategy": "cooperative-sticky" if options.is_cooperative else "range",
+        }
+        if options.instance_id is not None:
+            config["group.instance.id"] = options.instance_id
+        self._topic = topic
+        self._positions: dict[int, int] = {}
+        self._consumer = Consumer(config)
+        self._consumer.subscribe([topic])
+
+    @property
+    def assignment(self) -> frozenset[int]:
+        return frozenset(one.partition for one in self._consumer.assignment())
+
+    def poll(self, within_s: float) -> list[Received]:
+        records = _poll(self._consumer, within_s)
+        self._positions.update((one.partition, one.offset + 1) for one in records)
+        return records
+
+    def commit(self) -> None:
+        # By name: what it would commit by itself it forgets when it is put out of its group.
+        offsets = [TopicPartition(self._topic, number, offset) for number, offset in self._positions.items()]
+        try:
+            for one in self._consumer.commit(offsets=offsets, asynchronous=False) or []:
+                checked(one)
+        except KafkaException as error:
+            raise refused(error.args[0]) from error
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _poll(consumer: Consumer, within_s: float) -> list[Received]:
+    """The first that comes, and what came with it. Raises RefusedError."""
+    deadline = Deadline(within_s)
+    while True:
+        messages = consumer.consume(1, deadline.left_s)
+        messages += consumer.consume(_AT_ONCE, 0) if messages else []
+        records = [_received(message) for message in messages if not _is_passing(message)]
+        if records or deadline.has_passed:
+            return records
+
+
+def _is_passing(message: Message) -> bool:
+    """Whether it is no record but news of something that librdkafka goes on to deal with. Raises RefusedError."""
+    error = message.error()
+    if error is None:
+        return False
+    if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        return True
+    raise refused(error)
+
+
+def _received(message: Message) -> Received:
+    kind, timestamp_ms = message.timestamp()
+    headers: Any = message.headers() or []
+    return Received(
+        _number(message.partition()),
+        _number(message.offset()),
+        message.key(),
+        message.value(),
+        tuple((name, value) for name, value in headers),
+        timestamp_ms,
+        kind == TIMESTAMP_LOG_APPEND_TIME,
+    )
+
+
+def _anonymous(servers: str, **settings: Any) -> Consumer:
+    """A consumer of no group. librdkafka wants the name of one all the same."""
+    return Consumer(
+        {
+            **QUICK,
+            **_QUICK_CONSUMER,
+            "bootstrap.servers": servers,
+            "group.id": f"nobody-{uuid4()}",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            **settings,
+        }
+    )
+
+
+def _number(value: int | None, otherwise: int | None = None) -> int:
+    value = otherwise if value is None else value
+    assert value is not None
+    return value

@@ -1,0 +1,222 @@
+"""kafka-python, which is Python all the way down."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.interop.clients.child_member import ChildMember
+from tests.interop.clients.interface import (
+    BEGINNING,
+    END,
+    PLAIN_PRODUCER,
+    PLAIN_READER,
+    Admin,
+    Client,
+    Feature,
+    Member,
+    MemberOptions,
+    MortalMember,
+    Outgoing,
+    Producer,
+    ProducerOptions,
+    Reader,
+    ReaderOptions,
+    Received,
+    Stored,
+)
+from tests.interop.clients.kafka_python_admin import KafkaPythonAdmin
+from tests.interop.clients.kafka_python_settings import QUICK, assignors, kafka, refusals
+from tests.interop.waiting import WITHIN_S, Deadline
+
+_QUICK_CONSUMER = {"fetch_max_wait_ms": 50, "auto_commit_interval_ms": 50}
+_LOG_APPEND_TIME = 1
+
+
+class KafkaPythonClient(Client):
+    name = "kafka-python"
+    lacks: Mapping[Feature, str] = {
+        Feature.PLAIN_ALTER_CONFIGS: "it adds the settings that there are to those that it is given",
+        Feature.NULL_HEADERS: "it takes nothing but bytes",
+    }
+
+    def why_not_codec(self, codec: str) -> str | None:
+        is_there = codec == "none" or getattr(kafka.codec, f"has_{codec}")()
+        return None if is_there else f"install kafka-python[{codec}]"
+
+    def producer(self, servers: str, options: ProducerOptions = PLAIN_PRODUCER) -> Producer:
+        return KafkaPythonProducer(servers, options)
+
+    def reader(
+        self, servers: str, topic: str, starts: Mapping[int, int], options: ReaderOptions = PLAIN_READER
+    ) -> Reader:
+        return KafkaPythonReader(servers, topic, starts, options)
+
+    def member(self, servers: str, topic: str, options: MemberOptions) -> Member:
+        return KafkaPythonMember(servers, topic, options)
+
+    def mortal_member(self, servers: str, topic: str, options: MemberOptions) -> MortalMember:
+        return ChildMember(self.name, servers, topic, options)
+
+    def admin(self, servers: str) -> Admin:
+        return KafkaPythonAdmin(servers)
+
+    def topics(self, servers: str) -> dict[str, int]:
+        with self.admin(servers) as admin:
+            return admin.topics()
+
+    def offsets_at(self, servers: str, topic: str, partitions: Sequence[int], timestamp_ms: int) -> dict[int, int]:
+        wanted = {kafka.TopicPartition(topic, number): timestamp_ms for number in partitions}
+        with anonymous(servers) as consumer:
+            found = consumer.offsets_for_times(wanted)
+        return {one.partition: -1 if place is None else place.offset for one, place in found.items()}
+
+    def ends(self, servers: str, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+        wanted = [kafka.TopicPartition(topic, number) for number in partitions]
+        with anonymous(servers) as consumer, refusals():
+            first, following = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
+        return {one.partition: (first[one], following[one]) for one in wanted}
+
+
+class KafkaPythonProducer(Producer):
+    def __init__(self, servers: str, options: ProducerOptions) -> None:
+        self._sent: list[Any] = []
+        self._producer = kafka.KafkaProducer(
+            **QUICK,
+            bootstrap_servers=servers,
+            compression_type=None if options.codec == "none" else options.codec,
+            acks="all" if options.acks == -1 else options.acks,
+            enable_idempotence=options.idempotent or options.transactional_id is not None,
+            batch_size=options.batch_bytes,
+            linger_ms=options.linger_ms,
+            max_request_size=options.request_bytes_max,
+            transactional_id=options.transactional_id,
+            max_block_ms=options.patience_ms,
+        )
+        if options.transactional_id is not None:
+            try:
+                with refusals():
+                    self._producer.init_transactions()
+            except BaseException:
+                self.close()
+                raise
+
+    def send(self, records: Sequence[Outgoing]) -> None:
+        with refusals():
+            for one in records:
+                self._sent.append(
+                    self._producer.send(
+                        one.topic,
+                        one.value,
+                        one.key,
+                        headers=list(one.headers),
+                        partition=one.partition,
+                        timestamp_ms=one.timestamp_ms,
+                    )
+                )
+
+    def flush(self, within_s: float = WITHIN_S) -> list[Stored]:
+        deadline = Deadline(within_s)
+        sent, self._sent = self._sent, []
+        self._producer.flush(within_s)
+        with refusals():
+            found = [future.get(deadline.left_s) for future in sent]
+        return [Stored(one.partition, one.offset) for one in found]
+
+    def close(self) -> None:
+        self._producer.close(timeout=5)
+
+
+class KafkaPythonReader(Reader):
+    def __init__(self, servers: str, topic: str, starts: Mapping[int, int], options: ReaderOptions) -> None:
+        self._topic = topic
+        self._consumer = anonymous(
+            servers,
+            isolation_level="read_committed" if options.read_committed else "read_uncommitted",
+            max_partition_fetch_bytes=options.fetch_bytes_max,
+            fetch_max_bytes=options.fetch_bytes_max,
+        )
+        self._consumer.assign([kafka.TopicPartition(topic, number) for number in starts])
+        for number, start in starts.items():
+            self.seek(number, start)
+
+    def poll(self, within_s: float) -> list[Received]:
+        return poll(self._consumer, within_s)
+
+    def seek(self, partition: int, offset: int) -> None:
+        place = kafka.TopicPartition(self._topic, partition)
+        if offset == BEGINNING:
+            self._consumer.seek_to_beginning(place)
+        elif offset == END:
+            self._consumer.seek_to_end(place)
+            # Resolved at the next poll, unless it is asked for.
+            self._consumer.position(place)
+        else:
+            self._consumer.seek(place, offset)
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=False)
+
+
+class KafkaPythonMember(Member):
+    def __init__(self, servers: str, topic: str, options: MemberOptions) -> None:
+        self._auto_commit = options.auto_commit
+        self._consumer = kafka.KafkaConsumer(
+            **QUICK,
+            **_QUICK_CONSUMER,
+            bootstrap_servers=servers,
+            group_id=options.group,
+            group_instance_id=options.instance_id,
+            auto_offset_reset="earliest",
+            enable_auto_commit=options.auto_commit,
+            session_timeout_ms=options.session_timeout_ms,
+            heartbeat_interval_ms=50,
+            max_poll_interval_ms=options.poll_interval_ms,
+            partition_assignment_strategy=[assignors["cooperative-sticky" if options.is_cooperative else "range"]],
+        )
+        self._consumer.subscribe([topic])
+        # A leader that learns of partitions only after joining joins again, and forgets the outcome of that if its poll
+        # ends in the middle (join_group_async asks need_rejoin() before it takes what the join has brought).
+        self._consumer.partitions_for_topic(topic)
+
+    @property
+    def assignment(self) -> frozenset[int]:
+        return frozenset(one.partition for one in self._consumer.assignment())
+
+    def poll(self, within_s: float) -> list[Received]:
+        return poll(self._consumer, within_s)
+
+    def commit(self) -> None:
+        with refusals():
+            self._consumer.commit(timeout_ms=WITHIN_S * 1000)
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=self._auto_commit)
+
+
+def poll(consumer: Any, within_s: float) -> list[Received]:
+    with refusals():
+        found = consumer.poll(timeout_ms=round(within_s * 1000))
+    return [
+        Received(
+            one.partition,
+            one.offset,
+            one.key,
+            one.value,
+            tuple((name, value) for name, value in one.headers),
+            one.timestamp,
+            one.timestamp_type == _LOG_APPEND_TIME,
+        )
+        for records in found.values()
+        for one in records
+    ]
+
+
+def anonymous(servers: str, **settings: Any) -> Any:
+    """A consumer of no group."""
+    return kafka.KafkaConsumer(
+        **QUICK,
+        **_QUICK_CONSUMER,
+        bootstrap_servers=servers,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        **settings,
+    )

@@ -1,0 +1,45 @@
+"""What all parts of the kafka-python adapter share: the module, settings for short waits, and errors in our words."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from logbrook.protocol.error_codes import ErrorCode
+from tests.interop.clients.interface import RefusedError
+
+with warnings.catch_warnings():
+    # It reads its own schemas in a way that Python is about to drop.
+    warnings.filterwarnings("ignore", "(open|read)_text is deprecated", DeprecationWarning)
+    import kafka
+    import kafka.admin
+    import kafka.codec
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.errors import BrokerResponseError, CommitFailedError, KafkaError, KafkaTimeoutError
+
+QUICK: dict[str, Any] = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 50, "retry_backoff_ms": 20}
+
+assignors = {one.name: one for one in (CooperativeStickyAssignor, RangePartitionAssignor)}
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raises a RefusedError in place of the client's own error, if that has a code."""
+    try:
+        yield
+    except CommitFailedError as error:
+        # What it makes of any of the ways to be told that one is no longer a member.
+        raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, str(error)) from error
+    except KafkaTimeoutError as error:
+        raise RefusedError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
+    except BrokerResponseError as error:
+        raise RefusedError(error.errno, f"{type(error).__name__}: {error}") from error
+    except KafkaError as error:
+        cause = error.__cause__ or (error.args[0] if error.args else None)
+        if isinstance(cause, BrokerResponseError):
+            raise RefusedError(cause.errno, f"{type(error).__name__}: {cause}") from error
+        raise
+
+
+__all__ = ["QUICK", "assignors", "kafka", "refusals"]

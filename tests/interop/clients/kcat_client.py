@@ -1,0 +1,289 @@
+"""kcat, the command line tool. Each producer, reader and member is a process or more.
+
+Records go in and come out through pipes: in with delimiters that no scenario uses in its data, out with their lengths.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tests.interop.clients.interface import (
+    BEGINNING,
+    END,
+    PLAIN_PRODUCER,
+    PLAIN_READER,
+    Client,
+    Feature,
+    Headers,
+    Member,
+    MemberOptions,
+    MortalMember,
+    Outgoing,
+    Producer,
+    ProducerOptions,
+    Reader,
+    ReaderOptions,
+    Received,
+    Stored,
+)
+from tests.interop.clients.kcat_process import KcatProcess
+from tests.interop.waiting import WITHIN_S, Deadline, wait_until
+
+_END_OF_RECORD = "<|end|>"
+_END_OF_KEY = "<|key|>"
+# Partition, offset, timestamp and the lengths of key and value, then those two and the headers.
+_FORMAT = "%p %o %T %K %S %k%s%h" + _END_OF_RECORD
+_NUMBERS = re.compile(rb"(\d+) (\d+) (-?\d+) (-?\d+) (-?\d+) ")
+_STORED = re.compile(r"Message delivered to partition (\d+)(?: \(offset (\d+)\))?")
+# "rebalanced (memberid ...): assigned: t [0]", and in small steps "rebalanced: incremental assignment of 1 ...: t [0]".
+_REBALANCED = re.compile(r"rebalanced.*?: (incremental )?(assign|revoke)(.*)")
+_QUICK_CONSUMER = ("fetch.wait.max.ms=50", "fetch.error.backoff.ms=20", "auto.commit.interval.ms=50")
+
+
+class KcatClient(Client):
+    name = "kcat"
+    lacks: Mapping[Feature, str] = {
+        Feature.ADMIN: "it reads, writes and lists",
+        Feature.TIMESTAMPS: "it stamps records itself",
+        Feature.COMMIT: "it commits by itself, and does not say when",
+        Feature.CLIENT_SIDE_LIMIT: "it ends with words of its own",
+        Feature.POLLING: "it polls by itself",
+    }
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def producer(self, servers: str, options: ProducerOptions = PLAIN_PRODUCER) -> Producer:
+        return KcatProducer(self._path, servers, options)
+
+    def reader(
+        self, servers: str, topic: str, starts: Mapping[int, int], options: ReaderOptions = PLAIN_READER
+    ) -> Reader:
+        return KcatReader(self._path, servers, topic, starts, options)
+
+    def member(self, servers: str, topic: str, options: MemberOptions) -> Member:
+        return KcatMember(self._path, servers, topic, options)
+
+    def mortal_member(self, servers: str, topic: str, options: MemberOptions) -> MortalMember:
+        return KcatMember(self._path, servers, topic, options)
+
+    def topics(self, servers: str) -> dict[str, int]:
+        listing = KcatProcess(self._path, servers, ["-L", "-J"])
+        listing.finish()
+        return {one["topic"]: len(one["partitions"]) for one in json.loads(listing.output)["topics"]}
+
+    def offsets_at(self, servers: str, topic: str, partitions: Sequence[int], timestamp_ms: int) -> dict[int, int]:
+        words = [word for number in partitions for word in ("-t", f"{topic}:{number}:{timestamp_ms}")]
+        query = KcatProcess(self._path, servers, ["-Q", *words])
+        query.finish()
+        found = re.findall(rb"\[(\d+)\] offset (-?\d+)", query.output)
+        return {int(partition): int(offset) for partition, offset in found}
+
+    def ends(self, servers: str, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+        first = self.offsets_at(servers, topic, partitions, BEGINNING)
+        following = self.offsets_at(servers, topic, partitions, END)
+        return {number: (first[number], following[number]) for number in partitions}
+
+
+class _Kind(NamedTuple):
+    """What all records of one run have in common."""
+
+    headers: Headers
+    sends_null: bool
+
+
+class KcatProducer(Producer):
+    def __init__(self, path: str, servers: str, options: ProducerOptions) -> None:
+        self._path = path
+        self._servers = servers
+        self._settings = [
+            f"compression.codec={options.codec}",
+            f"acks={options.acks}",
+            f"enable.idempotence={str(options.idempotent).lower()}",
+            f"batch.size={options.batch_bytes}",
+            f"linger.ms={options.linger_ms}",
+            f"message.max.bytes={options.request_bytes_max}",
+            f"message.timeout.ms={options.patience_ms}",
+        ]
+        if options.transactional_id is not None:
+            self._settings.append(f"transactional.id={options.transactional_id}")
+        # By topic and partition, so that what goes to one partition stays in order.
+        self._runs: dict[tuple[str, int | None], tuple[_Kind, KcatProcess]] = {}
+        self._stored: list[Stored] = []
+
+    def send(self, records: Sequence[Outgoing]) -> None:
+        for one in records:
+            place = one.topic, one.partition
+            kind = _Kind(one.headers, sends_null=one.value is None)
+            if place in self._runs and self._runs[place][0] != kind:
+                self._finish(place, WITHIN_S)
+            if place not in self._runs:
+                self._runs[place] = kind, self._begin(one.topic, one.partition, kind)
+            key = b"" if one.key is None else one.key + _END_OF_KEY.encode()
+            self._runs[place][1].write(key + (one.value or b"") + _END_OF_RECORD.encode())
+
+    def flush(self, within_s: float = WITHIN_S) -> list[Stored]:
+        for place in [*self._runs]:
+            self._finish(place, within_s)
+        stored, self._stored = self._stored, []
+        return stored
+
+    def close(self) -> None:
+        for _, run in self._runs.values():
+            run.stop()
+
+    def _begin(self, topic: str, partition: int | None, kind: _Kind) -> KcatProcess:
+        words: list[str | bytes] = ["-P", "-E", "-vv", "-D", _END_OF_RECORD, "-K", _END_OF_KEY, "-t", topic]
+        words += [] if partition is None else ["-p", str(partition)]
+        words += ["-Z"] if kind.sends_null else []
+        for name, value in kind.headers:
+            words += ["-H", name.encode() if value is None else name.encode() + b"=" + value]
+        return KcatProcess(self._path, self._servers, words, self._settings)
+
+    def _finish(self, place: tuple[str, int | None], within_s: float) -> None:
+        _, run = self._runs.pop(place)
+        run.finish(within_s)
+        found = _STORED.findall(run.errors.decode(errors="replace"))
+        self._stored += [Stored(int(partition), int(offset or -1)) for partition, offset in found]
+
+
+class _Records:
+    """The records among what a process has put out, each of them once."""
+
+    def __init__(self, process: KcatProcess) -> None:
+        self._process = process
+        self._position = 0
+
+    def take(self) -> list[Received]:
+        data = bytes(self._process.output[self._position :])
+        records, at = [], 0
+        while (found := _record_at(data, at)) is not None:
+            record, at = found
+            records.append(record)
+        self._position += at
+        return records
+
+
+def _record_at(data: bytes, at: int) -> tuple[Received, int] | None:
+    """The record there and where the next one is; None if it is not there in full."""
+    numbers = _NUMBERS.match(data, at)
+    if numbers is None:
+        return None
+    partition, offset, timestamp_ms, key_length, value_length = map(int, numbers.groups())
+    value_at = numbers.end() + max(0, key_length)
+    headers_at = value_at + max(0, value_length)
+    end = data.find(_END_OF_RECORD.encode(), headers_at)
+    if end < 0:
+        return None
+    record = Received(
+        partition,
+        offset,
+        None if key_length < 0 else data[numbers.end() : value_at],
+        None if value_length < 0 else data[value_at:headers_at],
+        _headers(data[headers_at:end]),
+        timestamp_ms,
+        is_log_append_time=None,
+    )
+    return record, end + len(_END_OF_RECORD)
+
+
+class KcatReader(Reader):
+    """A process for each partition."""
+
+    def __init__(self, path: str, servers: str, topic: str, starts: Mapping[int, int], options: ReaderOptions) -> None:
+        self._path = path
+        self._servers = servers
+        self._topic = topic
+        self._settings = [
+            *_QUICK_CONSUMER,
+            f"isolation.level={'read_committed' if options.read_committed else 'read_uncommitted'}",
+            f"fetch.message.max.bytes={options.fetch_bytes_max}",
+            f"fetch.max.bytes={options.fetch_bytes_max}",
+            f"message.max.bytes={min(options.fetch_bytes_max, 1_000_000)}",
+            "topic.auto.offset.reset=error",
+        ]
+        self._runs: dict[int, tuple[KcatProcess, _Records]] = {}
+        for number, start in starts.items():
+            self.seek(number, start)
+
+    def poll(self, within_s: float) -> list[Received]:
+        deadline = Deadline(within_s)
+        found: list[Received] = []
+
+        def look() -> bool:
+            for process, records in self._runs.values():
+                process.check()
+                found.extend(records.take())
+            return bool(found) or deadline.has_passed
+
+        wait_until(look, "records of kcat", within_s + 1)
+        return found
+
+    def seek(self, partition: int, offset: int) -> None:
+        """It cannot, so another one starts there."""
+        if partition in self._runs:
+            self._runs[partition][0].stop()
+        start = {BEGINNING: "beginning", END: "end"}.get(offset, str(offset))
+        words = ["-C", "-E", "-q", "-u", "-f", _FORMAT, "-t", self._topic, "-p", str(partition), "-o", start]
+        process = KcatProcess(self._path, self._servers, words, self._settings)
+        self._runs[partition] = process, _Records(process)
+
+    def close(self) -> None:
+        for process, _ in self._runs.values():
+            process.stop()
+
+
+class KcatMember(MortalMember):
+    def __init__(self, path: str, servers: str, topic: str, options: MemberOptions) -> None:
+        settings = [
+            *_QUICK_CONSUMER,
+            "topic.auto.offset.reset=earliest",
+            f"enable.auto.commit={str(options.auto_commit).lower()}",
+            f"session.timeout.ms={options.session_timeout_ms}",
+            "heartbeat.interval.ms=50",
+            f"max.poll.interval.ms={options.poll_interval_ms}",
+            f"partition.assignment.strategy={'cooperative-sticky' if options.is_cooperative else 'range'}",
+        ]
+        if options.instance_id is not None:
+            settings.append(f"group.instance.id={options.instance_id}")
+        self._process = KcatProcess(path, servers, ["-G", options.group, "-E", "-u", "-f", _FORMAT, topic], settings)
+        self._records = _Records(self._process)
+
+    @property
+    def assignment(self) -> frozenset[int]:
+        held: frozenset[int] = frozenset()
+        for is_incremental, what, partitions in _REBALANCED.findall(self._process.errors.decode(errors="replace")):
+            numbers = frozenset(int(number) for number in re.findall(r"\[(\d+)\]", partitions))
+            if what == "revoke":
+                held -= numbers
+            else:
+                held = held | numbers if is_incremental else numbers
+        return held
+
+    def poll(self, within_s: float) -> list[Received]:
+        deadline = Deadline(within_s)
+        found: list[Received] = []
+
+        def look() -> bool:
+            self._process.check()
+            found.extend(self._records.take())
+            return bool(found) or deadline.has_passed
+
+        wait_until(look, "records of kcat", within_s + 1)
+        return found
+
+    def commit(self) -> None:
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.stop()
+
+
+def _headers(text: bytes) -> Headers:
+    """`name=value`, with commas between them; the scenarios have none of their own."""
+    pairs = [one.split(b"=", 1) for one in text.split(b",") if one]
+    return tuple((name.decode(), None if value == b"NULL" else value) for name, value in pairs)

@@ -1,0 +1,100 @@
+"""The clients, and a broker for all of them."""
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from logbrook import Broker
+from tests.interop.clients.aiokafka_client import AiokafkaClient
+from tests.interop.clients.confluent_client import ConfluentClient
+from tests.interop.clients.interface import Client
+from tests.interop.clients.kafka_python_client import KafkaPythonClient
+from tests.interop.clients.kcat_client import KcatClient
+from tests.interop.clients.kcat_install import KcatMissingError, find_or_install_kcat
+from tests.interop.leftovers import left_behind
+from tests.interop.waiting import wait_until
+
+NAMES = ("confluent", "kafka-python", "aiokafka", "kcat")
+_numbers = count(1)
+
+NewTopic = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test leaves a thread or a process behind. The folders below have clients, and rules, of their own."""
+    before = set(threading.enumerate())
+    yield
+    if request.path.parent == Path(__file__).parent:
+        wait_until(lambda: left_behind(before) == [], f"the end of {left_behind(before)}", within_s=5)
+
+
+@pytest.fixture(scope="session")
+def kcat_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Skips, saying why, if there is none and none can be had."""
+    try:
+        # The directory that the workers of one run share.
+        return find_or_install_kcat(tmp_path_factory.getbasetemp().parent)
+    except KcatMissingError as error:
+        pytest.skip(f"NO KCAT, SO NOTHING IS PROVEN FOR IT: {error}")
+
+
+@pytest.fixture(scope="session")
+def get_client(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Client]]:
+    """Clients by name."""
+    clients: dict[str, Client] = {}
+
+    def get(name: str) -> Client:
+        if name not in clients:
+            clients[name] = _new_client(name, request)
+        return clients[name]
+
+    yield get
+    for client in clients.values():
+        client.close()
+
+
+def _new_client(name: str, request: pytest.FixtureRequest) -> Client:
+    if name == "kcat":
+        return KcatClient(request.getfixturevalue("kcat_path"))
+    kinds: dict[str, Callable[[], Client]] = {
+        "confluent": ConfluentClient,
+        "kafka-python": KafkaPythonClient,
+        "aiokafka": AiokafkaClient,
+    }
+    return kinds[name]()
+
+
+@pytest.fixture(params=NAMES)
+def client(request: pytest.FixtureRequest, get_client: Callable[[str], Client]) -> Client:
+    """Each of the clients in turn."""
+    return get_client(request.param)
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """One for all tests that do not stop it."""
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def servers(broker: Broker) -> str:
+    return broker.bootstrap_servers
+
+
+@pytest.fixture
+def new_topic(broker: Broker, request: pytest.FixtureRequest) -> NewTopic:
+    """Makes a topic that is named after the test."""
+    name = re.sub(r"[^a-zA-Z0-9_-]", "-", request.node.name)[:150]
+
+    def create(partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:
+        topic = f"{name}-{next(_numbers)}"
+        broker.create_topic(topic, partitions, settings)
+        return topic
+
+    return create

@@ -1,0 +1,58 @@
+"""What tests fetch from package registries stays in the user's cache, outside the tree, for the next run."""
+
+import fcntl
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+DOWNLOAD_S_MAX = 400.0
+_SAID_LINES_MAX = 5
+
+
+class MissingToolError(Exception):
+    """A tool is not on this machine, or what it should fetch cannot be had."""
+
+
+def cache_directory(name: str) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    directory = Path(home) / "logbrook-tests" / name
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """One process at a time: the others find what the first one fetched."""
+    with (directory / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def key_of(*texts: str) -> str:
+    """A name for what is made of these, and of nothing else."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def fetch(command: list[str], directory: Path) -> None:
+    """Run what fetches or builds. Raises MissingToolError with what it said last."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=DOWNLOAD_S_MAX,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise MissingToolError(f"there is no {command[0]} on this machine") from None
+    except subprocess.TimeoutExpired:
+        raise MissingToolError(f"{command[0]} did not end in {DOWNLOAD_S_MAX:.0f} s") from None
+    if done.returncode != 0:
+        said = " | ".join([line for line in done.stdout.splitlines() if line.strip()][:_SAID_LINES_MAX])
+        raise MissingToolError(f"{command[0]} failed: {said}")

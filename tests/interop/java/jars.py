@@ -1,0 +1,65 @@
+"""Java classpaths: Kafka's artifacts by Maven, and this folder's own classes by javac. Both are made once and kept."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.interop.java.download_cache import MissingToolError, cache_directory, fetch, key_of, locked
+
+HERE = Path(__file__).parent
+_BUILD_CLASSPATH = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
+
+
+def tools_classpath() -> str:
+    """Kafka's own tools, and the host they run in. Raises MissingToolError."""
+    kafka = _resolved(HERE / "tools" / "pom.xml")
+    return _with_compiled(kafka, [*HERE.glob("host/*.java"), *HERE.glob("tools/*.java")])
+
+
+def clients_classpath(version: str) -> str:
+    """Kafka's clients of a version. Raises MissingToolError."""
+    return _resolved(HERE / "scenarios" / "pom.xml", f"-Dkafka.version={version}")
+
+
+def scenarios_classpath(version: str) -> str:
+    """The scenarios with Kafka's clients of a version, and the host they run in. Raises MissingToolError."""
+    return _with_compiled(clients_classpath(version), [*HERE.glob("host/*.java"), *HERE.glob("scenarios/*.java")])
+
+
+def streams_classpath() -> str:
+    """Kafka Streams and an application of it. Raises MissingToolError."""
+    return _with_compiled(_resolved(HERE / "streams" / "pom.xml"), list(HERE.glob("streams/*.java")))
+
+
+def _resolved(pom: Path, *options: str) -> str:
+    """All that the POM depends on. Maven is asked only where the answer is not known, and goes to its own cache."""
+    for tool in ("java", "javac", "mvn"):
+        if shutil.which(tool) is None:
+            raise MissingToolError(f"there is no {tool} on this machine")
+    directory = cache_directory("java")
+    answer = directory / f"{key_of(pom.read_text(), *options)}.classpath"
+    with locked(directory):
+        if not _is_whole(answer):
+            command = ["mvn", "-B", "-q", "-f", str(pom), *options, _BUILD_CLASSPATH, f"-Dmdep.outputFile={answer}.new"]
+            fetch(command, directory)
+            Path(f"{answer}.new").replace(answer)
+        return answer.read_text()
+
+
+def _is_whole(answer: Path) -> bool:
+    return answer.exists() and all(Path(jar).exists() for jar in answer.read_text().split(os.pathsep))
+
+
+def _with_compiled(classpath: str, sources: Sequence[Path]) -> str:
+    directory = cache_directory("java")
+    classes = directory / f"{key_of(classpath, *(source.read_text() for source in sorted(sources)))}.classes"
+    with locked(directory):
+        if not classes.exists():
+            new = Path(f"{classes}.new")
+            shutil.rmtree(new, ignore_errors=True)
+            # What a POM brings along names jars that are not there; the other warnings are for us.
+            lints = "-Xlint:all,-path,-processing,-try"
+            fetch(["javac", "-Werror", lints, "-cp", classpath, "-d", str(new), *map(str, sources)], directory)
+            new.rename(classes)
+    return os.pathsep.join([str(classes), classpath])

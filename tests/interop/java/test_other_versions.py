@@ -1,0 +1,22 @@
+"""Kafka's Java clients of other years: the protocol that each of them negotiates is another one.
+
+2.1 is the oldest that Kafka 4 itself serves (KIP-896).
+"""
+
+import pytest
+
+from logbrook import Broker
+from tests.interop.java.conftest import or_skip
+from tests.interop.java.jars import clients_classpath
+from tests.interop.java.tool_host import run_alone
+
+
+@pytest.mark.parametrize("version", ["2.1.1", "2.8.2", "3.9.1"])
+def test_an_older_client_makes_a_topic_fills_it_and_reads_it_as_a_group(
+    broker: Broker, scenarios_jars: str, version: str
+) -> None:
+    clients = or_skip(lambda: clients_classpath(version))
+    classes = scenarios_jars.partition(":")[0]
+    run = run_alone(f"{classes}:{clients}", "RoundTrip", broker.bootstrap_servers, f"round-trip-{version}")
+    run.check()
+    assert run.lines == ["read 500"]

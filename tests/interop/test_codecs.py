@@ -1,0 +1,54 @@
+"""Batches are stored as they were compressed, and whatever one client has compressed every other can read."""
+
+from collections.abc import Callable
+
+import pytest
+
+from logbrook.client import Client as RawClient
+from logbrook.records.batch import CODEC_MASK, BatchHeader, Codec, read_header
+from tests.interop.clients.interface import CODECS, Client, Outgoing, ProducerOptions
+from tests.interop.conftest import NAMES, NewTopic
+
+_VALUES = [b"a line that is much like the others, number %03d" % number for number in range(200)]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_batches_are_stored_as_they_were_compressed(
+    client: Client, servers: str, new_topic: NewTopic, codec: str
+) -> None:
+    topic = new_topic()
+    _produce(client, servers, topic, codec)
+    headers = _stored(servers, topic)
+    assert {header.attributes & CODEC_MASK for header in headers} == {Codec[codec.upper()]}
+    assert sum(header.count for header in headers) == len(_VALUES)
+    if codec != "none":
+        assert sum(header.size for header in headers) < sum(map(len, _VALUES)) / 2
+
+
+@pytest.mark.parametrize("reader", NAMES)
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_client_reads_what_any_client_compressed(
+    client: Client, reader: str, get_client: Callable[[str], Client], servers: str, new_topic: NewTopic, codec: str
+) -> None:
+    topic = new_topic()
+    _produce(client, servers, topic, codec)
+    other = get_client(reader)
+    _needs(other, codec)
+    assert [one.value for one in other.read_all(servers, topic)] == _VALUES
+
+
+def _produce(client: Client, servers: str, topic: str, codec: str) -> None:
+    _needs(client, codec)
+    with client.producer(servers, ProducerOptions(codec=codec, linger_ms=20)) as producer:
+        producer.deliver(*[Outgoing(topic, value) for value in _VALUES])
+
+
+def _needs(client: Client, codec: str) -> None:
+    why_not = client.why_not_codec(codec)
+    if why_not is not None:
+        pytest.skip(f"{client.name} lacks {codec} here: {why_not}")
+
+
+def _stored(servers: str, topic: str) -> list[BatchHeader]:
+    with RawClient(servers) as raw:
+        return [read_header(batch) for batch in raw.fetch(topic, 0, 0).batches]

@@ -1,0 +1,131 @@
+"""Groups of several members: they share partitions, and hand them over when members join, leave and die."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import pytest
+
+from logbrook.protocol.error_codes import ErrorCode
+from tests.interop.clients.interface import Client, Feature, Member, MemberOptions, Outgoing, Received, RefusedError
+from tests.interop.conftest import NAMES, NewTopic
+from tests.interop.members import poll_until, shares
+
+PARTITIONS = 6
+_NO_LONGER_A_MEMBER = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+
+
+class Traffic:
+    """Records, some to each partition, and who has seen them."""
+
+    def __init__(self, client: Client, servers: str, topic: str) -> None:
+        self._client = client
+        self._servers = servers
+        self._topic = topic
+        self._sent: set[bytes] = set()
+        self.received: list[Received] = []
+
+    def is_shared_by(self, members: Sequence[Member]) -> None:
+        """Wait until each of them has partitions, and they have all of them."""
+        poll_until(members, shares(members, PARTITIONS), into=self.received)
+
+    def flows_to(self, members: Sequence[Member]) -> None:
+        """Send some, and see that each of them reaches one of the members."""
+        values = [b"%d" % (len(self._sent) + number) for number in range(4 * PARTITIONS)]
+        with self._client.producer(self._servers) as producer:
+            producer.deliver(
+                *[Outgoing(self._topic, value, partition=number % PARTITIONS) for number, value in enumerate(values)]
+            )
+        self._sent.update(values)
+        poll_until(members, lambda: {one.value for one in self.received} >= self._sent, into=self.received)
+
+
+def test_members_share_the_partitions_as_they_join_leave_and_die(
+    client: Client, servers: str, new_topic: NewTopic
+) -> None:
+    topic, group = new_topic(PARTITIONS), f"of-{client.name}"
+    options = MemberOptions(group, auto_commit=True)
+    traffic = Traffic(client, servers, topic)
+    with client.member(servers, topic, options) as first:
+        traffic.flows_to([first])
+        with client.member(servers, topic, options) as second:
+            traffic.is_shared_by([first, second])
+            mortal = client.mortal_member(servers, topic, MemberOptions(group, session_timeout_ms=1_500))
+            try:
+                everyone = [first, second, mortal]
+                traffic.is_shared_by(everyone)
+                assert [len(member.assignment) for member in everyone] == [2, 2, 2]
+                traffic.flows_to(everyone)
+            finally:
+                mortal.kill()
+            traffic.is_shared_by([first, second])
+            traffic.flows_to([first, second])
+        traffic.is_shared_by([first])
+        traffic.flows_to([first])
+
+
+def test_members_of_all_clients_share_one_group(
+    get_client: Callable[[str], Client], servers: str, new_topic: NewTopic
+) -> None:
+    topic, options = new_topic(PARTITIONS), MemberOptions("of-all-clients")
+    traffic = Traffic(get_client("confluent"), servers, topic)
+    with ExitStack() as stack:
+        members: list[Member] = []
+        for name in NAMES:
+            members.append(stack.enter_context(get_client(name).member(servers, topic, options)))
+            traffic.is_shared_by(members)
+        assert sorted(len(member.assignment) for member in members) == [1, 1, 2, 2]
+        traffic.flows_to(members)
+
+
+def test_cooperative_members_keep_what_they_need_not_give_up(client: Client, servers: str, new_topic: NewTopic) -> None:
+    client.needs(Feature.COOPERATIVE)
+    topic = new_topic(PARTITIONS)
+    options = MemberOptions(f"cooperative-{client.name}", is_cooperative=True)
+    traffic = Traffic(client, servers, topic)
+    held: list[frozenset[int]] = []
+    with client.member(servers, topic, options) as first:
+        traffic.is_shared_by([first])
+        with client.member(servers, topic, options) as second:
+            is_shared = shares([first, second], PARTITIONS)
+
+            def look() -> bool:
+                held.append(first.assignment)
+                return is_shared()
+
+            poll_until([first, second], look)
+            assert len(first.assignment) == 3
+            assert all(one >= first.assignment for one in held), "it was without what it keeps"
+            traffic.flows_to([first, second])
+        traffic.is_shared_by([first])
+        traffic.flows_to([first])
+
+
+def test_a_member_that_was_put_out_cannot_commit(client: Client, servers: str, new_topic: NewTopic) -> None:
+    client.needs(Feature.COMMIT, Feature.POLLING)
+    topic, group = new_topic(), f"fenced-{client.name}"
+    options = MemberOptions(group, session_timeout_ms=1_000, poll_interval_ms=1_000)
+    with client.producer(servers) as producer:
+        producer.deliver(*[Outgoing(topic, b"%d" % number) for number in range(10)])
+    with client.member(servers, topic, options) as slow:
+        poll_until([slow], count=10)
+        slow.stall()
+        with client.member(servers, topic, MemberOptions(group)) as other:
+            # The slow one is no longer polled, so the group goes on without it.
+            assert len(poll_until([other], shares([other], 1), count=10)) == 10
+            other.commit()
+            with pytest.raises(RefusedError) as refused:
+                slow.commit()
+            assert refused.value.code in _NO_LONGER_A_MEMBER
+
+
+def test_a_group_continues_where_it_has_committed(client: Client, servers: str, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    options = MemberOptions(f"continuing-{client.name}", auto_commit=Feature.COMMIT in client.lacks)
+    with client.producer(servers) as producer:
+        for round_number in range(3):
+            values = {b"%d-%d" % (round_number, number) for number in range(10)}
+            producer.deliver(*[Outgoing(topic, value, partition=value[-1] % 2) for value in values])
+            with client.member(servers, topic, options) as member:
+                assert {one.value for one in poll_until([member], count=10)} == values
+                if Feature.COMMIT not in client.lacks:
+                    member.commit()

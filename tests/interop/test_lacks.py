@@ -1,0 +1,34 @@
+"""What a client is said to lack, and is skipped for, it does lack: when it learns, the scenario has to run."""
+
+import aiokafka.admin
+import aiokafka.coordinator.assignors
+import pytest
+from aiokafka.protocol.group import HeartbeatRequest
+from confluent_kafka.admin import AdminClient
+
+from tests.interop.clients.aiokafka_client import AiokafkaClient
+from tests.interop.clients.confluent_client import ConfluentClient
+from tests.interop.clients.interface import Client, Feature
+
+_CALLS = {
+    Feature.INCREMENTAL_CONFIGS: "incremental",
+    Feature.DELETE_GROUPS: "delete_consumer_group",
+    Feature.ALTER_GROUP_OFFSETS: "alter_consumer_group",
+    Feature.DELETE_GROUP_OFFSETS: "delete_consumer_group_offsets",
+    Feature.LIST_OFFSETS: "list_offsets",
+    Feature.LOG_DIRS: "log_dirs",
+}
+
+
+@pytest.mark.parametrize(
+    ("client", "admin"),
+    [(ConfluentClient, AdminClient), (AiokafkaClient, aiokafka.admin.AIOKafkaAdminClient)],
+    ids=["confluent", "aiokafka"],
+)
+def test_an_admin_client_has_no_call_for_what_it_lacks(client: type[Client], admin: type) -> None:
+    for feature in client.lacks.keys() & _CALLS.keys():
+        assert [name for name in dir(admin) if _CALLS[feature] in name] == [], feature
+
+
+def test_aiokafka_does_not_say_which_static_member_it_is() -> None:
+    assert "instance" not in str(vars(HeartbeatRequest("group", 1, "member")))

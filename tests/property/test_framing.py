@@ -1,0 +1,87 @@
+"""However a stream of bytes is split on its way, the same frames come out of it."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError
+from logbrook.protocol.framing import FrameReader, RequestStart
+
+LIMIT = 2000
+# Bodies are what follows the eight bytes that a request starts with.
+bodies = st.lists(st.binary(max_size=300) | st.integers(300, LIMIT - 8).map(bytes), max_size=12)
+splits = st.lists(st.integers(1, 400), min_size=1, max_size=50)
+
+
+def frame(body: bytes, correlation_id: int) -> bytes:
+    content = b"\x00\x03\x00\x01" + correlation_id.to_bytes(4, "big") + body
+    return len(content).to_bytes(4, "big") + content
+
+
+def feed(reader: FrameReader, data: memoryview) -> list[bytes]:
+    frames: list[bytes] = []
+    while data:
+        buffer = reader.buffer()
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        frames += map(bytes, reader.received(count))
+        data = data[count:]
+    return frames
+
+
+def parts(data: bytes, sizes: list[int]) -> list[memoryview]:
+    view, cut = memoryview(data), []
+    turn = 0
+    while view:
+        size = sizes[turn % len(sizes)]
+        cut.append(view[:size])
+        view = view[size:]
+        turn += 1
+    return cut
+
+
+@settings(max_examples=150, deadline=None)
+@given(bodies, splits, st.integers(32, 700))
+def test_any_splitting_of_the_stream_gives_the_same_frames(sent: list[bytes], sizes: list[int], chunk: int) -> None:
+    reader = FrameReader(bytearray(chunk), lambda _: LIMIT)
+    stream = b"".join(frame(body, number) for number, body in enumerate(sent))
+    received = [one for part in parts(stream, sizes) for one in feed(reader, part)]
+    assert [one[8:] for one in received] == sent
+    assert [int.from_bytes(one[4:8], "big") for one in received] == list(range(len(sent)))
+    assert not reader.is_within_frame
+    assert reader.held_bytes == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(bodies, splits), min_size=2, max_size=5), st.integers(32, 700), st.randoms())
+def test_readers_of_one_chunk_do_not_see_each_other(
+    streams: list[tuple[list[bytes], list[int]]], chunk_bytes: int, random: object
+) -> None:
+    chunk = bytearray(chunk_bytes)
+    readers = [FrameReader(chunk, lambda _: LIMIT) for _ in streams]
+    waiting = [
+        parts(b"".join(frame(body, number) for number, body in enumerate(sent)), sizes) for sent, sizes in streams
+    ]
+    got: list[list[bytes]] = [[] for _ in streams]
+    while any(waiting):
+        turn = random.choice([n for n, parts_left in enumerate(waiting) if parts_left])  # type: ignore[attr-defined]
+        got[turn] += feed(readers[turn], waiting[turn].pop(0))
+    assert [[one[8:] for one in frames] for frames in got] == [sent for sent, _ in streams]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=400), splits)
+def test_garbage_is_refused_or_waited_for_and_holds_no_more_than_came(data: bytes, sizes: list[int]) -> None:
+    asked: list[RequestStart] = []
+
+    def size_max_of(start: RequestStart) -> int:
+        asked.append(start)
+        return LIMIT
+
+    reader = FrameReader(bytearray(64), size_max_of)
+    try:
+        for part in parts(data, sizes):
+            feed(reader, part)
+    except (FrameTooLargeError, MalformedMessageError):
+        pass
+    assert reader.held_bytes <= LIMIT
+    assert bool(reader.held_bytes) <= bool(asked)

@@ -1,0 +1,27 @@
+"""What is generated is what the generator writes, and nothing that is shipped needs what it is generated from."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PROTOCOL = ROOT / "src" / "logbrook" / "protocol"
+
+
+def test_the_generated_files_are_fresh(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(ROOT / "tools" / "messages.py"), "--target", str(tmp_path)], check=True)
+    written = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*.py")}
+    kept = {f"messages/{path.name}": path.read_text() for path in (PROTOCOL / "messages").glob("*.py")}
+    kept["error_codes.py"] = (PROTOCOL / "error_codes.py").read_text()
+    assert written.keys() == kept.keys()
+    stale = [name for name, text in written.items() if kept[name] != text]
+    assert stale == [], "run `make messages`"
+
+
+def test_nothing_that_is_shipped_imports_kio() -> None:
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert all(name.partition(".")[0] != "kio" for name in names), f"{path} imports kio"

@@ -1,0 +1,150 @@
+"""Whatever the bytes of a message are, the decoder says so or reads them: it raises nothing else and takes little."""
+
+import tracemalloc
+from collections.abc import Iterator
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from logbrook.protocol.decoding import decode
+from logbrook.protocol.encoding import uvarint
+from logbrook.protocol.errors import MalformedMessageError
+from logbrook.protocol.reader import ELEMENTS_MAX, Reader
+from logbrook.protocol.schema import ApiMessage, Field, Message
+from tests.unit.protocol.every_message import CASES, Case, encoded
+from tests.unit.protocol.hostile_bytes import mutated, with_hostile_lengths
+from tests.unit.protocol.samples import Sampler
+
+M = TypeVar("M", bound=Message)
+
+MUTATIONS = 40
+ELEMENT_BYTES_MAX = 300
+LATEST = [case for case in CASES if case.version == case.message.VERSIONS.last]
+
+
+def full_message(case: Case) -> ApiMessage:
+    return Sampler(str(case), full=True).message(case.message, case.version)
+
+
+def read(case: Case, data: bytes) -> ApiMessage | None:
+    """The message, or None when the decoder refuses it. Anything else that it raises fails the test."""
+    try:
+        return decode(case.message, case.version, Reader(memoryview(data)))
+    except MalformedMessageError:
+        return None
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_message_cut_off_anywhere_is_refused(case: Case) -> None:
+    data = encoded(full_message(case), case.version)
+    for end in range(len(data)):
+        assert read(case, data[:end]) is None, f"{end} of {len(data)} bytes are taken for the whole"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_hostile_lengths_and_counts_are_refused_or_harmless(case: Case) -> None:
+    tried = 0
+    for data in with_hostile_lengths(full_message(case), case.version):
+        read(case, data)
+        tried += 1
+    assert tried or not encoded(full_message(case), case.version)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_mutated_messages_are_refused_or_harmless(case: Case) -> None:
+    random = Random(str(case))
+    data = encoded(full_message(case), case.version)
+    for _ in range(MUTATIONS):
+        read(case, mutated(data, random))
+
+
+def array_paths(message: type[Message], version: int, above: tuple[Field, ...] = ()) -> Iterator[tuple[Field, ...]]:
+    """The way to each array of a message, through the fields it is in."""
+    for field in message.FIELDS:
+        if version in field.versions:
+            if field.array:
+                yield (*above, field)
+            if not isinstance(field.kind, str):
+                yield from array_paths(field.kind, version, (*above, field))
+
+
+def with_array(message: type[M], path: tuple[Field, ...], count: int) -> M:
+    """A message with `count` elements, as small as can be, in the array at the end of `path`, and nothing else."""
+    made = message()
+    if not path:
+        return made
+    field, *rest = path
+    if isinstance(field.kind, str):
+        setattr(made, field.name, ["" if field.kind == "string" else 0] * count)
+        return made
+    inner = [with_array(field.kind, tuple(rest), count) for _ in range(1 if rest else count)]
+    setattr(made, field.name, inner if field.array else inner[0])
+    return made
+
+
+def peak_of(case: Case, data: bytes) -> int:
+    """The memory that is taken while `data` is decoded, at most."""
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    read(case, data)
+    return tracemalloc.get_traced_memory()[1] - before
+
+
+def test_an_element_takes_little_memory_so_that_the_number_of_elements_bounds_it() -> None:
+    count = 200
+    tracemalloc.start()
+    try:
+        for case in LATEST:
+            for path in array_paths(case.message, case.version):
+                data = encoded(with_array(case.message, path, count), case.version)
+                # What is compiled for the first message of a kind is not this one's.
+                assert read(case, data) is not None
+                assert peak_of(case, data) < ELEMENT_BYTES_MAX * count, (case, path)
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_elements_than_a_message_may_have_are_refused_before_they_are_made() -> None:
+    tracemalloc.start()
+    try:
+        for case in LATEST:
+            for path in array_paths(case.message, case.version):
+                if path[0].tag is None and len(path) == 1:
+                    frame = announcing(case, path, ELEMENTS_MAX + 1)
+                    read(case, frame[:1000])
+                    assert read(case, frame) is None, (case, path)
+                    assert peak_of(case, frame) < 10_000, (case, path)
+    finally:
+        tracemalloc.stop()
+
+
+def announcing(case: Case, path: tuple[Field, ...], count: int) -> bytes:
+    """The message with `count` in front of its array, and room enough for so many elements."""
+    empty, one = (encoded(with_array(case.message, path, elements), case.version) for elements in (0, 1))
+    position = next(place for place, (a, b) in enumerate(zip(empty, one, strict=False)) if a != b)
+    if case.is_flexible:
+        start, claimed = position, uvarint(count + 1)
+    else:
+        start, claimed = position - 3, count.to_bytes(4, "big")
+    return one[:start] + claimed + bytes(64 * count)
+
+
+@pytest.mark.parametrize("filler", [b"\x00", b"\x01", b"\x02", b"\x7f", b"\xff"], ids=bytes.hex)
+def test_a_frame_of_one_byte_repeated_is_refused_or_takes_little_memory(filler: bytes) -> None:
+    size = 64 * 1024
+    tracemalloc.start()
+    try:
+        for case in CASES:
+            read(case, filler * 64)
+            assert peak_of(case, filler * size) < 4 * size, case
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.is_flexible], ids=str)
+def test_tags_that_are_claimed_and_not_there_are_refused(case: Case) -> None:
+    data = encoded(case.message(), case.version)
+    assert data[-1:] == b"\x00"
+    for claimed in (b"\x01", b"\xff\xff\xff\xff\x07", b"\x01\x05\xff\xff\xff\xff\x07", b"\x01\xff\xff\xff\xff\x7f\x00"):
+        assert read(case, data[:-1] + claimed) is None

@@ -1,0 +1,57 @@
+"""DeleteGroups."""
+
+from pathlib import Path
+
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from logbrook.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from logbrook.testing.broker import Broker
+from tests.unit.server.handlers.group_kit import commit, committed, stable_member
+from tests.unit.server.handlers.kit import Peer, every_version, fresh
+
+
+def delete(peer: Peer, *groups: str, version: int | None = None) -> list[tuple[str, ErrorCode]]:
+    answer = peer.ask(DeleteGroupsRequest(groups_names=groups), DeleteGroupsResponse, version)
+    return [(result.group_id, ErrorCode(result.error_code)) for result in answer.results]
+
+
+def listed(peer: Peer) -> set[str]:
+    return {group.group_id for group in peer.ask(ListGroupsRequest(), ListGroupsResponse).groups}
+
+
+@every_version(DeleteGroupsRequest)
+def test_an_empty_group_goes_with_its_offsets(peer: Peer, version: int) -> None:
+    group, name = fresh("group"), peer.create()
+    commit(peer, group, name, 5)
+    assert delete(peer, group, version=version) == [(group, ErrorCode.NONE)]
+    assert group not in listed(peer)
+    assert committed(peer, group, name) == -1
+
+
+@every_version(DeleteGroupsRequest)
+def test_each_group_has_its_own_answer(peer: Peer, version: int) -> None:
+    live, idle, nobody = fresh("group"), fresh("group"), fresh("group")
+    stable_member(peer, live)
+    commit(peer, idle, peer.create(), 5)
+    assert delete(peer, live, nobody, idle, version=version) == [
+        (live, ErrorCode.NON_EMPTY_GROUP),
+        (nobody, ErrorCode.GROUP_ID_NOT_FOUND),
+        (idle, ErrorCode.NONE),
+    ]
+    assert {live, idle} & listed(peer) == {live}
+
+
+def test_a_group_is_deleted_once(peer: Peer) -> None:
+    group = fresh("group")
+    commit(peer, group, peer.create(), 5)
+    assert delete(peer, group, group) == [(group, ErrorCode.NONE)]
+
+
+def test_a_group_that_was_deleted_does_not_come_back_with_a_restart(tmp_path: Path) -> None:
+    with Broker(["orders"], data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+        commit(peer, "kept", "orders", 4)
+        commit(peer, "deleted", "orders", 5)
+        delete(peer, "deleted")
+    with Broker(data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+        assert listed(peer) == {"kept"}
+        assert committed(peer, "deleted", "orders") == -1

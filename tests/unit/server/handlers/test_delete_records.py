@@ -1,0 +1,108 @@
+"""DeleteRecords."""
+
+from pathlib import Path
+
+import pytest
+
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from logbrook.protocol.messages.fetch import FetchResponse
+from logbrook.testing.broker import Broker
+from tests.unit.server.handlers.group_kit import commit
+from tests.unit.server.handlers.kit import EARLIEST, FETCH_VERSION, Peer, every_version, fetch_request, fresh
+
+HIGH_WATERMARK = -1
+
+
+def delete(
+    peer: Peer, topic: str, offset: int, version: int | None = None, partition: int = 0
+) -> DeleteRecordsPartitionResult:
+    wanted = DeleteRecordsPartition(partition_index=partition, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])])
+    (answer,) = peer.ask(request, DeleteRecordsResponse, version).topics
+    assert answer.name == topic
+    (result,) = answer.partitions
+    assert result.partition_index == partition
+    return result
+
+
+def topic_with_records(peer: Peer, count: int) -> str:
+    name = peer.create()
+    peer.produce(name, *[b"v"] * count)
+    return name
+
+
+@every_version(DeleteRecordsRequest)
+def test_the_log_starts_at_the_offset_and_what_is_before_it_cannot_be_read(peer: Peer, version: int) -> None:
+    name = topic_with_records(peer, 10)
+    result = delete(peer, name, 4, version)
+    assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, 4)
+    assert peer.offset(name, EARLIEST) == 4
+    response = peer.ask(fetch_request(name, 3, wait_ms=0), FetchResponse, FETCH_VERSION)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@every_version(DeleteRecordsRequest)
+def test_minus_one_deletes_all_there_is(peer: Peer, version: int) -> None:
+    name = topic_with_records(peer, 10)
+    assert delete(peer, name, HIGH_WATERMARK, version).low_watermark == 10
+    assert peer.offset(name, EARLIEST) == peer.offset(name) == 10
+
+
+def test_a_start_never_moves_back(peer: Peer) -> None:
+    name = topic_with_records(peer, 10)
+    delete(peer, name, 6)
+    result = delete(peer, name, 2)
+    assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, 6)
+
+
+@every_version(DeleteRecordsRequest)
+@pytest.mark.parametrize("offset", [11, 2**62, -2])
+def test_an_offset_that_the_log_has_not_reached_is_refused(peer: Peer, version: int, offset: int) -> None:
+    name = topic_with_records(peer, 10)
+    result = delete(peer, name, offset, version)
+    assert (result.error_code, result.low_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert peer.offset(name, EARLIEST) == 0
+
+
+@pytest.mark.parametrize("partition", [1, -1])
+def test_a_partition_that_is_not_there_is_refused(peer: Peer, partition: int) -> None:
+    name = peer.create()
+    assert delete(peer, name, 0, partition=partition).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete(peer, "nobody", 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_whose_records_are_only_compacted_keeps_them(peer: Peer) -> None:
+    name = peer.create(settings={"cleanup.policy": "compact"})
+    peer.produce(name)
+    assert delete(peer, name, 1).error_code == ErrorCode.POLICY_VIOLATION
+    both = peer.create(settings={"cleanup.policy": "compact,delete"})
+    peer.produce(both)
+    assert delete(peer, both, 1).error_code == ErrorCode.NONE
+
+
+def test_the_brokers_own_topics_keep_theirs(peer: Peer) -> None:
+    commit(peer, fresh("group"), peer.create(), 1)
+    assert delete(peer, "__consumer_offsets", 1).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_those_who_wait_for_more_are_told_that_what_they_had_is_gone(peer: Peer, other: Peer) -> None:
+    name = topic_with_records(peer, 10)
+    waiting = other.send(fetch_request(name, 5, wait_ms=600_000), FetchResponse, FETCH_VERSION)
+    assert delete(peer, name, HIGH_WATERMARK).error_code == ErrorCode.NONE
+    (topic,) = other.receive(waiting).responses
+    assert topic.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_what_was_deleted_stays_deleted_after_a_restart(tmp_path: Path) -> None:
+    with Broker(data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+        name = topic_with_records(peer, 10)
+        delete(peer, name, 4)
+    with Broker(data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+        assert peer.offset(name, EARLIEST) == 4

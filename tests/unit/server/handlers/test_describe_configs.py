@@ -1,0 +1,147 @@
+"""DescribeConfigs."""
+
+import pytest
+
+from logbrook.config.kafka_settings import broker_settings, topic_settings
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from logbrook.testing.broker import Broker
+from tests.unit.server.handlers.kit import BROKER, NODE_ID, TOPIC, Peer, every_version
+from tests.unit.server.handlers.settings_kit import set_settings
+
+DETAILS_SINCE = 3
+DYNAMIC_TOPIC = 1
+DYNAMIC_BROKER = 2
+STATIC_BROKER = 4
+DEFAULT_CONFIG = 5
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
+
+
+def describe(
+    peer: Peer,
+    *resources: tuple[int, str],
+    keys: list[str] | None = None,
+    version: int | None = None,
+    synonyms: bool = False,
+    documentation: bool = False,
+) -> list[DescribeConfigsResult]:
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+            for kind, name in resources
+        ],
+        include_synonyms=synonyms,
+        include_documentation=documentation,
+    )
+    return list(peer.ask(request, DescribeConfigsResponse, version).results)
+
+
+@every_version(DescribeConfigsRequest)
+def test_a_topic_has_every_setting_with_its_value_and_source(peer: Peer, version: int) -> None:
+    name = peer.create(settings={"retention.ms": "5000"})
+    (result,) = describe(peer, (TOPIC, name), version=version)
+    assert (result.resource_type, result.resource_name, result.error_code) == (TOPIC, name, ErrorCode.NONE)
+    entries = {entry.name: entry for entry in result.configs}
+    assert set(entries) == set(topic_settings())
+    assert (entries["retention.ms"].value, entries["retention.ms"].config_source) == ("5000", DYNAMIC_TOPIC)
+    assert (entries["segment.ms"].value, entries["segment.ms"].config_source) == ("3600000", STATIC_BROKER)
+    assert (entries["segment.bytes"].value, entries["segment.bytes"].config_source) == ("1073741824", DEFAULT_CONFIG)
+    assert not any(entry.read_only or entry.is_sensitive or entry.synonyms for entry in result.configs)
+
+
+@every_version(DescribeConfigsRequest)
+@pytest.mark.parametrize("name", ["", str(NODE_ID)])
+def test_this_broker_has_every_setting_and_some_cannot_be_changed(peer: Peer, version: int, name: str) -> None:
+    (result,) = describe(peer, (BROKER, name), version=version)
+    assert (result.resource_type, result.resource_name, result.error_code) == (BROKER, name, ErrorCode.NONE)
+    entries = {entry.name: entry for entry in result.configs}
+    assert set(entries) == set(broker_settings())
+    assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == ("2", STATIC_BROKER)
+    assert entries["num.partitions"].read_only
+    assert entries["node.id"].read_only
+    assert (entries["log.roll.ms"].value, entries["log.roll.ms"].config_source) == ("3600000", STATIC_BROKER)
+    assert not entries["log.roll.ms"].read_only
+
+
+@every_version(DescribeConfigsRequest)
+@pytest.mark.parametrize("keys", [["retention.ms"], ["retention.ms", "no.such.setting", "retention.ms"]])
+def test_only_what_is_asked_for_is_told(peer: Peer, version: int, keys: list[str]) -> None:
+    (result,) = describe(peer, (TOPIC, peer.create()), keys=keys, version=version)
+    assert [entry.name for entry in result.configs] == ["retention.ms"]
+
+
+@every_version(DescribeConfigsRequest)
+def test_no_names_at_all_ask_for_all(peer: Peer, version: int) -> None:
+    (result,) = describe(peer, (TOPIC, peer.create()), keys=[], version=version)
+    assert len(result.configs) == len(topic_settings())
+
+
+@every_version(DescribeConfigsRequest)
+def test_synonyms_tell_where_a_value_could_be_from_the_first_of_which_counts(version: int) -> None:
+    with Broker(settings={"log": {"retention_ms": 3_000}}) as broker, Peer(broker.bootstrap_servers) as peer:
+        name = peer.create(settings={"retention.ms": "1000"})
+        set_settings(peer, BROKER, "", {"log.retention.ms": "2000"})
+        (result,) = describe(peer, (TOPIC, name), keys=["retention.ms"], version=version, synonyms=True)
+        (entry,) = result.configs
+        assert (entry.value, entry.config_source) == ("1000", DYNAMIC_TOPIC)
+        of_broker = [
+            ("log.retention.ms", "2000", DYNAMIC_BROKER),
+            ("log.retention.ms", "3000", STATIC_BROKER),
+            ("log.retention.ms", "604800000", DEFAULT_CONFIG),
+        ]
+        synonyms = [(one.name, one.value, one.source) for one in entry.synonyms]
+        assert synonyms == [("retention.ms", "1000", DYNAMIC_TOPIC), *of_broker]
+        (result,) = describe(peer, (BROKER, ""), keys=["log.retention.ms"], version=version, synonyms=True)
+        (entry,) = result.configs
+        assert (entry.value, entry.config_source) == ("2000", DYNAMIC_BROKER)
+        assert [(one.name, one.value, one.source) for one in entry.synonyms] == of_broker
+
+
+@every_version(DescribeConfigsRequest, first=DETAILS_SINCE)
+def test_types_are_told_and_documentation_where_it_is_wanted(peer: Peer, version: int) -> None:
+    name = peer.create()
+    (plain,) = describe(peer, (TOPIC, name), version=version)
+    (documented,) = describe(peer, (TOPIC, name), version=version, documentation=True)
+    types = {entry.name: entry.config_type for entry in plain.configs}
+    assert types["retention.ms"] == LONG
+    assert types["min.insync.replicas"] == INT
+    assert types["cleanup.policy"] == LIST
+    assert types["message.timestamp.type"] == STRING
+    assert types["min.cleanable.dirty.ratio"] == DOUBLE
+    assert all(entry.documentation is None for entry in plain.configs)
+    assert all(entry.documentation for entry in documented.configs)
+
+
+@every_version(DescribeConfigsRequest)
+def test_what_is_not_there_is_refused_and_the_others_are_told(peer: Peer, version: int) -> None:
+    name = peer.create()
+    results = describe(
+        peer,
+        (TOPIC, "nobody"),
+        (TOPIC, "no/slashes"),
+        (BROKER, str(NODE_ID + 1)),
+        (BROKER, "one"),
+        (8, str(NODE_ID)),
+        (0, name),
+        (TOPIC, name),
+        version=version,
+    )
+    assert [one.error_code for one in results] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        *[ErrorCode.INVALID_REQUEST] * 4,
+        ErrorCode.NONE,
+    ]
+    assert all(one.error_message for one in results[:-1])
+
+
+def test_a_resource_is_described_once_in_a_request(peer: Peer) -> None:
+    name = peer.create()
+    results = describe(peer, (TOPIC, name), (TOPIC, name))
+    assert [one.error_code for one in results] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    assert results[1].configs == []

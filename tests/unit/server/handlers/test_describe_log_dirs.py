@@ -1,0 +1,65 @@
+"""DescribeLogDirs."""
+
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+from logbrook.testing.broker import Broker
+from tests.unit.server.handlers.kit import Peer, every_version
+
+
+def describe(
+    peer: Peer, *topics: tuple[str, list[int]], everything: bool = False, version: int | None = None
+) -> DescribeLogDirsResult:
+    wanted = None if everything else [DescribableLogDirTopic(topic=name, partitions=ids) for name, ids in topics]
+    response = peer.ask(DescribeLogDirsRequest(topics=wanted), DescribeLogDirsResponse, version)
+    assert response.error_code == ErrorCode.NONE
+    (result,) = response.results
+    return result
+
+
+def sizes(result: DescribeLogDirsResult) -> dict[tuple[str, int], int]:
+    return {
+        (topic.name, one.partition_index): one.partition_size for topic in result.topics for one in topic.partitions
+    }
+
+
+@every_version(DescribeLogDirsRequest)
+def test_a_partition_is_as_large_as_its_records(broker: Broker, peer: Peer, version: int) -> None:
+    name = peer.create(partitions=2)
+    empty = describe(peer, (name, [0, 1]), version=version)
+    assert (empty.error_code, empty.log_dir, sizes(empty)) == (
+        ErrorCode.NONE,
+        broker.data,
+        {(name, 0): 0, (name, 1): 0},
+    )
+    peer.produce(name, bytes(1_000), partition=1)
+    full = sizes(describe(peer, (name, [0, 1]), version=version))
+    assert full[name, 0] == 0
+    assert 1_000 < full[name, 1] < 1_200
+
+
+@every_version(DescribeLogDirsRequest)
+def test_null_asks_for_all_that_is_there(peer: Peer, version: int) -> None:
+    name = peer.create(partitions=2)
+    found = sizes(describe(peer, everything=True, version=version))
+    assert {(name, 0), (name, 1)} <= set(found)
+    assert not any(topic == "__cluster_metadata" for topic, _ in found)
+
+
+@every_version(DescribeLogDirsRequest)
+def test_what_is_not_there_is_left_out(peer: Peer, version: int) -> None:
+    name = peer.create()
+    found = describe(peer, (name, [0, 1, -1, 0]), ("nobody", [0]), version=version)
+    assert sizes(found) == {(name, 0): 0}
+    assert describe(peer, version=version).topics == []
+
+
+@every_version(DescribeLogDirsRequest)
+def test_nothing_lags_behind_or_moves(peer: Peer, version: int) -> None:
+    (topic,) = describe(peer, (peer.create(), [0]), version=version).topics
+    (one,) = topic.partitions
+    assert (one.offset_lag, one.is_future_key) == (0, False)

@@ -1,0 +1,200 @@
+"""IncrementalAlterConfigs."""
+
+from pathlib import Path
+
+import pytest
+
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from logbrook.testing.broker import Broker
+from tests.unit.server.handlers.kit import BROKER, EARLIEST, NODE_ID, TOPIC, Peer, every_version
+from tests.unit.server.handlers.settings_kit import APPEND, DELETE, SET, SUBTRACT, alter, operation, set_settings
+
+RETENTION = "retention.ms"
+POLICY = "cleanup.policy"
+
+
+@every_version(IncrementalAlterConfigsRequest)
+def test_a_setting_is_set_and_unset_and_others_stay(peer: Peer, version: int) -> None:
+    name = peer.create(settings={"segment.bytes": "1000000"})
+    assert alter(peer, TOPIC, name, operation(RETENTION, SET, "5000"), version=version).error_code == ErrorCode.NONE
+    assert (peer.config(name, RETENTION), peer.config(name, "segment.bytes")) == ("5000", "1000000")
+    assert alter(peer, TOPIC, name, operation(RETENTION, DELETE), version=version).error_code == ErrorCode.NONE
+    assert (peer.config(name, RETENTION), peer.config(name, "segment.bytes")) == ("604800000", "1000000")
+
+
+@every_version(IncrementalAlterConfigsRequest)
+def test_a_list_is_added_to_and_taken_from(peer: Peer, version: int) -> None:
+    name = peer.create()
+    assert alter(peer, TOPIC, name, operation(POLICY, APPEND, "compact"), version=version).error_code == 0
+    assert peer.config(name, POLICY) == "compact,delete"
+    assert alter(peer, TOPIC, name, operation(POLICY, APPEND, "compact"), version=version).error_code == 0
+    assert peer.config(name, POLICY) == "compact,delete"
+    assert alter(peer, TOPIC, name, operation(POLICY, SUBTRACT, "delete"), version=version).error_code == 0
+    assert peer.config(name, POLICY) == "compact"
+
+
+def test_a_list_is_kept_in_one_notation_however_it_was_typed(peer: Peer) -> None:
+    name = peer.create()
+    set_settings(peer, TOPIC, name, {POLICY: "delete , compact"})
+    assert alter(peer, TOPIC, name, operation(POLICY, SUBTRACT, " delete")).error_code == ErrorCode.NONE
+    assert peer.config(name, POLICY) == "compact"
+
+
+def test_what_is_taken_from_a_list_must_leave_something_allowed(peer: Peer) -> None:
+    name = peer.create()
+    assert alter(peer, TOPIC, name, operation(POLICY, SUBTRACT, "delete")).error_code == ErrorCode.INVALID_CONFIG
+    assert peer.config(name, POLICY) == "delete"
+
+
+@every_version(IncrementalAlterConfigsRequest)
+def test_a_request_that_only_validates_changes_nothing(peer: Peer, version: int) -> None:
+    name = peer.create()
+    change = operation(RETENTION, SET, "5000")
+    assert alter(peer, TOPIC, name, change, version=version, validate_only=True).error_code == ErrorCode.NONE
+    assert peer.config(name, RETENTION) == "604800000"
+    wrong = operation(RETENTION, SET, "soon")
+    assert alter(peer, TOPIC, name, wrong, version=version, validate_only=True).error_code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "code"),
+    [
+        (SET, "no.such.setting", "1", ErrorCode.INVALID_CONFIG),
+        (SET, RETENTION, "soon", ErrorCode.INVALID_CONFIG),
+        (SET, RETENTION, "-2", ErrorCode.INVALID_CONFIG),
+        (SET, RETENTION, None, ErrorCode.INVALID_REQUEST),
+        (APPEND, POLICY, None, ErrorCode.INVALID_REQUEST),
+        (APPEND, POLICY, "shrink", ErrorCode.INVALID_CONFIG),
+        (APPEND, RETENTION, "1", ErrorCode.INVALID_CONFIG),
+        (SUBTRACT, "no.such.setting", "1", ErrorCode.INVALID_CONFIG),
+        (4, RETENTION, "1", ErrorCode.INVALID_REQUEST),
+        (-1, RETENTION, "1", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_change_that_is_wrong_is_refused_with_all_that_is_beside_it(
+    peer: Peer, kind: int, name: str, value: str | None, code: ErrorCode
+) -> None:
+    topic = peer.create()
+    response = alter(peer, TOPIC, topic, operation("segment.bytes", SET, "1000000"), operation(name, kind, value))
+    assert response.error_code == code
+    assert peer.config(topic, "segment.bytes") == "1073741824"
+
+
+def test_a_setting_may_be_changed_once_in_a_request(peer: Peer) -> None:
+    name = peer.create()
+    response = alter(peer, TOPIC, name, operation(RETENTION, SET, "1"), operation(RETENTION, DELETE))
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_resource_may_be_changed_once_in_a_request(peer: Peer) -> None:
+    name = peer.create()
+    resource = AlterConfigsResource(
+        resource_type=TOPIC, resource_name=name, configs=[operation(RETENTION, SET, "5000")]
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource, resource])
+    responses = peer.ask(request, IncrementalAlterConfigsResponse).responses
+    assert [one.error_code for one in responses] == [ErrorCode.INVALID_REQUEST] * 2
+    assert peer.config(name, RETENTION) == "604800000"
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "code"),
+    [
+        (TOPIC, "nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "no/slashes", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, str(NODE_ID + 1), ErrorCode.INVALID_REQUEST),
+        (8, str(NODE_ID), ErrorCode.INVALID_REQUEST),
+        (0, "", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_resource_that_is_not_there_is_refused(peer: Peer, resource_type: int, name: str, code: ErrorCode) -> None:
+    assert alter(peer, resource_type, name, operation(RETENTION, SET, "5000")).error_code == code
+
+
+def test_a_setting_that_the_broker_is_started_with_cannot_be_changed(peer: Peer) -> None:
+    response = alter(peer, BROKER, "", operation("num.partitions", SET, "3"))
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert "num.partitions" in (response.error_message or "")
+
+
+def test_the_largest_batch_takes_effect_at_once(peer: Peer) -> None:
+    name = peer.create()
+    assert peer.produce(name, bytes(1_000)).error_code == ErrorCode.NONE
+    set_settings(peer, TOPIC, name, {"max.message.bytes": "500"})
+    assert peer.produce(name, bytes(1_000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    alter(peer, TOPIC, name, operation("max.message.bytes", DELETE))
+    assert peer.produce(name, bytes(1_000)).error_code == ErrorCode.NONE
+
+
+def test_the_timestamp_type_takes_effect_at_once(peer: Peer) -> None:
+    name = peer.create()
+    assert peer.produce(name, timestamp=1_000).log_append_time_ms == -1
+    set_settings(peer, TOPIC, name, {"message.timestamp.type": "LogAppendTime"})
+    assert peer.produce(name, timestamp=1_000).log_append_time_ms > 1_000
+
+
+def test_the_replicas_that_must_be_in_sync_take_effect_at_once(peer: Peer) -> None:
+    name = peer.create()
+    set_settings(peer, TOPIC, name, {"min.insync.replicas": "2"})
+    assert peer.produce(name).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_retention_takes_effect_with_the_next_round_of_maintenance(tmp_path: Path) -> None:
+    on_demand = {"maintenance": {"mode": "on-demand"}}
+    with Broker(data=str(tmp_path), settings=on_demand) as broker, Peer(broker.bootstrap_servers) as peer:
+        name = peer.create(settings={"segment.bytes": "200"})
+        for _ in range(3):
+            assert peer.produce(name, bytes(90), timestamp=1_000).error_code == ErrorCode.NONE
+    # What was written since the last checkpoint is not removed, and stopping makes one.
+    with Broker(data=str(tmp_path), settings=on_demand) as broker, Peer(broker.bootstrap_servers) as peer:
+        set_settings(peer, TOPIC, name, {RETENTION: "-1"})
+        broker.run_maintenance()
+        assert peer.offset(name, EARLIEST) == 0
+        set_settings(peer, TOPIC, name, {RETENTION: "1000"})
+        broker.run_maintenance()
+        assert peer.offset(name, EARLIEST) > 0
+
+
+@pytest.mark.parametrize("resource_name", ["", str(NODE_ID)])
+def test_the_brokers_settings_are_the_defaults_of_topics_that_set_nothing(resource_name: str) -> None:
+    with Broker() as broker, Peer(broker.bootstrap_servers) as peer:
+        before = peer.create()
+        own = peer.create(settings={"max.message.bytes": "5000"})
+        set_settings(peer, BROKER, resource_name, {"message.max.bytes": "500"})
+        after = peer.create()
+        codes = [peer.produce(name, bytes(1_000)).error_code for name in (before, own, after)]
+        assert codes == [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE]
+        assert alter(peer, BROKER, resource_name, operation("message.max.bytes", DELETE)).error_code == ErrorCode.NONE
+        assert peer.produce(before, bytes(1_000)).error_code == ErrorCode.NONE
+
+
+def test_what_was_set_outlives_a_restart(tmp_path: Path) -> None:
+    with Broker(data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+        name = peer.create()
+        set_settings(peer, TOPIC, name, {"max.message.bytes": "500"})
+        set_settings(peer, BROKER, "", {"log.retention.ms": "5000"})
+    with Broker(data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+        assert peer.config(name, RETENTION) == "5000"
+        assert peer.config(name, "max.message.bytes") == "500"
+        assert peer.produce(name, bytes(1_000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_of_changes_that_come_at_the_same_time_none_undoes_another(tmp_path: Path) -> None:
+    settings = {"retention.ms": "1000", "segment.bytes": "2000", "retention.bytes": "3000", "segment.ms": "4000"}
+    # Each change waits for the disk, and the others come while it does.
+    with Broker(data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+        name = peer.create()
+        sent = []
+        for key, value in settings.items():
+            change = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[operation(key, SET, value)])
+            request = IncrementalAlterConfigsRequest(resources=[change])
+            sent.append(peer.send(request, IncrementalAlterConfigsResponse))
+        for one in sent:
+            assert peer.receive(one).responses[0].error_code == ErrorCode.NONE
+        assert {key: peer.config(name, key) for key in settings} == settings

@@ -1,0 +1,74 @@
+"""OffsetDelete."""
+
+import pytest
+
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from tests.unit.server.handlers.group_kit import commit, committed, stable_member, subscription
+from tests.unit.server.handlers.kit import Peer, fresh
+
+
+def delete(peer: Peer, group: str, topics: dict[str, list[int]]) -> tuple[ErrorCode, dict[str, dict[int, int]]]:
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=name, partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers]
+            )
+            for name, numbers in topics.items()
+        ],
+    )
+    answer = peer.ask(request, OffsetDeleteResponse)
+    codes = {topic.name: {one.partition_index: one.error_code for one in topic.partitions} for topic in answer.topics}
+    return ErrorCode(answer.error_code), codes
+
+
+def test_an_offset_is_forgotten_and_others_stay(peer: Peer) -> None:
+    group, name = fresh("group"), peer.create(partitions=2)
+    commit(peer, group, name, 5)
+    commit(peer, group, name, 6, partition=1)
+    assert delete(peer, group, {name: [0]}) == (ErrorCode.NONE, {name: {0: ErrorCode.NONE}})
+    assert (committed(peer, group, name), committed(peer, group, name, 1)) == (-1, 6)
+
+
+def test_what_is_not_there_is_refused_and_the_rest_is_forgotten(peer: Peer) -> None:
+    group, name = fresh("group"), peer.create()
+    commit(peer, group, name, 5)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete(peer, group, {"nobody": [0], name: [0, 1]}) == (
+        ErrorCode.NONE,
+        {"nobody": {0: unknown}, name: {0: ErrorCode.NONE, 1: unknown}},
+    )
+    assert committed(peer, group, name) == -1
+
+
+def test_a_group_that_is_not_there_has_nothing_to_forget(peer: Peer) -> None:
+    name = peer.create()
+    assert delete(peer, fresh("group"), {name: [0]}) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
+    assert delete(peer, "", {name: [0]}) == (ErrorCode.INVALID_GROUP_ID, {})
+
+
+def test_what_members_read_is_theirs_to_commit(peer: Peer) -> None:
+    group, read, unread = fresh("group"), peer.create(), peer.create()
+    commit(peer, group, read, 5)
+    commit(peer, group, unread, 6)
+    stable_member(peer, group, metadata=subscription(read))
+    assert delete(peer, group, {read: [0], unread: [0]}) == (
+        ErrorCode.NONE,
+        {read: {0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}, unread: {0: ErrorCode.NONE}},
+    )
+    assert (committed(peer, group, read), committed(peer, group, unread)) == (5, -1)
+
+
+@pytest.mark.parametrize("protocol_type", ["connect"])
+def test_of_members_that_are_no_consumers_it_is_not_known_what_they_read(peer: Peer, protocol_type: str) -> None:
+    group, name = fresh("group"), peer.create()
+    commit(peer, group, name, 5)
+    stable_member(peer, group, protocol_type=protocol_type)
+    assert delete(peer, group, {name: [0]}) == (ErrorCode.NON_EMPTY_GROUP, {})
+    assert committed(peer, group, name) == 5

@@ -1,0 +1,460 @@
+"""A client's connection: order, bounds, patience, and that nothing is left of it."""
+
+import asyncio
+import gc
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from logbrook.model import TopicPartition
+from logbrook.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from logbrook.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from logbrook.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from logbrook.protocol.messages.fetch import FetchResponse
+from logbrook.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from logbrook.protocol.messages.metadata import MetadataRequest
+from logbrook.protocol.messages.produce import ProduceResponse
+from logbrook.server.api import Api
+from logbrook.server.connection import Connection
+from logbrook.testing import MemoryFiles
+from tests.unit.server.shell_kit import (
+    FETCH_VERSION,
+    KIB,
+    MIB,
+    PRODUCE_VERSION,
+    HeldFiles,
+    Shell,
+    batch_of,
+    correlation_id_of,
+    fetch_request,
+    is_hung_up_on,
+    produce_request,
+    receive_frame,
+    request_frame,
+    until,
+)
+
+LONG_MS = 600_000
+VERSIONS_VERSION = 3
+METADATA_VERSION = 12
+
+
+@pytest.fixture
+def shell() -> Iterator[Shell]:
+    with Shell() as shell:
+        shell.create("t")
+        yield shell
+
+
+@pytest.fixture
+def held() -> Iterator[tuple[Shell, HeldFiles]]:
+    """A broker whose commits can be held."""
+    files = HeldFiles(MemoryFiles())
+    # With room for all that is not synced: making a file of the write-ahead log takes a sync too.
+    with Shell({"storage": {"wal_file_bytes": 4 * MIB}}, files=files) as shell:
+        shell.create("t")
+        yield shell, files
+        files.release()
+
+
+def versions_frame(correlation_id: int) -> bytes:
+    return request_frame(ApiVersionsRequest(), VERSIONS_VERSION, correlation_id)
+
+
+def produce_frame(correlation_id: int, size: int = 100, acks: int = -1) -> bytes:
+    return request_frame(produce_request("t", batch_of(size), acks=acks), PRODUCE_VERSION, correlation_id)
+
+
+def poll_frame(correlation_id: int, offset: int = 0, topic: str = "t", **how: Any) -> bytes:
+    """A fetch that waits for long."""
+    message = fetch_request(topic, offset, wait_ms=LONG_MS, **how)
+    return request_frame(message, FETCH_VERSION, correlation_id)
+
+
+def answered(connected: socket.socket, count: int) -> list[int]:
+    return [correlation_id_of(receive_frame(connected)) for _ in range(count)]
+
+
+def reset(connected: socket.socket) -> None:
+    """Hang up without a word, as a crash does."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connected.close()
+
+
+# The order of answers
+
+
+def test_answers_come_in_the_order_of_the_requests_though_they_finish_in_another(shell: Shell) -> None:
+    with shell.connect() as first, shell.connect() as other:
+        metadata = request_frame(MetadataRequest(topics=None), METADATA_VERSION, 2)
+        first.sendall(poll_frame(1) + metadata + versions_frame(3))
+        shell.until(lambda: sum(turn.is_done for one in shell.broker.listener.connections for turn in one._turns) == 2)
+        other.sendall(produce_frame(9))
+        assert answered(first, 3) == [1, 2, 3]
+
+
+def test_produce_requests_that_are_sent_together_share_their_commits(held: tuple[Shell, HeldFiles]) -> None:
+    shell, files = held
+    files.hold()
+    syncs = files.syncs
+    with shell.connect() as client:
+        client.sendall(b"".join(produce_frame(number) for number in range(50)))
+        shell.until(lambda: shell.log("t").log_end_offset == 50)
+        files.release()
+        assert answered(client, 50) == list(range(50))
+    assert files.syncs - syncs <= 2
+
+
+# Bounds
+
+
+def test_a_connection_has_so_many_requests_under_way_and_reads_on_when_one_is_done() -> None:
+    with Shell({"network": {"in_flight_requests_max": 4}}) as shell, shell.connect() as client:
+        shell.create("t")
+        client.sendall(b"".join(poll_frame(number) for number in range(10)))
+        shell.until(lambda: len(shell.services.fetch_waits) == 4)
+        (connection,) = shell.connections()
+        assert not connection._is_reading
+        with shell.connect() as other:
+            other.sendall(produce_frame(99))
+            assert answered(client, 10) == list(range(10))
+        shell.until(lambda: connection._is_reading)
+
+
+def test_a_connection_has_so_many_bytes_under_way_and_reads_on_when_some_are_done() -> None:
+    files = HeldFiles(MemoryFiles())
+    with Shell({"network": {"in_flight_bytes_max": 64 * KIB}}, files=files) as shell, shell.connect() as client:
+        shell.create("t")
+        files.hold()
+        client.setblocking(False)
+        frames = b"".join(produce_frame(number, 40_000) for number in range(1_000))
+        sent = [0]
+
+        def is_stuck() -> bool:
+            before = sent[0]
+            try:
+                sent[0] += client.send(frames[sent[0] :])
+            except BlockingIOError:
+                return shell.call(lambda: not one._is_reading)
+            return sent[0] == before
+
+        (one,) = shell.connections()
+        until(is_stuck)
+        # What is begun may be above the bound by one request, and what was read by one piece of what was sent.
+        assert shell.log("t").log_end_offset == 2
+        assert one._in_flight_bytes < 64 * KIB + 41_000
+        assert sum(map(len, one._queue)) + one._reader.held_bytes < 600 * KIB
+        files.release()
+        client.settimeout(20)
+        count = sent[0] // len(frames) * 1_000 + sent[0] % len(frames) // (len(frames) // 1_000)
+        assert answered(client, count) == list(range(count))
+
+
+def test_a_request_is_let_go_of_once_it_is_done_though_its_answer_waits_for_its_turn(shell: Shell) -> None:
+    def large_views() -> int:
+        gc.collect()
+        return sum(isinstance(one, memoryview) and one.nbytes > 500_000 for one in gc.get_objects())
+
+    with shell.connect() as client:
+        client.sendall(poll_frame(0, min_bytes=2**30))
+        shell.until(lambda: len(shell.services.fetch_waits) == 1)
+        client.sendall(b"".join(produce_frame(number, 600_000) for number in range(1, 11)))
+        shell.until(lambda: shell.log("t").high_watermark == 10)
+        (connection,) = shell.connections()
+        shell.until(lambda: sum(turn.is_done for turn in connection._turns) == 10)
+        assert shell.call(lambda: connection._in_flight_bytes) < 10_000
+        # The write-ahead log's last block may still be held by whoever wrote it.
+        until(lambda: large_views() <= 1)
+
+
+def test_what_is_not_acknowledged_is_bounded_too(held: tuple[Shell, HeldFiles]) -> None:
+    shell, files = held
+    files.hold()
+    with shell.connect() as client:
+        client.sendall(b"".join(produce_frame(number, acks=0) for number in range(500)))
+        (connection,) = shell.connections()
+        shell.until(lambda: not connection._is_reading)
+        assert shell.call(lambda: len(connection._turns)) == shell.config.network.in_flight_requests_max
+        files.release()
+        shell.until(lambda: shell.log("t").high_watermark == 500)
+        client.sendall(versions_frame(7))
+        assert answered(client, 1) == [7]
+
+
+def test_those_who_wait_for_memory_go_on_one_after_the_other() -> None:
+    network = {"received_bytes_max": MIB, "connection_stalled_ms": 400}
+    with Shell({"network": network, "log": {"max_message_bytes": 4 * MIB}}) as shell:
+        shell.create("t")
+        frame = produce_frame(1, 900_000)
+        clients = [shell.connect() for _ in range(6)]
+        for client in clients:
+            client.sendall(frame[:600_000])
+        listener = shell.broker.listener
+        shell.until(lambda: listener._received_bytes >= MIB and listener._waiting)
+        for client in clients:
+            client.sendall(frame[600_000:])
+        for client in clients:
+            assert answered(client, 1) == [1]
+            client.close()
+        shell.until(lambda: not listener.connections)
+        assert (listener._received_bytes, listener._waiting) == (0, {})
+
+
+# Patience
+
+
+def test_a_slow_reader_holds_little_and_is_hung_up_on() -> None:
+    network = {"connection_stalled_ms": 200, "in_flight_bytes_max": 4 * MIB, "fetch_bytes_max": 2 * MIB}
+    with Shell({"network": network}) as shell, shell.connect(receive_buffer_bytes=4096) as client:
+        shell.create("t")
+        with closing(shell.client()) as producer:
+            for _ in range(20):
+                producer.request(produce_request("t", batch_of(MIB - 100)), ProduceResponse, PRODUCE_VERSION)
+        until(lambda: len(shell.connections()) == 1)
+        (connection,) = shell.connections()
+        fetch = request_frame(fetch_request("t"), FETCH_VERSION)
+        client.sendall(100 * fetch)
+        shell.until(lambda: not connection._is_writable)
+        assert shell.call(connection._transport.get_write_buffer_size) <= 6 * MIB
+        shell.until(lambda: shell.services.probe.connections_reaped == 1)
+        shell.until(lambda: not shell.broker.listener.connections)
+
+
+def test_a_slow_reader_is_hung_up_on_though_it_leaves_little_unread() -> None:
+    with Shell({"network": {"connection_stalled_ms": 200}}) as shell, shell.connect(receive_buffer_bytes=4096) as slow:
+        shell.create("t")
+        with closing(shell.client()) as producer:
+            producer.request(produce_request("t", batch_of(200_000)), ProduceResponse, PRODUCE_VERSION)
+        until(lambda: len(shell.connections()) == 1)
+        (connection,) = shell.connections()
+        transport = connection._transport
+        shell.call(
+            lambda: transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * KIB)
+        )
+        slow.sendall(request_frame(fetch_request("t"), FETCH_VERSION))
+        shell.until(lambda: transport.get_write_buffer_size() > 0)
+        assert connection._is_writable
+        shell.until(lambda: shell.services.probe.connections_reaped == 1)
+
+
+def test_a_slow_writer_is_hung_up_on_however_often_it_sends_a_byte() -> None:
+    with Shell({"network": {"connection_stalled_ms": 200}}) as shell, shell.connect() as client:
+        client.sendall(produce_frame(1, 50_000)[:1_000])
+
+        def is_hung_up() -> bool:
+            try:
+                client.sendall(b"\x00")
+            except ConnectionError:
+                return True
+            return False
+
+        with closing(shell.client()) as busy:
+            until(lambda: busy.request(ApiVersionsRequest(), ApiVersionsResponse, 3) and is_hung_up())
+        assert shell.services.probe.connections_reaped == 1
+
+
+def test_a_client_that_asks_for_nothing_is_hung_up_on() -> None:
+    with Shell({"network": {"connection_idle_ms": 200}}) as shell, shell.connect() as client:
+        client.sendall(versions_frame(1))
+        assert answered(client, 1) == [1]
+        assert is_hung_up_on(client)
+        assert shell.services.probe.connections_reaped == 1
+
+
+def test_a_client_that_waits_for_its_answer_is_not_idle_nor_just_after_it() -> None:
+    with Shell({"network": {"connection_idle_ms": 300}}) as shell, shell.connect() as client:
+        shell.create("t")
+        message = fetch_request("t", wait_ms=280)
+        # It asks again only when it has its answer, and takes longer for both together than an idle one may.
+        for number in range(4):
+            client.sendall(request_frame(message, FETCH_VERSION, number))
+            assert answered(client, 1) == [number]
+        (connection,) = shell.connections()
+        now_s = shell.call(lambda: connection._loop.time())
+        client.sendall(poll_frame(5))
+        shell.until(lambda: len(shell.services.fetch_waits) == 1)
+        for late_s in (0.2, 0.5, 10.0):
+            assert shell.call(lambda late_s=late_s: connection.check(now_s + late_s, 0.3, 0.2)) is None  # type: ignore[misc]
+        with closing(shell.client()) as producer:
+            producer.request(produce_request("t", batch_of()), ProduceResponse, PRODUCE_VERSION)
+        assert answered(client, 1) == [5]
+        # The client has had no time to ask again.
+        assert shell.call(lambda: connection.check(now_s + 10.1, 0.3, 0.2)) is None
+        assert shell.call(lambda: connection.check(now_s + 10.4, 0.3, 0.2)) == "idle"
+
+
+def test_a_client_that_makes_progress_is_never_stalled(shell: Shell) -> None:
+    with shell.connect() as client:
+        frame = produce_frame(1, 800_000)
+        (connection,) = shell.connections()
+        sent = 0
+        for now_s in range(0, 10 * 20, 20):
+            client.sendall(frame[sent : sent + 70_000])
+            sent += 70_000
+            shell.until(lambda sent=sent: connection._received_bytes == sent)  # type: ignore[misc]
+            assert shell.call(lambda now_s=now_s: connection.check(now_s, 600.0, 30.0)) is None  # type: ignore[misc]
+        assert shell.call(lambda: connection.check(180.0 + 29, 600.0, 30.0)) is None
+        assert shell.call(lambda: connection.check(180.0 + 30, 600.0, 30.0)) == "stalled"
+
+
+# The end of a connection
+
+
+def test_a_client_that_will_send_no_more_gets_the_answers_that_are_ready_and_is_hung_up_on(shell: Shell) -> None:
+    with shell.connect() as client:
+        client.sendall(versions_frame(1) + versions_frame(2))
+        client.shutdown(socket.SHUT_WR)
+        assert answered(client, 2) == [1, 2]
+        assert client.recv(1) == b""
+
+
+def test_nobody_waits_for_records_for_a_client_that_will_send_no_more(shell: Shell) -> None:
+    with shell.connect() as client:
+        client.sendall(poll_frame(1))
+        shell.until(lambda: len(shell.services.fetch_waits) == 1)
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(1) == b""
+        shell.until(lambda: len(shell.services.fetch_waits) == 0)
+
+
+def test_a_produce_without_acknowledgement_that_fails_hangs_up_after_the_answers_before_it(
+    held: tuple[Shell, HeldFiles],
+) -> None:
+    shell, files = held
+    files.hold()
+    with shell.connect() as client:
+        bad = request_frame(produce_request("nobody", batch_of(), acks=0), PRODUCE_VERSION, 2)
+        client.sendall(produce_frame(1) + bad + versions_frame(3))
+        shell.until(lambda: shell.log("t").log_end_offset == 1)
+        files.release()
+        assert answered(client, 1) == [1]
+        assert is_hung_up_on(client)
+    assert shell.services.probe.handler_failures == 0
+
+
+def fails_now(*_: Any) -> Any:
+    raise ZeroDivisionError
+
+
+async def fails_later(*_: Any) -> Any:
+    await asyncio.sleep(0)
+    raise ZeroDivisionError
+
+
+def answers_what_cannot_be_encoded(*_: Any) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=1 << 40)
+
+
+@pytest.mark.parametrize("handle", [fails_now, fails_later, answers_what_cannot_be_encoded])
+def test_a_handler_that_fails_hangs_up_on_its_client_alone(
+    shell: Shell, handle: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    dispatcher = shell.broker.listener.dispatcher
+    with shell.connect() as client, closing(shell.client()) as other:
+        good = dispatcher._apis[ApiVersionsRequest.API_KEY]
+        bad = Api(ApiVersionsRequest, ApiVersionsResponse, handle)
+        shell.call(lambda: dispatcher._apis.update({bad.key: bad}))
+        client.sendall(versions_frame(1))
+        assert is_hung_up_on(client)
+        shell.call(lambda: dispatcher._apis.update({good.key: good}))
+        assert other.request(ApiVersionsRequest(), ApiVersionsResponse, VERSIONS_VERSION).error_code == 0
+    assert shell.services.probe.handler_failures == 1
+    assert "ApiVersions from 127.0.0.1 failed" in caplog.text
+
+
+def join_frame(correlation_id: int) -> bytes:
+    message = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=600_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    return request_frame(message, 3, correlation_id)
+
+
+def test_nothing_is_left_of_clients_that_went_away(held: tuple[Shell, HeldFiles]) -> None:
+    shell, files = held
+    shell.create("quiet")
+    files.hold()
+    tasks = shell.call(asyncio.all_tasks)
+    for _ in range(3):
+        clients = [shell.connect() for _ in range(8)]
+        for client in clients:
+            half = produce_frame(6, 100_000)[:70_000]
+            client.sendall(poll_frame(1, topic="quiet") + produce_frame(2, 50_000) + join_frame(3) + versions_frame(4) + half)
+        shell.until(lambda: len(shell.services.fetch_waits) == 8)
+        for client in clients:
+            reset(client)
+        shell.until(lambda: not shell.broker.listener.connections)
+    files.release()
+    shell.until(lambda: shell.log("t").high_watermark == 24)
+    services, listener = shell.services, shell.broker.listener
+    shell.until(lambda: len(services.fetch_waits) == 0 and not services.groups._asked)
+    shell.until(lambda: len(asyncio.all_tasks()) <= len(tasks))
+    assert (listener._received_bytes, listener._waiting, services.fetch_waits._waits) == (0, {}, {})
+
+    def connections() -> int:
+        gc.collect()
+        return sum(isinstance(one, Connection) for one in gc.get_objects())
+
+    until(lambda: connections() == 0)
+
+
+def test_what_a_client_holds_is_counted_right_when_it_leaves_as_its_answer_comes(shell: Shell) -> None:
+    listener = shell.broker.listener
+    with shell.connect() as client:
+        client.sendall(poll_frame(1))
+        shell.until(lambda: len(shell.services.fetch_waits) == 1)
+        (connection,) = shell.connections()
+
+        def leave_and_be_answered() -> None:
+            future = connection._turns[0].future
+            assert future is not None
+            connection._transport.abort()
+            future.set_result(FetchResponse())
+
+        shell.call(leave_and_be_answered)
+        shell.until(lambda: not listener.connections)
+        shell.call(lambda: None)
+        assert (listener._received_bytes, listener._waiting) == (0, {})
+
+
+def create_frame(topic: str) -> bytes:
+    topics = [CreatableTopic(name=topic, num_partitions=20, replication_factor=1)]
+    return request_frame(CreateTopicsRequest(topics=topics), 7)
+
+
+def test_a_topic_is_created_whole_though_its_creator_leaves(held: tuple[Shell, HeldFiles]) -> None:
+    shell, files = held
+    files.hold()
+    with shell.connect() as client:
+        client.sendall(create_frame("orphan"))
+        until(lambda: files.waiting)
+    shell.until(lambda: not shell.broker.listener.connections)
+    files.release()
+    shell.until(lambda: "orphan" in shell.services.topics.metadata.topics)
+    shell.until(lambda: TopicPartition("orphan", 19) in shell.broker.directory)
+
+
+def test_a_topic_is_deleted_whole_though_its_deleter_leaves(held: tuple[Shell, HeldFiles]) -> None:
+    shell, files = held
+    files.hold()
+    with shell.connect() as client:
+        client.sendall(request_frame(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6))
+        until(lambda: files.waiting)
+    shell.until(lambda: not shell.broker.listener.connections)
+    files.release()
+    shell.until(lambda: "t" not in shell.services.topics.metadata.topics)
+    assert TopicPartition("t", 0) not in shell.broker.directory
+
+
+def test_small_answers_are_not_held_back(shell: Shell) -> None:
+    with shell.connect():
+        (connection,) = shell.connections()
+        connected = connection._transport.get_extra_info("socket")
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

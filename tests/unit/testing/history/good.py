@@ -1,0 +1,170 @@
+"""A broker that keeps every promise, and the history that its clients see: random, and the same for the same seed.
+
+What a real history has is in it: answers that never came (with the write there or not), retries that wrote twice,
+refusals, questions that took a while, commits whose answer was lost, members that begin anew, kills.
+"""
+
+from random import Random
+
+from logbrook.model import TopicPartition
+from logbrook.testing.history import Event
+from logbrook.testing.history.events import (
+    Acknowledged,
+    BrokerKilled,
+    BrokerStarted,
+    Committed,
+    CommittedSeen,
+    CommitUnknown,
+    Failed,
+    FinalRead,
+    FinalTopics,
+    LatestSeen,
+    Polled,
+    ProducerStarted,
+    Resumed,
+    Sent,
+    TopicCreated,
+    Unknown,
+)
+
+TOPIC = "events"
+IDEMPOTENT = ("idempotent-0", "idempotent-1")
+PLAIN = ("plain-0",)
+GROUPS = {"red": ("red-0", "red-1"), "blue": ("blue-0",)}
+
+
+def good_history(seed: int, steps: int = 300, partitions: int = 3) -> list[Event]:
+    return _World(Random(seed), partitions).run(steps)
+
+
+class _World:
+    def __init__(self, rng: Random, partitions: int) -> None:
+        self.rng = rng
+        self.events: list[Event] = []
+        self.now_ns = 0
+        self.logs: dict[TopicPartition, list[str]] = {TopicPartition(TOPIC, n): [] for n in range(partitions)}
+        self.values = 0
+        self.committed: dict[tuple[str, TopicPartition], int] = {}
+        # Who reads what of which group, from where, and since when if nothing came yet.
+        self.owner: dict[tuple[str, TopicPartition], str] = {}
+        self.position: dict[tuple[str, TopicPartition], int] = {}
+        self.assigned_at_ns: dict[tuple[str, TopicPartition], int] = {}
+        self.topics = {TOPIC: partitions}
+
+    def run(self, steps: int) -> list[Event]:
+        for producer in (*IDEMPOTENT, *PLAIN):
+            self.events.append(ProducerStarted(self.tick(), producer, producer in IDEMPOTENT))
+        for group in GROUPS:
+            self.rebalance(group)
+        choices = [self.write] * 8 + [self.poll] * 10 + [self.commit] * 4 + [self.ask_latest] * 3
+        choices += [self.ask_committed] * 2 + [self.some_rebalance, self.kill, self.create_topic]
+        for _ in range(steps):
+            self.rng.choice(choices)()
+        self.events.append(FinalTopics(self.tick(), dict(self.topics)))
+        for partition, log in self.logs.items():
+            begun_at_ns = self.tick()
+            self.events.append(FinalRead(self.tick(), begun_at_ns, partition, len(log), list(enumerate(log))))
+        return self.events
+
+    def tick(self) -> int:
+        self.now_ns += self.rng.randint(1, 1000)
+        return self.now_ns
+
+    def some_partition(self) -> TopicPartition:
+        return self.rng.choice(list(self.logs))
+
+    def write(self) -> None:
+        """A few values of one producer, all on their way before the first answer."""
+        producer, partition = self.rng.choice([*IDEMPOTENT, *PLAIN]), self.some_partition()
+        values = []
+        for _ in range(self.rng.randint(1, 5)):
+            values.append(f"v{self.values}")
+            self.values += 1
+            self.events.append(Sent(self.tick(), producer, partition, values[-1]))
+        for value in values:
+            self.answer(producer, partition, value)
+
+    def answer(self, producer: str, partition: TopicPartition, value: str) -> None:
+        log = self.logs[partition]
+        outcome = self.rng.random()
+        if outcome < 0.05:
+            self.events.append(Failed(self.tick(), producer, partition, value, "too large"))
+            return
+        if outcome < 0.15:
+            self.events.append(Unknown(self.tick(), producer, partition, value, "disconnected"))
+            return
+        if producer in PLAIN and outcome < 0.25:
+            log.append(value)
+        log.append(value)
+        if outcome < 0.35:
+            self.events.append(Unknown(self.tick(), producer, partition, value, "timed out"))
+        else:
+            self.events.append(Acknowledged(self.tick(), producer, partition, len(log) - 1, value))
+
+    def poll(self) -> None:
+        group, partition = self.rng.choice(list(GROUPS)), self.some_partition()
+        at = group, partition
+        log, consumer = self.logs[partition], self.owner[at]
+        for _ in range(self.rng.randint(1, 20)):
+            offset = self.position[at]
+            if offset == len(log):
+                return
+            if at in self.assigned_at_ns:
+                begun_at_ns = self.assigned_at_ns.pop(at)
+                self.events.append(Resumed(self.tick(), begun_at_ns, consumer, group, partition, offset))
+                self.events.append(Polled(self.now_ns, consumer, group, partition, offset, log[offset]))
+            else:
+                self.events.append(Polled(self.tick(), consumer, group, partition, offset, log[offset]))
+            self.position[at] += 1
+
+    def commit(self) -> None:
+        group, partition = self.rng.choice(list(GROUPS)), self.some_partition()
+        at = group, partition
+        offset, begun_at_ns = self.position[at], self.tick()
+        if at in self.assigned_at_ns:
+            return
+        outcome = self.rng.random()
+        if outcome > 0.1:
+            self.committed[at] = offset
+        if outcome > 0.2:
+            self.events.append(Committed(self.tick(), begun_at_ns, group, partition, offset))
+        else:
+            self.events.append(CommitUnknown(self.tick(), begun_at_ns, group, partition, offset))
+
+    def ask_latest(self) -> None:
+        """While the question is on its way something else may happen, before or after it is answered."""
+        partition, begun_at_ns = self.some_partition(), self.tick()
+        before = len(self.logs[partition])
+        if self.rng.random() < 0.5:
+            self.write()
+        offset = self.rng.choice((before, len(self.logs[partition])))
+        self.events.append(LatestSeen(self.tick(), begun_at_ns, "prober", partition, offset))
+
+    def ask_committed(self) -> None:
+        group, partition, begun_at_ns = self.rng.choice(list(GROUPS)), self.some_partition(), self.tick()
+        before = self.committed.get((group, partition))
+        if self.rng.random() < 0.5:
+            self.commit()
+        offset = self.rng.choice((before, self.committed.get((group, partition))))
+        self.events.append(CommittedSeen(self.tick(), begun_at_ns, "prober", group, partition, offset))
+
+    def some_rebalance(self) -> None:
+        self.rebalance(self.rng.choice(list(GROUPS)))
+
+    def rebalance(self, group: str) -> None:
+        for partition in self.logs:
+            at = group, partition
+            self.owner[at] = self.rng.choice(GROUPS[group])
+            self.position[at] = self.committed.get(at, 0)
+            self.assigned_at_ns[at] = self.tick()
+
+    def kill(self) -> None:
+        self.events.append(BrokerKilled(self.tick()))
+        self.events.append(BrokerStarted(self.tick()))
+        for group in GROUPS:
+            self.rebalance(group)
+
+    def create_topic(self) -> None:
+        topic, partitions = f"topic-{len(self.topics)}", self.rng.randint(1, 3)
+        self.topics[topic] = partitions
+        self.events.append(TopicCreated(self.tick(), topic, partitions))

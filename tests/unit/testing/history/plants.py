@@ -1,0 +1,398 @@
+"""Bugs to plant in a good history, each with what must be found of it.
+
+A plant gets a history and returns it with one bug, or None where the history has no place for it.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from logbrook.model import TopicPartition
+from logbrook.testing.history import Event
+from logbrook.testing.history import findings as found
+from logbrook.testing.history.events import (
+    Acknowledged,
+    Committed,
+    CommittedSeen,
+    CommitUnknown,
+    Failed,
+    FinalRead,
+    FinalTopics,
+    LatestSeen,
+    Polled,
+    Resumed,
+    Sent,
+    TopicCreated,
+    Unknown,
+)
+from tests.unit.testing.history.good import IDEMPOTENT
+
+Planter = Callable[["Garden"], list[Event] | None]
+
+
+class Plant(NamedTuple):
+    planter: Planter
+    rule: type[found.Finding]
+    findings: int
+
+    def plant(self, events: list[Event], rng: Random) -> list[Event] | None:
+        return self.planter(Garden(events, rng))
+
+
+PLANTS: dict[str, Plant] = {}
+
+
+def finds(rule: type[found.Finding], findings: int = 1) -> Callable[[Planter], Planter]:
+    def register(planter: Planter) -> Planter:
+        PLANTS[planter.__name__] = Plant(planter, rule, findings)
+        return planter
+
+    return register
+
+
+class Garden:
+    """A history with what plants want to know of it."""
+
+    def __init__(self, events: list[Event], rng: Random) -> None:
+        self.events = events
+        self.rng = rng
+        self.finals = {event.partition: event for event in events if isinstance(event, FinalRead)}
+        self.acknowledged = [event for event in events if isinstance(event, Acknowledged)]
+        self.acknowledged_at = {(event.partition, event.offset) for event in self.acknowledged}
+        self.polled_at = {(event.partition, event.offset) for event in events if isinstance(event, Polled)}
+
+    def records(self, *, acknowledged: bool, polled: bool, once: bool = True) -> list[tuple[TopicPartition, int]]:
+        """Places in the final logs whose record was acknowledged or not, polled or not."""
+        places = []
+        for partition, final in self.finals.items():
+            values = [value for _, value in final.records]
+            for offset, value in final.records:
+                at = (partition, offset)
+                facts = (at in self.acknowledged_at, at in self.polled_at, values.count(value) == 1)
+                if facts == (acknowledged, polled, once):
+                    places.append(at)
+        return places
+
+    def pick(self, places: list[tuple[TopicPartition, int]]) -> tuple[TopicPartition, int] | None:
+        return self.rng.choice(places) if places else None
+
+    def with_final(
+        self, partition: TopicPartition, records: list[tuple[int, str]], log_end_offset: int | None = None
+    ) -> list[Event]:
+        final = self.finals[partition]
+        end = final.log_end_offset if log_end_offset is None else log_end_offset
+        return self.replace(final, final._replace(records=records, log_end_offset=end))
+
+    def replace(self, old: Event, new: Event) -> list[Event]:
+        return [new if event is old else event for event in self.events]
+
+    def without(self, *gone: Event) -> list[Event]:
+        return [event for event in self.events if all(event is not one for one in gone)]
+
+    def without_record(self, at: tuple[TopicPartition, int] | None) -> list[Event] | None:
+        if at is None:
+            return None
+        partition, offset = at
+        return self.with_final(partition, [one for one in self.finals[partition].records if one[0] != offset])
+
+    def swapped(self, places: list[tuple[TopicPartition, int]]) -> list[Event] | None:
+        partition = self.rng.choice(list(self.finals))
+        offsets = [offset for one, offset in places if one == partition]
+        if len(offsets) < 2:
+            return None
+        first, second = self.rng.sample(offsets, 2)
+        records = dict(self.finals[partition].records)
+        records[first], records[second] = records[second], records[first]
+        return self.with_final(partition, list(records.items()))
+
+
+@finds(found.LostWrite)
+def drop_an_acknowledged_record(garden: Garden) -> list[Event] | None:
+    polled = garden.rng.random() < 0.5
+    return garden.without_record(garden.pick(garden.records(acknowledged=True, polled=polled)))
+
+
+@finds(found.LostWrite)
+def cut_an_acknowledged_record_off_the_end(garden: Garden) -> list[Event] | None:
+    ends = [(partition, final.log_end_offset - 1) for partition, final in garden.finals.items()]
+    at = garden.pick([at for at in garden.records(acknowledged=True, polled=False) if at in ends])
+    if at is None:
+        return None
+    partition, offset = at
+    return garden.with_final(partition, garden.finals[partition].records[:-1], offset)
+
+
+@finds(found.LostWrite)
+def give_the_offset_of_an_acknowledged_record_to_another(garden: Garden) -> list[Event] | None:
+    at = garden.pick(garden.records(acknowledged=True, polled=False))
+    if at is None:
+        return None
+    partition, offset = at
+    records = dict(garden.finals[partition].records) | {offset: "intruder"}
+    return [
+        Sent(1, "plain-0", partition, "intruder"),
+        Unknown(2, "plain-0", partition, "intruder", "disconnected"),
+        *garden.with_final(partition, list(records.items())),
+    ]
+
+
+@finds(found.AcknowledgedElsewhere, 2)
+def swap_two_values_nobody_polled(garden: Garden) -> list[Event] | None:
+    return garden.swapped(garden.records(acknowledged=True, polled=False))
+
+
+@finds(found.TwoValues, 2)
+def swap_two_values_that_were_polled(garden: Garden) -> list[Event] | None:
+    return garden.swapped(garden.records(acknowledged=True, polled=True))
+
+
+@finds(found.AcknowledgedElsewhere)
+def acknowledge_an_offset_that_holds_another_value(garden: Garden) -> list[Event] | None:
+    """The offset is that of a record whose acknowledgement never came."""
+    for event in garden.rng.sample(garden.acknowledged, len(garden.acknowledged)):
+        below = [offset for one, offset in garden.records(acknowledged=False, polled=False) if one == event.partition]
+        below = [offset for offset in below if offset < event.offset]
+        if below:
+            return garden.replace(event, event._replace(offset=garden.rng.choice(below)))
+    return None
+
+
+@finds(found.TwoValues)
+def acknowledge_one_offset_twice(garden: Garden) -> list[Event] | None:
+    event = garden.rng.choice(garden.acknowledged)
+    final = garden.finals[event.partition]
+    record = (final.log_end_offset, "intruder")
+    return [
+        Sent(1, "plain-0", event.partition, "intruder"),
+        *garden.with_final(event.partition, [*final.records, record], final.log_end_offset + 1),
+        Acknowledged(event.at_ns, "plain-0", event.partition, event.offset, "intruder"),
+    ]
+
+
+@finds(found.TwoValues)
+def read_one_offset_twice_at_the_end(garden: Garden) -> list[Event] | None:
+    at = garden.pick(garden.records(acknowledged=True, polled=True))
+    if at is None:
+        return None
+    partition, offset = at
+    final = garden.finals[partition]
+    return [
+        Sent(1, "plain-0", partition, "intruder"),
+        *garden.with_final(partition, [(offset, "intruder"), *final.records]),
+    ]
+
+
+@finds(found.TwoValues)
+def show_one_consumer_another_value(garden: Garden) -> list[Event] | None:
+    for event in garden.rng.sample(garden.events, len(garden.events)):
+        if isinstance(event, Polled):
+            others = [one for _, one in garden.finals[event.partition].records if one != event.value]
+            if others:
+                return garden.replace(event, event._replace(value=garden.rng.choice(others)))
+    return None
+
+
+@finds(found.Duplicate)
+def write_an_idempotent_value_again(garden: Garden) -> list[Event] | None:
+    values = {event.value for event in garden.acknowledged if event.producer in IDEMPOTENT}
+    partition = garden.rng.choice(list(garden.finals))
+    final = garden.finals[partition]
+    again = [value for _, value in final.records if value in values]
+    if not again:
+        return None
+    record = (final.log_end_offset, garden.rng.choice(again))
+    return garden.with_final(partition, [*final.records, record], final.log_end_offset + 1)
+
+
+@finds(found.Reordered)
+def swap_what_an_idempotent_producer_sent(garden: Garden) -> list[Event] | None:
+    partition, producer = garden.rng.choice(list(garden.finals)), garden.rng.choice(IDEMPOTENT)
+    there = {value for _, value in garden.finals[partition].records}
+    sent = [
+        event
+        for event in garden.events
+        if isinstance(event, Sent)
+        and (event.producer, event.partition) == (producer, partition)
+        and event.value in there
+    ]
+    if len(sent) < 2:
+        return None
+    number = garden.rng.randrange(len(sent) - 1)
+    first, second = sent[number], sent[number + 1]
+    renamed = {id(first): first._replace(value=second.value), id(second): second._replace(value=first.value)}
+    return [renamed.get(id(event), event) for event in garden.events]
+
+
+@finds(found.Unsent)
+def append_what_nobody_sent(garden: Garden) -> list[Event] | None:
+    partition = garden.rng.choice(list(garden.finals))
+    final = garden.finals[partition]
+    return garden.with_final(partition, [*final.records, (final.log_end_offset, "stranger")], final.log_end_offset + 1)
+
+
+@finds(found.Unsent)
+def send_a_value_to_another_partition(garden: Garden) -> list[Event] | None:
+    at = garden.pick(garden.records(acknowledged=False, polled=garden.rng.random() < 0.5))
+    if at is None:
+        return None
+    value = dict(garden.finals[at[0]].records)[at[1]]
+    other = next(partition for partition in garden.finals if partition != at[0])
+    return [
+        event._replace(partition=other) if isinstance(event, Sent | Unknown) and event.value == value else event
+        for event in garden.events
+    ]
+
+
+@finds(found.FailedButThere)
+def refuse_a_write_that_is_there(garden: Garden) -> list[Event] | None:
+    there = {value for final in garden.finals.values() for _, value in final.records}
+    unknown = [event for event in garden.events if isinstance(event, Unknown) and event.value in there]
+    unknown = [event for event in unknown if event.producer in IDEMPOTENT]
+    if not unknown:
+        return None
+    event = garden.rng.choice(unknown)
+    return garden.replace(event, Failed(*event))
+
+
+@finds(found.NotDense)
+def leave_a_gap(garden: Garden) -> list[Event] | None:
+    return garden.without_record(garden.pick(garden.records(acknowledged=False, polled=False)))
+
+
+@finds(found.NotDense)
+def end_past_the_last_record(garden: Garden) -> list[Event] | None:
+    partition = garden.rng.choice(list(garden.finals))
+    final = garden.finals[partition]
+    return garden.with_final(partition, final.records, final.log_end_offset + garden.rng.randint(1, 9))
+
+
+@finds(found.Vanished)
+def drop_a_record_that_was_only_polled(garden: Garden) -> list[Event] | None:
+    return garden.without_record(garden.pick(garden.records(acknowledged=False, polled=True)))
+
+
+@finds(found.NotRead)
+def forget_to_read_a_partition(garden: Garden) -> list[Event] | None:
+    return garden.without(garden.finals[garden.rng.choice([event.partition for event in garden.acknowledged])])
+
+
+@finds(found.LostTopic)
+def lose_a_topic_or_one_of_its_partitions(garden: Garden) -> list[Event] | None:
+    created = [event for event in garden.events if isinstance(event, TopicCreated)]
+    if not created:
+        return None
+    topic = garden.rng.choice(created).topic
+    final = next(event for event in garden.events if isinstance(event, FinalTopics))
+    topics = dict(final.topics)
+    topics[topic] -= 1
+    if garden.rng.random() < 0.5:
+        del topics[topic]
+    return garden.replace(final, final._replace(topics=topics))
+
+
+def reads_of(garden: Garden, event: Polled) -> list[Polled | Resumed]:
+    """What the same consumer read of the same partition."""
+    return [
+        one
+        for one in garden.events
+        if isinstance(one, Polled | Resumed) and (one.consumer, one.partition) == (event.consumer, event.partition)
+    ]
+
+
+@finds(found.Skipped)
+def pass_over_a_record(garden: Garden) -> list[Event] | None:
+    for event in garden.rng.sample(garden.events, len(garden.events)):
+        if isinstance(event, Polled):
+            reads = reads_of(garden, event)
+            at = next(number for number, one in enumerate(reads) if one is event)
+            if isinstance(reads[at - 1], Polled) and at + 1 < len(reads) and isinstance(reads[at + 1], Polled):
+                return garden.without(event)
+    return None
+
+
+@finds(found.NeverRead)
+def commit_what_was_never_given(garden: Garden) -> list[Event] | None:
+    """The last record before the group's last commit, as far as nobody read on without beginning anew."""
+    commits = [event for event in garden.events if isinstance(event, Committed) and event.offset > 0]
+    for commit in garden.rng.sample(commits, len(commits)):
+        highest = max(one.offset for one in commits if (one.group, one.partition) == (commit.group, commit.partition))
+        polled = [
+            one
+            for one in garden.events
+            if isinstance(one, Polled) and (one.group, one.partition) == (commit.group, commit.partition)
+        ]
+        gone = [one for one in polled if one.offset == highest - 1]
+        lasts = [reads_of(garden, one) for one in gone]
+        is_last = [
+            reads[-1] is one or isinstance(reads[next(n for n, other in enumerate(reads) if other is one) + 1], Resumed)
+            for one, reads in zip(gone, lasts, strict=True)
+        ]
+        if commit.offset == highest and all(is_last):
+            return garden.without(*gone)
+    return None
+
+
+@finds(found.ReadAgain)
+def give_a_record_again(garden: Garden) -> list[Event] | None:
+    polled = [event for event in garden.events if isinstance(event, Polled)]
+    if not polled:
+        return None
+    event = garden.rng.choice(polled)
+    return [one for each in garden.events for one in ((each, each) if each is event else (each,))]
+
+
+@finds(found.LatestWentBack)
+def answer_an_older_latest_offset(garden: Garden) -> list[Event] | None:
+    for event in garden.rng.sample(garden.events, len(garden.events)):
+        if isinstance(event, LatestSeen):
+            before = [
+                one.offset + 1
+                for one in garden.acknowledged
+                if one.partition == event.partition and one.at_ns < event.begun_at_ns
+            ]
+            if before:
+                return garden.replace(event, event._replace(offset=garden.rng.randrange(max(before))))
+    return None
+
+
+@finds(found.CommitWentBack)
+def lose_a_commit(garden: Garden) -> list[Event] | None:
+    for event in garden.rng.sample(garden.events, len(garden.events)):
+        if isinstance(event, CommittedSeen):
+            commits = [
+                one
+                for one in garden.events
+                if isinstance(one, Committed | CommitUnknown)
+                and (one.group, one.partition) == (event.group, event.partition)
+                and one.at_ns < event.begun_at_ns
+            ]
+            unknown = {one.offset for one in commits if isinstance(one, CommitUnknown)}
+            sure = [one.offset for one in commits if isinstance(one, Committed)]
+            older = [offset for offset in sure if offset < sure[-1] and offset not in unknown]
+            if sure and sure[-1] > 0:
+                return garden.replace(event, event._replace(offset=garden.rng.choice([None, *older])))
+    return None
+
+
+@finds(found.CommitWentBack)
+def begin_before_what_was_committed(garden: Garden) -> list[Event] | None:
+    commits = [event for event in garden.events if isinstance(event, Committed) and event.offset > 0]
+    if not commits:
+        return None
+    last = commits[-1]
+    now_ns = garden.events[-1].at_ns
+    value = garden.finals[last.partition].records[0][1]
+    return [
+        *garden.events,
+        Resumed(now_ns + 2, now_ns + 1, f"{last.group}-new", last.group, last.partition, 0),
+        Polled(now_ns + 2, f"{last.group}-new", last.group, last.partition, 0, value),
+    ]
+
+
+@finds(found.CommitFromNowhere)
+def find_a_commit_that_nobody_made(garden: Garden) -> list[Event] | None:
+    seen = [event for event in garden.events if isinstance(event, CommittedSeen)]
+    if not seen:
+        return None
+    event = garden.rng.choice(seen)
+    return garden.replace(event, event._replace(offset=10**6 + garden.rng.randrange(100)))
