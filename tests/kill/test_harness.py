@@ -4,12 +4,14 @@ import contextlib
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from logbrook.testing.history import check
 from logbrook.testing.kill.broker_process import BrokerProcess
 from logbrook.testing.kill.damage import cut_tails
 from logbrook.testing.kill.errors import BrokerFailedError
@@ -17,6 +19,7 @@ from logbrook.testing.kill.free_port import free_port
 from logbrook.testing.kill.guardian import Guardian
 from logbrook.testing.kill.moments import Moment, moments, schedule
 from logbrook.testing.kill.payloads import payload, value_of
+from logbrook.testing.kill.plan import Outcome, Plan, summary
 from logbrook.testing.kill.waiting import wait_until
 
 # A process that stays until it is killed, says when it is there, and has a child that does the same.
@@ -132,6 +135,22 @@ def test_damage_takes_the_ends_of_logs_and_keeps_the_size_of_the_write_ahead_log
     assert (tmp_path / "events-0/0.log").read_bytes() == b"x" * 1024
     assert (tmp_path / "events-0/0.index").stat().st_size == 64
     assert (tmp_path / "__x-0/0.log").stat().st_size == 4096
+
+
+def outcome(seed: int, kills: int, *problems: str) -> Outcome:
+    return Outcome(Plan(kills, seed), check([]), list(problems), Counter({Moment.LOADED: kills}), [0.5], 10.0)
+
+
+def test_a_summary_tells_how_many_kills_there_were_and_what_that_proves() -> None:
+    told = summary([outcome(0, 25), outcome(1, 5)])
+    assert "30 kills in 2 runs and 20 s: 30 loaded" in told
+    assert told.endswith("no failure in 30 kills: fewer than 1.0e-01 of such kills fail (95 %)")
+
+
+def test_a_summary_of_failures_proves_nothing_and_tells_the_seeds() -> None:
+    told = summary([outcome(0, 25), outcome(1, 5, "it broke")])
+    assert told.endswith("FAILED: 1 of 2 runs, with the seeds 1")
+    assert str(outcome(1, 5, "it broke")).endswith("PROBLEM: it broke")
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:

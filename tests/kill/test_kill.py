@@ -10,9 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from logbrook.testing.history.findings import CommitWentBack, LostWrite
-from logbrook.testing.kill.campaign import FLAGS, Campaign, Plan
+from logbrook.testing.kill.campaign import Campaign
 from logbrook.testing.kill.damage import cut_tails
 from logbrook.testing.kill.moments import Moment
+from logbrook.testing.kill.plan import FLAGS, Plan
 from tests.kill.conftest import KILLS
 
 KILLS_MIN = 20

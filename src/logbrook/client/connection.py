@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version as version_of_package
 from struct import Struct
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -25,6 +24,7 @@ from logbrook.client.errors import (
     TimedOutError,
     UnexpectedAnswerError,
 )
+from logbrook.model.version import VERSION
 from logbrook.protocol.decoding import decode, skip_tags
 from logbrook.protocol.encoding import Piece, encode
 from logbrook.protocol.error_codes import ErrorCode
@@ -45,7 +45,6 @@ T = TypeVar("T")
 
 FRAME_BYTES_MAX = 256 << 20
 _SOFTWARE = "logbrook"
-_SOFTWARE_VERSION = version_of_package(_SOFTWARE)
 _LENGTH = Struct(">i")
 _UNSUPPORTED_VERSION = Struct(">h").pack(ErrorCode.UNSUPPORTED_VERSION)
 _CORRELATION_ID_BYTES = 4
@@ -154,7 +153,7 @@ class Connection:
         return {one.api_key: Versions(one.min_version, one.max_version) for one in answer.api_keys}
 
     def _request_versions(self, version: int) -> ApiVersionsResponse:
-        request = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version=_SOFTWARE_VERSION)
+        request = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version=VERSION)
         sent = self.send(request, ApiVersionsResponse, version)
         reader = self._receive(sent, None)
         # KIP-511: a broker that does not know the version says so in version 0. The error code is first in any.

@@ -1,5 +1,3 @@
-"""The version of Logbrook that is installed."""
+"""The version of Logbrook. The package takes its own from here."""
 
-from importlib.metadata import version
-
-VERSION = version("logbrook")
+VERSION = "0.1.0.dev0"

@@ -16,7 +16,8 @@ from logbrook.storage.errors import CorruptLogError, StorageError
 from logbrook.storage.paths import WAL_DIRECTORY, log_path, wal_path
 from logbrook.storage.retention import apply_retention
 from logbrook.storage.ticket import Ticket
-from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles, Variant, crash_states, materialise
+from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles, Variant, materialise
+from logbrook.testing.crash_states import crash_states
 from tests.unit.storage.kit import (
     BATCH_BYTES,
     NOW_MS,

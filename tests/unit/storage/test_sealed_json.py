@@ -7,7 +7,8 @@ import pytest
 from logbrook.ports import Files
 from logbrook.storage.errors import CorruptFileError, StorageOfflineError
 from logbrook.storage.sealed_json import create_anew, read_sealed, replace_file, write_sealed
-from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles, crash_states
+from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles
+from logbrook.testing.crash_states import crash_states
 from logbrook.testing.faults import SYNC_CALLS
 from tests.unit.storage.kit import content, put
 

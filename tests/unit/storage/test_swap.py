@@ -2,7 +2,8 @@
 
 from logbrook.storage.paths import index_path, log_path, swap_path
 from logbrook.storage.swap import commit_swap, finish_swap
-from logbrook.testing import MemoryFiles, RecordingFiles, crash_states
+from logbrook.testing import MemoryFiles, RecordingFiles
+from logbrook.testing.crash_states import crash_states
 from tests.unit.storage.kit import OTHER, PARTITION, NewStore, content, numbered, put, stamped, values_of
 
 DIRECTORY = PARTITION.directory

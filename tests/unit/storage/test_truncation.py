@@ -11,7 +11,8 @@ from logbrook.storage.compaction import compact
 from logbrook.storage.errors import DiskFullError, OffsetOutOfRangeError, StorageError, StorageOfflineError
 from logbrook.storage.retention import apply_retention
 from logbrook.storage.truncation import truncate
-from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles, Variant, crash_states
+from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles, Variant
+from logbrook.testing.crash_states import crash_states
 from tests.unit.storage.kit import (
     BATCH_BYTES,
     NOW_MS,

@@ -7,15 +7,8 @@ from random import Random
 
 import pytest
 
-from logbrook.testing import (
-    ALL_VARIANTS,
-    CrashState,
-    MemoryFiles,
-    RecordingFiles,
-    Variant,
-    crash_states,
-    materialise,
-)
+from logbrook.testing import ALL_VARIANTS, CrashState, MemoryFiles, RecordingFiles, Variant, materialise
+from logbrook.testing.crash_states import crash_states
 from logbrook.testing.journal import Mark
 
 Tree = dict[str, bytes | None]

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from logbrook.ports import Files
-from logbrook.testing import RecordingFiles, WithoutDirFsync, WithoutFsync, crash_states
+from logbrook.testing import RecordingFiles, WithoutDirFsync, WithoutFsync
+from logbrook.testing.crash_states import crash_states
 
 
 def keep(files: Files, path: str, data: bytes) -> None:

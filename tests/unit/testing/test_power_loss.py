@@ -2,7 +2,8 @@
 
 import pytest
 
-from logbrook.testing import ALL_VARIANTS, SECTOR_BYTES, MemoryFiles, RecordingFiles, Variant, crash_states, materialise
+from logbrook.testing import ALL_VARIANTS, SECTOR_BYTES, MemoryFiles, RecordingFiles, Variant, materialise
+from logbrook.testing.crash_states import crash_states
 
 SEEDS = range(40)
 Tree = dict[str, bytes | None]

@@ -2,7 +2,8 @@
 
 python -m logbrook.testing.kill --kills 100
 
-campaign    a run: `moments` says when the broker is killed, `broker_process` kills it, `guardian` leaves nothing behind
+campaign    a run, as its `plan` says: `moments` are when the broker is killed, `broker_process` is what is killed,
+            `guardian` leaves nothing behind
 load        the clients: `producers`, `members` of groups, a `prober` of offsets, a `topic_maker`; `scene` is what they
             share, `clients` the library they use
 final_read  what is there in the end; `logbrook.testing.history` judges

@@ -5,21 +5,16 @@ Ends with 1 if something was found, with 2 if there is no client library to make
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from statistics import median
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from logbrook.testing.kill.errors import ClientMissingError
 from logbrook.testing.kill.moments import Kill
-
-if TYPE_CHECKING:
-    from logbrook.testing.kill.campaign import Outcome
+from logbrook.testing.kill.plan import FLAGS, SMALL_FILES, Outcome, Plan, summary
 
 _LINE_EVERY_S = 5.0
 
@@ -27,24 +22,34 @@ _LINE_EVERY_S = 5.0
 def main() -> int:
     arguments = _parse()
     console = Console(highlight=False, soft_wrap=True)
+    outcomes: list[Outcome] = []
     try:
-        from logbrook.testing.kill.campaign import Campaign, Plan  # noqa: PLC0415 - needs a client library
+        with _shown(console, arguments.kills) as killed:
+            _run(arguments, console, killed, outcomes)
     except ClientMissingError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    outcomes: list[Outcome] = []
-    with _shown(console, arguments.kills) as killed:
-        left, seed = arguments.kills, arguments.seed
-        while left > 0:
-            plan = Plan(min(left, arguments.per_run), seed, keep=arguments.keep)
-            outcome = Campaign(plan, killed).run()
-            outcomes.append(outcome)
-            if not outcome.is_good:
-                console.print(str(outcome), markup=False)
-            left -= plan.kills
-            seed += 1
-    console.print(_summary(outcomes), markup=False)
-    return 0 if all(outcome.is_good for outcome in outcomes) else 1
+    except KeyboardInterrupt:
+        console.print("interrupted; the run that was under way does not count")
+    if outcomes:
+        console.print(summary(outcomes), markup=False)
+    return 0 if outcomes and all(outcome.is_good for outcome in outcomes) else 1
+
+
+def _run(arguments: argparse.Namespace, console: Console, killed: "_Shown", outcomes: list[Outcome]) -> None:
+    from logbrook.testing.kill.campaign import Campaign  # noqa: PLC0415 - it needs a client library
+
+    left, seed = arguments.kills, arguments.seed
+    while left > 0:
+        # Every third run has files of the usual sizes.
+        flags = FLAGS if seed % 3 == 0 else (*FLAGS, *SMALL_FILES)
+        plan = Plan(min(left, arguments.per_run), seed, flags=flags, keep=arguments.keep)
+        outcome = Campaign(plan, killed).run()
+        outcomes.append(outcome)
+        if not outcome.is_good:
+            console.print(str(outcome), markup=False)
+        left -= plan.kills
+        seed += 1
 
 
 def _parse() -> argparse.Namespace:
@@ -88,33 +93,6 @@ class _Shown:
         if not self._console.is_terminal and monotonic() >= self._next_line_at:
             self._console.print(f"{self._done:,} of {self._kills:,} kills")
             self._next_line_at = monotonic() + _LINE_EVERY_S
-
-
-def _summary(outcomes: "list[Outcome]") -> str:
-    kills = sum(sum(outcome.moments.values()) for outcome in outcomes)
-    moments: Counter[str] = Counter()
-    for outcome in outcomes:
-        moments.update(outcome.moments)
-    counts = [outcome.verdict.counts for outcome in outcomes]
-    seconds = sum(outcome.seconds for outcome in outcomes)
-    starts = [start for outcome in outcomes for start in outcome.starts_s]
-    lines = [
-        f"{kills:,} kills in {len(outcomes):,} runs and {seconds:.0f} s: "
-        + ", ".join(f"{count:,} {moment}" for moment, count in moments.most_common()),
-        f"{sum(one.events for one in counts):,} events: {sum(one.sent for one in counts):,} sent, "
-        f"{sum(one.acknowledged for one in counts):,} acknowledged, {sum(one.unknown for one in counts):,} unknown "
-        f"({sum(one.unknown_found for one in counts):,} of them there), {sum(one.polled for one in counts):,} polled, "
-        f"{sum(one.committed for one in counts):,} commits, {sum(one.latest_seen for one in counts):,} latest offsets",
-    ]
-    if starts:
-        lines.append(f"a start took {median(starts):.2f} s, at most {max(starts):.2f} s")
-    bad = [outcome for outcome in outcomes if not outcome.is_good]
-    if bad:
-        seeds = ", ".join(str(outcome.plan.seed) for outcome in bad)
-        lines.append(f"FAILED: {len(bad)} of {len(outcomes)} runs, seeds {seeds}")
-    else:
-        lines.append(f"no failure in {kills:,} kills: fewer than {3 / kills:.1e} of such kills fail (95 %)")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -7,18 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from time import monotonic
 
-from logbrook.testing.history import Recorder, Verdict, check, save
+from logbrook.testing.history import Recorder, check, save
 from logbrook.testing.kill.broker_process import BrokerProcess
-from logbrook.testing.kill.clients import SESSION_TIMEOUT_MS, KafkaException
+from logbrook.testing.kill.clients import KafkaException
 from logbrook.testing.kill.errors import BrokerFailedError
 from logbrook.testing.kill.final_read import read_everything
 from logbrook.testing.kill.free_port import free_port
 from logbrook.testing.kill.guardian import Guardian
 from logbrook.testing.kill.load import Load
 from logbrook.testing.kill.moments import Kill, Moment, moments, schedule
-from logbrook.testing.kill.producers import MESSAGE_BYTES_MAX
+from logbrook.testing.kill.plan import Outcome, Plan
 from logbrook.testing.kill.scene import Scene
 from logbrook.testing.kill.waiting import pause, wait_until
 
@@ -27,58 +28,6 @@ _STOP_TIMEOUT_S = 30.0
 _PROGRESS_TIMEOUT_S = 30.0
 _ASKED_TIMEOUT_S = 1.0
 _LAST_READ_TIMEOUT_S = 60.0
-
-FLAGS = (
-    "--durability=fsync",
-    "--metrics=",
-    f"--log-max-message-bytes={MESSAGE_BYTES_MAX}",
-    "--groups-initial-rebalance-delay-ms=50ms",
-    f"--groups-session-timeout-ms-min={SESSION_TIMEOUT_MS}",
-)
-# So small that files are begun, synced and freed all the time, and a kill finds the broker at it.
-SMALL_FILES = (
-    "--log-segment-bytes=256KiB",
-    "--storage-wal-file-bytes=1MiB",
-    "--storage-wal-bytes-max=2MiB",
-    "--storage-checkpoint-interval-ms=200ms",
-    "--maintenance-interval-ms=500ms",
-)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What happens in a run. `damage` is done to the data directory after the first kill."""
-
-    kills: int
-    seed: int = 0
-    moments: tuple[Moment, ...] | None = None
-    """When the kills come, if that is not left to the seed."""
-    partitions: int = 4
-    flags: tuple[str, ...] = (*FLAGS, *SMALL_FILES)
-    damage: Callable[[str], int] | None = None
-    keep: str | None = None
-    """Where to put the history, the broker's log and its data if something was found."""
-
-
-@dataclass
-class Outcome:
-    """What came of a run. Problems are what stopped a client or the broker; findings are in the verdict."""
-
-    plan: Plan
-    verdict: Verdict
-    problems: list[str]
-    moments: Counter[Moment]
-    starts_s: list[float]
-    seconds: float
-
-    @property
-    def is_good(self) -> bool:
-        return not self.problems and not self.verdict.findings
-
-    def __str__(self) -> str:
-        lines = [f"seed {self.plan.seed}: {self.verdict}"]
-        lines += [f"PROBLEM: {problem}" for problem in self.problems]
-        return "\n".join(lines)
 
 
 @dataclass
@@ -124,7 +73,7 @@ class Campaign:
         for number, kill in enumerate(schedule(rng, sought)):
             if kill.moment is Moment.STARTING:
                 broker.start()
-                pause(kill.start_share * max(self._starts_s))
+                pause(kill.start_share * median(self._starts_s))
             else:
                 if number:
                     self._start(broker, scene)
@@ -145,21 +94,21 @@ class Campaign:
     def _reach(self, kill: Kill, broker: BrokerProcess, scene: Scene, load: Load) -> None:
         """Wait for the moment. That no write is acknowledged meanwhile is a problem of the broker's."""
 
-        def missing() -> tuple[int, int]:
-            acknowledged = scene.idempotent_acknowledged if kill.are_idempotent else scene.acknowledged
-            return kill.acknowledged - acknowledged, kill.committed - scene.committed
+        def acknowledged() -> int:
+            return scene.idempotent_acknowledged if kill.are_idempotent else scene.acknowledged
 
-        scene.acknowledged = scene.idempotent_acknowledged = scene.committed = 0
-        if not wait_until(lambda: max(missing()) <= 0 or not broker.is_running, _PROGRESS_TIMEOUT_S):
-            writes, commits = missing()
-            scene.problems.append(
-                f"life {broker.lives}: {max(0, writes)} writes and {max(0, commits)} commits were still to be "
-                f"acknowledged after {_PROGRESS_TIMEOUT_S:.0f} s"
-            )
+        writes, commits = acknowledged() + kill.acknowledged, scene.committed + kill.committed
+        if not wait_until(
+            lambda: (acknowledged() >= writes and scene.committed >= commits) or not broker.is_running,
+            _PROGRESS_TIMEOUT_S,
+        ):
+            missing = f"{writes - acknowledged()} of {kill.acknowledged} writes"
+            missing += f" and {commits - scene.committed} of {kill.committed} commits"
+            scene.problems.append(f"life {broker.lives}: {missing} are missing after {_PROGRESS_TIMEOUT_S:.0f} s")
         if kill.moment is Moment.CREATING:
             load.topic_maker.make(_ASKED_TIMEOUT_S)
         elif kill.moment is Moment.REBALANCING:
-            load.members[kill.acknowledged % len(load.members)].leave()
+            load.members[broker.lives % len(load.members)].leave()
         pause(kill.delay_s)
 
     def _finish(self, broker: BrokerProcess, scene: Scene, load: Load) -> None:

@@ -3,10 +3,13 @@
 The library is needed by what imports this module, and by nothing else of the test kit.
 """
 
+from time import monotonic
 from typing import Any
 
 from logbrook.model import TopicPartition
 from logbrook.testing.kill.errors import ClientMissingError
+from logbrook.testing.kill.plan import SESSION_TIMEOUT_MS
+from logbrook.testing.kill.scene import Scene
 
 try:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
@@ -28,14 +31,14 @@ __all__ = [
     "admin_client",
     "client_partition",
     "consumer",
+    "last_answers",
     "producer",
     "reader",
 ]
 
-# A member of which a kill left only the name holds its group up for this long.
-SESSION_TIMEOUT_MS = 1_500
 _POLL_INTERVAL_MS_MAX = 6_000
 _DELIVERY_TIMEOUT_MS = 60_000
+_FLUSH_TIMEOUT_S = 30.0
 
 _COMMON: dict[str, Any] = {
     "log_level": 0,
@@ -53,6 +56,17 @@ def producer(address: str, **settings: Any) -> Producer:
     """Delivers for a minute before it gives up; that is longer than the broker is ever away."""
     defaults = {"message.timeout.ms": _DELIVERY_TIMEOUT_MS, "request.timeout.ms": 5_000, "linger.ms": 2}
     return Producer({**_COMMON, **defaults, "bootstrap.servers": address, **settings})
+
+
+def last_answers(scene: Scene, name: str, sender: Producer) -> None:
+    """Wait for them; a write that gets none is unknown, and a problem: the broker is never away for so long."""
+    deadline = monotonic() + _FLUSH_TIMEOUT_S
+    while sender.flush(0.2) and monotonic() < deadline and not scene.is_abandoned:
+        pass
+    if len(sender):
+        scene.problems.append(f"{name} had {len(sender)} writes without an answer at its end")
+        sender.purge()
+        sender.poll(0)
 
 
 def consumer(address: str, group: str, **settings: Any) -> Consumer:

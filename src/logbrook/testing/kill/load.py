@@ -14,6 +14,7 @@ _ANSWER_TIMEOUT_S = 10.0
 _PRODUCERS_END_TIMEOUT_S = 45.0
 _GROUPS_END_TIMEOUT_S = 30.0
 _CLIENT_END_TIMEOUT_S = 30.0
+_ABANDONED_END_TIMEOUT_S = 3.0
 
 
 class Load:
@@ -55,9 +56,9 @@ class Load:
         self._stop(self._readers, _CLIENT_END_TIMEOUT_S)
 
     def abandon(self) -> None:
-        """Tell everybody to stop, and do not wait: the broker is gone."""
-        for client in (*self._writers, *self._readers):
-            client.stop()
+        """Everybody stops, whatever they are at: the broker is gone."""
+        self._scene.is_abandoned = True
+        self._stop([*self._writers, *self._readers], _ABANDONED_END_TIMEOUT_S)
 
     def _stop(self, stopped: list[Client], timeout_s: float) -> None:
         for client in stopped:

@@ -9,7 +9,7 @@ from time import monotonic
 
 from logbrook.model import TopicPartition
 from logbrook.testing.kill import clients
-from logbrook.testing.kill.clients import ClientPartition, Consumer, KafkaError, KafkaException, Message
+from logbrook.testing.kill.clients import ClientPartition, Consumer, KafkaException, Message
 from logbrook.testing.kill.payloads import value_of
 from logbrook.testing.kill.scene import TOPIC, Client, Scene
 
@@ -70,10 +70,7 @@ class _Stay:
             self._consumer.close()
 
     def _take(self, message: Message) -> None:
-        error = message.error()
-        if error is not None:
-            if error.code() == KafkaError.OFFSET_OUT_OF_RANGE:
-                self._member.scene.problems.append(f"{self._name}: {error}")
+        if message.error() is not None:
             return
         topic, number, offset = message.topic(), message.partition(), message.offset()
         assert topic is not None, "a record has a place"

@@ -13,13 +13,12 @@ from logbrook.model import TopicPartition
 from logbrook.testing.kill import clients
 from logbrook.testing.kill.clients import KafkaError, Message, Producer
 from logbrook.testing.kill.payloads import payload
+from logbrook.testing.kill.plan import MESSAGE_BYTES_MAX
 from logbrook.testing.kill.scene import Client, Scene
 
-MESSAGE_BYTES_MAX = 64 << 10
 _TOO_LARGE_CHANCE = 0.002
 _OUTSTANDING_MAX = 200
 _LIFE_S = (0.5, 6.0)
-_FLUSH_TIMEOUT_S = 30.0
 
 
 class ProducerClient(Client):
@@ -49,10 +48,7 @@ class ProducerClient(Client):
             producer.poll(self.rng.choice((0, 0.002, 0.01, 0.03)))
             while self._outstanding > _OUTSTANDING_MAX and not self.stopping.is_set():
                 producer.poll(0.05)
-        if producer.flush(_FLUSH_TIMEOUT_S):
-            self.scene.problems.append(f"{name} had {len(producer)} writes without an answer at its end")
-            producer.purge()
-            producer.poll(0)
+        clients.last_answers(self.scene, name, producer)
 
     def _send(self, producer: Producer, name: str, value: str) -> None:
         partition = self.rng.choice(self.scene.partitions)

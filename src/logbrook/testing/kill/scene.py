@@ -21,6 +21,8 @@ class Scene:
         self.recorder = Recorder(monotonic_ns)
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.problems: list[str] = []
+        self.is_abandoned = False
+        """The broker is gone for good: nothing is to be waited for."""
         # How much was, about: threads count without a lock.
         self.acknowledged = 0
         self.idempotent_acknowledged = 0
@@ -53,8 +55,9 @@ class Client(ABC):
 
     def join(self, timeout_s: float) -> None:
         """That it does not end is a problem, not an error: the history is there to be checked."""
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        if self._thread.is_alive() and not self.scene.is_abandoned:
             self.scene.problems.append(f"{self.name} did not stop within {timeout_s:.0f} s")
 
     def _run(self) -> None:

@@ -9,7 +9,6 @@ from logbrook.testing.kill.payloads import payload
 from logbrook.testing.kill.scene import Client, Scene
 
 _ANSWER_TIMEOUT_S = 5.0
-_FLUSH_TIMEOUT_S = 30.0
 _VALUES = 20
 
 
@@ -70,7 +69,4 @@ class TopicMaker(Client):
             values[partition.partition, key] = value
             recorder.sent(name, partition, value)
             producer.produce(topic, payload(value, 100), key, partition=partition.partition, on_delivery=answered)
-        if producer.flush(_FLUSH_TIMEOUT_S):
-            self.scene.problems.append(f"{name} had {len(producer)} writes without an answer at its end")
-            producer.purge()
-            producer.poll(0)
+        clients.last_answers(self.scene, name, producer)

@@ -86,7 +86,7 @@ def test_an_empty_log_starts_and_ends_at_zero_and_has_no_times(shell: Shell, cli
 
 
 def test_the_newest_time_is_found_wherever_it_is(shell: Shell, client: Connection) -> None:
-    topic = shell.create(fresh(), 1, {"segment.bytes": "200"})
+    topic = shell.create(fresh(), 1, {"segment.bytes": "100"})
     append(shell, topic, [10, 50], [90, 20, 90], [30], [60, 40])
     assert len(shell.log(topic).closed) > 1
     assert found(client, topic, MAX_TIMESTAMP) == (2, 90)

@@ -28,7 +28,6 @@ from tests.unit.server.handlers.kit import every_version, fresh
 from tests.unit.server.shell_kit import (
     FETCH_VERSION,
     KIB,
-    MIB,
     PRODUCE_VERSION,
     HeldFiles,
     Shell,
