@@ -34,11 +34,10 @@ def nothing_stays(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def kcat_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+def kcat_path() -> str:
     """Skips, saying why, if there is none and none can be had."""
     try:
-        # The directory that the workers of one run share.
-        return find_or_install_kcat(tmp_path_factory.getbasetemp().parent)
+        return find_or_install_kcat()
     except KcatMissingError as error:
         pytest.skip(f"NO KCAT, SO NOTHING IS PROVEN FOR IT: {error}")
 

@@ -18,7 +18,7 @@ def left_behind(before: AbstractSet[threading.Thread]) -> list[str]:
         try:
             name = (task / "comm").read_text().strip()
             children = (task / "children").read_text().split()
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
         found += [name] if name.startswith(_LIBRDKAFKA) else []
         found += [f"process {number}" for number in children]

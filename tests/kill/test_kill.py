@@ -5,7 +5,9 @@ A failure tells its seed. To see it again, with what it leaves:
     python -m logbrook.testing.kill --kills 12 --seed 1 --keep /tmp/kill
 """
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +53,17 @@ def test_a_broker_that_loses_what_it_acknowledged_is_caught() -> None:
     outcome = Campaign(Plan(kills=1, seed=3, flags=FLAGS, damage=damage)).run()
     assert lost_bytes[0] > 0
     assert LostWrite in {type(finding) for finding in outcome.verdict.findings}, str(outcome)
+
+
+def test_a_broker_that_does_not_come_back_is_told_with_its_log() -> None:
+    def replace_by_a_file(data: str) -> int:
+        shutil.rmtree(data)
+        return Path(data).write_text("no directory")
+
+    outcome = Campaign(Plan(kills=1, seed=5, damage=replace_by_a_file)).run()
+    assert not outcome.is_good
+    assert "the broker ended while it was starting" in outcome.problems[0]
+    assert "--- life 2" in outcome.problems[0], "the end of its log is told"
 
 
 def test_a_broker_that_forgets_what_groups_committed_is_caught() -> None:

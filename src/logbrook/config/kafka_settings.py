@@ -32,6 +32,10 @@ _BROKER_NAMES = {
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
 }
 
+# Kafka's numbers are Java's.
+_LONG_MAX = 2**63 - 1
+_SHOWN_LENGTH_MAX = 100
+
 
 class InvalidSettingError(LogbrookError):
     """A name that is not known, or a value that is not allowed."""
@@ -93,7 +97,11 @@ def override(defaults: LogConfig, texts: Mapping[str, str], names: Mapping[str, 
         first = error.errors()[0]
         field = str(first["loc"][0])
         name = next(name for name in texts if names[name].field == field)
-        raise InvalidSettingError(name, f"{texts[name]!r} is not allowed ({first['msg']})") from None
+        raise InvalidSettingError(name, f"{_shown(texts[name])} is not allowed ({first['msg']})") from None
+    for name, text in texts.items():
+        value = getattr(checked, names[name].field)
+        if isinstance(value, int) and value > _LONG_MAX:
+            raise InvalidSettingError(name, f"{_shown(text)} is not allowed (Input should fit into 64 bits)")
     return defaults.model_copy(update={field: getattr(checked, field) for field in values})
 
 
@@ -104,6 +112,11 @@ def to_text(value: object) -> str:
     if isinstance(value, frozenset):
         return ",".join(sorted(value))
     return "" if value is None else str(value)
+
+
+def _shown(text: str) -> str:
+    """A value as a message quotes it. Whoever sent it may have sent much."""
+    return repr(text if len(text) <= _SHOWN_LENGTH_MAX else f"{text[:_SHOWN_LENGTH_MAX]}...")
 
 
 def _settings_of(section: str, settings: type[Settings]) -> Iterator[KafkaSetting]:

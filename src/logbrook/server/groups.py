@@ -16,7 +16,7 @@ from logbrook.core.groups import CommitRequest, GroupCoordinator, JoinRequest, O
 from logbrook.core.groups.errors import CoordinatorNotAvailableError, GroupError
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.ports import Clock, Random
-from logbrook.records.batch import iter_headers
+from logbrook.records.batch import check_batch, iter_headers
 from logbrook.records.reader import iter_records
 from logbrook.server.appends import Appends
 from logbrook.server.topics import CONSUMER_OFFSETS, Topics
@@ -85,7 +85,21 @@ class Groups:
                 _logger.exception("the consumer offsets cannot be read; groups stay unavailable")
                 return
         self.coordinator.finish_loading(self.now_ms)
+        self._forget_deleted_topics()
         self._schedule()
+
+    def _forget_deleted_topics(self) -> None:
+        """A topic may have been deleted while its offsets could not be, by a crash or because they were being read."""
+        coordinator = self.coordinator
+        committed = {
+            partition.topic
+            for group in coordinator.list_groups()
+            for partition in coordinator.fetch_offsets(group.group_id, None)
+        }
+        gone = committed - self._topics.metadata.topics.keys()
+        if gone:
+            _logger.info("forgetting what groups committed for topics that are gone: %s", ", ".join(sorted(gone)))
+            self.forget_topics(gone)
 
     def stop(self) -> None:
         """Send away those who wait for others to join or to assign; they come back to the next start."""
@@ -221,6 +235,8 @@ class Groups:
         bytes_max = log.environment.config.decompressed_bytes_max
         for part in log.read_range(log.log_start_offset, log.high_watermark, _LOAD_BYTES):
             for position, _ in iter_headers(part.data):
+                # A flipped bit may well be another offset.
+                check_batch(part.data, position, part.length)
                 for record in iter_records(part.data, position, bytes_max=bytes_max):
                     if record.key is not None:
                         self.coordinator.replay(record.key, record.value)

@@ -84,6 +84,9 @@ class Housekeeper:
             for log in [self._directory.get(METADATA), *self._topics.logs()]:
                 if self._stopping.is_set():
                     break
+                if log.is_deleted:
+                    # Since the round began. Its files are gone, or are another's of the same name.
+                    continue
                 try:
                     await self._maintain(log, done)
                 except OvertakenError:

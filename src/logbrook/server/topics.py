@@ -14,15 +14,16 @@ from typing import TypeAlias
 
 from logbrook.config import BrokerConfig, CleanupPolicy, LogConfig
 from logbrook.config.kafka_settings import broker_settings, override, topic_settings
-from logbrook.core.metadata import ClusterMetadata, InvalidPartitionsError, MetadataRecord, Topic
+from logbrook.core.metadata import ClusterMetadata, InvalidPartitionsError, MetadataRecord, Topic, TopicExistsError
 from logbrook.model import TopicPartition
 from logbrook.ports import Clock, Random
 from logbrook.records.batch import iter_headers
 from logbrook.records.reader import iter_records
 from logbrook.server.appends import Appends
-from logbrook.storage.errors import PartitionNotFoundError
+from logbrook.storage.errors import PartitionNotFoundError, StorageError
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
+from logbrook.storage.verification import verify
 
 SettingsChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -62,11 +63,13 @@ class Topics:
         log.config = _METADATA_CONFIG
         if log.corruption is not None:
             raise log.corruption
+        # A flipped bit may well be good JSON.
+        verify(log)
         for part in log.read_range(log.log_start_offset, log.high_watermark):
             for position, _ in iter_headers(part.data):
                 for record in iter_records(part.data, position, bytes_max=part.length):
                     assert record.key is not None
-                    self.metadata.replay(record.key, record.value)
+                    self._replay(record.key, record.value)
         records = self.metadata.begin_epoch()
         if not self.metadata.cluster_id:
             cluster_id = base64.urlsafe_b64encode(self._random.token(16)).rstrip(b"=").decode()
@@ -112,6 +115,7 @@ class Topics:
         count = self._config.topics.partitions if partition_count is None else partition_count
         self._check_room(count)
         self.metadata.create_topic(name, count, settings, b"")
+        self._check_unused(name, range(count))
         override(self.defaults, settings, topic_settings())
         return count
 
@@ -129,7 +133,9 @@ class Topics:
         """Raises MetadataError or StorageError."""
         async with self._changing:
             records = self.metadata.add_partitions(name, partition_count)
-            self._check_room(partition_count - self.metadata.topic(name).partition_count)
+            known = self.metadata.topic(name).partition_count
+            self._check_room(partition_count - known)
+            self._check_unused(name, range(known, partition_count))
             if not only_check:
                 await self._write(records)
                 await self._make_logs(self.metadata.topic(name))
@@ -195,6 +201,17 @@ class Topics:
             raise InvalidPartitionsError(
                 f"{more} more partitions would be above topics.partitions_max, {partitions_max}"
             )
+
+    def _check_unused(self, name: str, numbers: Iterable[int]) -> None:
+        """New partitions do not begin with what is in logs that nobody knows."""
+        if any(TopicPartition(name, number) in self.directory for number in numbers):
+            raise TopicExistsError(name)
+
+    def _replay(self, key: bytes, value: bytes | None) -> None:
+        try:
+            self.metadata.replay(key, value)
+        except ValueError as error:
+            raise StorageError(f"the metadata cannot be read: {error}") from error
 
     async def _write(self, records: Sequence[MetadataRecord]) -> None:
         """Append, and believe it once it is durable."""

@@ -106,7 +106,8 @@ class Broker:
         self._call(self._running.services.topics.create(name, partitions, settings or {}))
 
     def run_maintenance(self) -> Maintained:
-        """One round of retention, compaction and the rest, now."""
+        """A checkpoint, and one round of retention, compaction and the rest, now."""
+        self._call(self._running.housekeeper.checkpoint())
         return self._call(self._running.housekeeper.run_once())
 
     def __enter__(self) -> Self:

@@ -7,19 +7,20 @@ import subprocess
 from pathlib import Path
 
 _NAMES = ("kcat", "kafkacat")
-_INSTALL = ("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", "kcat")
+_WAIT_FOR_OTHERS = ("-o", "DPkg::Lock::Timeout=60")
+_INSTALL = ("apt-get", *_WAIT_FOR_OTHERS, "install", "--yes", "--quiet", "--no-install-recommends", "kcat")
 _UPDATE = ("apt-get", "update", "--quiet")
 _INSTALL_S_MAX = 120
-_LOCK = "logbrook-kcat-install.lock"
 
 
 class KcatMissingError(Exception):
     """It says why there is none."""
 
 
-def find_or_install_kcat(lock_directory: Path) -> str:
+def find_or_install_kcat() -> str:
     """The path of kcat. Raises KcatMissingError. Those who ask at the same time wait for the first."""
-    with (lock_directory / _LOCK).open("w") as lock:
+    # Any file that all of them have will do, and this one nobody has to remove.
+    with Path(__file__).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _find() or _install()
 

@@ -1,4 +1,4 @@
-"""A TCP proxy on a thread of its own that cuts connections in the middle of things, as networks do.
+"""A TCP proxy on a thread of its own that cuts and stalls connections in the middle of things, as networks do.
 
 A broker that advertises the proxy's address is met through it only. Where it is cut is decided by counting bytes: by
 turns in the middle of a request, so that the broker has half of it, and before an answer, so that the broker has done
@@ -18,15 +18,24 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class CuttingProxy:
-    """`target` is HOST:PORT, and may change; the first `cuts` times `every_bytes` have passed, connections are cut."""
+    """`target` is HOST:PORT, and may change; the first `cuts` times `every_bytes` have passed, connections are cut.
 
-    def __init__(self, *, cuts: int = 0, every_bytes: int = 0) -> None:
+    Once, after `stall_at_bytes`, nothing passes for `stall_s`, on connections that are there and on new ones.
+    """
+
+    def __init__(
+        self, *, cuts: int = 0, every_bytes: int = 0, stall_at_bytes: int | None = None, stall_s: float = 0.0
+    ) -> None:
         self.target = ""
         self.cuts_done = 0
         self.bytes_passed = 0
         self._cuts = cuts
         self._every_bytes = every_bytes
         self._cut_at = every_bytes
+        self._stall_at = stall_at_bytes
+        self._stall_s = stall_s
+        self._passable = asyncio.Event()
+        self._passable.set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cutting-proxy", daemon=True)
         self._connections: set[asyncio.Task[None]] = set()
@@ -107,10 +116,18 @@ class CuttingProxy:
         with suppress(OSError):
             while data := await reader.read(_CHUNK_BYTES):
                 self.bytes_passed += len(data)
+                self._stall_if_due()
+                await self._passable.wait()
                 if await cut(data, writer):
                     return
                 writer.write(data)
                 await writer.drain()
+
+    def _stall_if_due(self) -> None:
+        if self._stall_at is not None and self.bytes_passed >= self._stall_at:
+            self._stall_at = None
+            self._passable.clear()
+            self._loop.call_later(self._stall_s, self._passable.set)
 
     async def _cut_request(self, data: bytes, broker: asyncio.StreamWriter) -> bool:
         if not self._is_due(is_answer=False):

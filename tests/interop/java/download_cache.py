@@ -3,13 +3,15 @@
 import fcntl
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 DOWNLOAD_S_MAX = 400.0
-_SAID_LINES_MAX = 5
+_SAID_CHARACTERS_MAX = 300
+_COLOURS = re.compile(r"\x1b\[\d*m")
 
 
 class MissingToolError(Exception):
@@ -37,7 +39,7 @@ def key_of(*texts: str) -> str:
 
 
 def fetch(command: list[str], directory: Path) -> None:
-    """Run what fetches or builds. Raises MissingToolError with what it said last."""
+    """Run what fetches. Raises MissingToolError with what it said first of its errors."""
     try:
         done = subprocess.run(
             command,
@@ -54,5 +56,6 @@ def fetch(command: list[str], directory: Path) -> None:
     except subprocess.TimeoutExpired:
         raise MissingToolError(f"{command[0]} did not end in {DOWNLOAD_S_MAX:.0f} s") from None
     if done.returncode != 0:
-        said = " | ".join([line for line in done.stdout.splitlines() if line.strip()][:_SAID_LINES_MAX])
+        lines = _COLOURS.sub("", done.stdout).splitlines()
+        said = " ".join(line for line in lines if "error" in line.lower())[:_SAID_CHARACTERS_MAX]
         raise MissingToolError(f"{command[0]} failed: {said}")

@@ -2,12 +2,14 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.interop.java.download_cache import MissingToolError, cache_directory, fetch, key_of, locked
 
 HERE = Path(__file__).parent
+_COMPILE_S_MAX = 120.0
 _BUILD_CLASSPATH = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
 
 
@@ -58,8 +60,9 @@ def _with_compiled(classpath: str, sources: Sequence[Path]) -> str:
         if not classes.exists():
             new = Path(f"{classes}.new")
             shutil.rmtree(new, ignore_errors=True)
-            # What a POM brings along names jars that are not there; the other warnings are for us.
-            lints = "-Xlint:all,-path,-processing,-try"
-            fetch(["javac", "-Werror", lints, "-cp", classpath, "-d", str(new), *map(str, sources)], directory)
+            command = ["javac", "-cp", classpath, "-d", str(new), *map(str, sources)]
+            compiled = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S_MAX, check=False)
+            # What does not compile is our fault, and nothing to skip for.
+            assert compiled.returncode == 0, compiled.stderr
             new.rename(classes)
     return os.pathsep.join([str(classes), classpath])

@@ -23,6 +23,17 @@ def test_what_an_idempotent_producer_sends_again_after_a_cut_is_written_once(sce
         assert proxy.cuts_done == CUTS
 
 
+def test_a_producer_goes_on_after_it_gave_records_up(scenarios_jars: str) -> None:
+    with (
+        CuttingProxy(stall_at_bytes=30_000, stall_s=1.5) as proxy,
+        Broker(settings={"network": {"advertise": proxy.address}}) as broker,
+        ToolHost(scenarios_jars) as host,
+    ):
+        proxy.target = broker.bootstrap_servers
+        run = host.run("Scenario", "Interruptions", "aProducerGoesOnAfterItGaveRecordsUp", proxy.address)
+        assert run.code == 0, str(run)
+
+
 def test_a_producer_and_its_group_go_on_through_restarts(scenarios_jars: str, tmp_path: Path) -> None:
     with CuttingProxy() as proxy, ToolHost(scenarios_jars) as host, ThreadPoolExecutor(1) as thread:
         broker = Broker(data=str(tmp_path / "data"), settings={"network": {"advertise": proxy.address}})

@@ -103,7 +103,7 @@ async function halfIsReadAndCommitted(kit) {
 }
 
 async function theOtherHalfIsReadAfterwards(kit) {
-  const topic = 'halfIsReadAndCommitted-committed'
+  const topic = 'kafkajs-halfIsReadAndCommitted-committed'
   const [committed] = await kit.admin.fetchOffsets({ groupId: 'survivors', topics: [topic] })
   assert.deepEqual(committed.partitions, [{ partition: 0, offset: '5', metadata: 'half of it' }])
   const values = (await kit.read(topic, 5, { groupId: 'survivors' })).map((message) => message.value.toString())

@@ -36,7 +36,7 @@ class Kit {
 
   static async open(servers, name) {
     await zstd.init()
-    const kit = new Kit(servers, name)
+    const kit = new Kit(servers, `kafkajs-${name}`)
     kit.admin = await kit.connected(kit.kafka.admin())
     return kit
   }

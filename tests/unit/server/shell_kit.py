@@ -134,7 +134,11 @@ class Shell:
 
     def connections(self) -> list[Connection]:
         """The connections that the broker has, those of the test's clients."""
-        return self.call(lambda: list(self.broker.listener.connections))
+        return self.call(self.connections_now)
+
+    def connections_now(self) -> list[Connection]:
+        """The same, for those who are on the event loop already."""
+        return list(self.broker.listener.connections)
 
     def connect(self, timeout_s: float = DEADLINE_S, receive_buffer_bytes: int | None = None) -> socket.socket:
         """A bare socket."""

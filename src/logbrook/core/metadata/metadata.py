@@ -57,6 +57,7 @@ class ClusterMetadata:
         self._topics: dict[str, Topic] = {}
         self._names: dict[bytes, str] = {}
         self._collisions: dict[str, str] = {}
+        self.partition_count = 0
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -64,10 +65,6 @@ class ClusterMetadata:
     @property
     def topics(self) -> Mapping[str, Topic]:
         return self._topics
-
-    @property
-    def partition_count(self) -> int:
-        return sum(topic.partition_count for topic in self._topics.values())
 
     def topic(self, name: str) -> Topic:
         """Raises TopicNotFoundError."""
@@ -153,6 +150,7 @@ class ClusterMetadata:
     def _replay_topic(self, name: str, content: Any) -> None:
         known = self._topics.pop(name, None)
         if known is not None:
+            self.partition_count -= known.partition_count
             self._names.pop(known.id, None)
             self._collisions.pop(_without_dots(name), None)
         if content is not None:
@@ -160,12 +158,14 @@ class ClusterMetadata:
             self._topics[name] = Topic(
                 name, topic_id, content["partitions"], content["settings"], content.get("deleting", False)
             )
+            self.partition_count += content["partitions"]
             self._names[topic_id] = name
             self._collisions[_without_dots(name)] = name
 
     def validate(self) -> None:
         """Assert what must always hold."""
         assert len(self._names) == len(self._topics) == len(self._collisions)
+        assert self.partition_count == sum(topic.partition_count for topic in self._topics.values())
         for name, topic in self._topics.items():
             assert topic.name == name
             assert self._names[topic.id] == name

@@ -4,6 +4,7 @@ There is one replica of everything: a replication factor of 1, or -1 for the def
 assigns replicas by hand can only assign them to this broker.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
@@ -27,20 +28,28 @@ from logbrook.server.services import Services
 
 DEFAULT = -1
 _REPLICAS = 1
+# The answer is many times the request: it has all settings of each topic.
+_TOPICS_MAX = 1_000
+# After so many, others get their turn.
+_TOPICS_AT_ONCE = 50
 
 
 async def handle(services: Services, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
     times_named = Counter(topic.name for topic in request.topics)
     results = []
-    for topic in request.topics:
+    for number, topic in enumerate(request.topics, 1):
         result = CreatableTopicResult(name=topic.name)
         results.append(result)
         try:
             if times_named[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is in the request twice")
+            if len(request.topics) > _TOPICS_MAX:
+                raise RefusedError(ErrorCode.POLICY_VIOLATION, f"a request creates at most {_TOPICS_MAX} topics")
             await _create(services, topic, result, only_check=request.validate_only)
         except LogbrookError as error:
             result.error_code, result.error_message = refuse(services, request, error)
+        if number % _TOPICS_AT_ONCE == 0:
+            await asyncio.sleep(0)
     return CreateTopicsResponse(topics=results)
 
 

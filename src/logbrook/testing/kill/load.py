@@ -1,5 +1,7 @@
 """The load: all clients together, from the first to the last."""
 
+from time import monotonic
+
 from logbrook.model import TopicPartition
 from logbrook.testing.kill import clients
 from logbrook.testing.kill.clients import Consumer, KafkaException, NewTopic
@@ -61,10 +63,12 @@ class Load:
         self._stop([*self._writers, *self._readers], _ABANDONED_END_TIMEOUT_S)
 
     def _stop(self, stopped: list[Client], timeout_s: float) -> None:
+        """All of them together have this long."""
+        deadline = monotonic() + timeout_s
         for client in stopped:
             client.stop()
         for client in stopped:
-            client.join(timeout_s)
+            client.join(deadline)
 
     def _lags(self, observers: dict[str, Consumer]) -> list[str]:
         """What is left to read, in words."""

@@ -4,7 +4,7 @@ import traceback
 from abc import ABC, abstractmethod
 from random import Random
 from threading import Event, Thread
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 
 from logbrook.model import TopicPartition
 from logbrook.testing.history import Recorder
@@ -53,12 +53,12 @@ class Client(ABC):
     def stop(self) -> None:
         self.stopping.set()
 
-    def join(self, timeout_s: float) -> None:
+    def join(self, deadline: float) -> None:
         """That it does not end is a problem, not an error: the history is there to be checked."""
         if self._thread.ident is not None:
-            self._thread.join(timeout_s)
+            self._thread.join(max(0.0, deadline - monotonic()))
         if self._thread.is_alive() and not self.scene.is_abandoned:
-            self.scene.problems.append(f"{self.name} did not stop within {timeout_s:.0f} s")
+            self.scene.problems.append(f"{self.name} did not stop in time")
 
     def _run(self) -> None:
         try:

@@ -2,13 +2,17 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.TimeoutException;
 
 /** Run while the connections are cut, or while the broker is restarted: the test sees to that. */
 final class Interruptions {
@@ -38,6 +42,46 @@ final class Interruptions {
             }
             Kit.same((long) records.size(), consumer.endOffsets(List.of(partition)).get(partition), "the end");
         }
+    }
+
+    /**
+     * While nothing gets through, records are given up. The client cannot know whether they were written, so it goes
+     * on with the next epoch and from sequence 0 (KIP-360).
+     */
+    static void aProducerGoesOnAfterItGaveRecordsUp(Kit kit) throws Exception {
+        String topic = kit.topic("on", 1);
+        Producer<String, String> producer = kit.producer("linger.ms", "0", "batch.size", "500",
+                "request.timeout.ms", "300", "delivery.timeout.ms", "600", "retry.backoff.ms", "20");
+        Set<String> written = ConcurrentHashMap.newKeySet();
+        AtomicInteger failed = new AtomicInteger();
+        AtomicInteger since = new AtomicInteger();
+        for (int i = 0; since.get() < 100 && i < 100_000; i++) {
+            String value = Integer.toString(i);
+            Future<RecordMetadata> last = producer.send(new ProducerRecord<>(topic, value), (metadata, error) -> {
+                if (error != null) {
+                    failed.incrementAndGet();
+                } else {
+                    written.add(value);
+                    since.addAndGet(failed.get() > 0 ? 1 : 0);
+                }
+            });
+            if (i % 5 == 0) {
+                try {
+                    last.get();
+                } catch (ExecutionException error) {
+                    Kit.check(error.getCause() instanceof TimeoutException, "it took too long: " + error);
+                }
+            }
+        }
+        producer.flush();
+        Kit.check(failed.get() > 0, "some were given up");
+        Consumer<String, String> consumer = kit.consumer();
+        TopicPartition partition = new TopicPartition(topic, 0);
+        consumer.assign(List.of(partition));
+        int end = Math.toIntExact(consumer.endOffsets(List.of(partition)).get(partition));
+        List<Integer> values = Kit.values(Kit.read(consumer, end)).stream().map(Integer::valueOf).toList();
+        Kit.same(values.stream().sorted().distinct().toList(), values, "in order, and each once");
+        written.forEach(value -> Kit.check(values.contains(Integer.valueOf(value)), "it is there: " + value));
     }
 
     /** The producer waits for each record, so that restarts meet it at many of them. */

@@ -5,6 +5,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
@@ -187,6 +188,19 @@ final class Records {
         lenient.assign(List.of(partition));
         lenient.seek(partition, 100);
         Kit.same(List.of("only"), Kit.values(Kit.read(lenient, 1)), "values after the reset");
+    }
+
+    /** The producer's next batch follows one that is not in the log any more. */
+    static void anIdempotentProducerGoesOnAfterItsRecordsAreDeleted(Kit kit) throws Exception {
+        String topic = kit.topic("emptied", 1);
+        TopicPartition partition = new TopicPartition(topic, 0);
+        Producer<String, String> producer = kit.producer();
+        for (int round = 0; round < 3; round++) {
+            for (int i = 0; i < 10; i++) {
+                Kit.same(10L * round + i, producer.send(new ProducerRecord<>(topic, "value")).get().offset(), "offset");
+            }
+            kit.admin.deleteRecords(Map.of(partition, RecordsToDelete.beforeOffset(-1))).all().get();
+        }
     }
 
     /** Both clients know the topic by its id, which is another one afterwards (KIP-516). */

@@ -4,7 +4,7 @@ import java.lang.reflect.InvocationTargetException;
 public final class Scenario {
     public static void main(String[] arguments) throws Throwable {
         String name = arguments[1];
-        try (Kit kit = new Kit(arguments[2], name)) {
+        try (Kit kit = new Kit(arguments[2], "java-" + name)) {
             Class.forName(arguments[0]).getDeclaredMethod(name, Kit.class).invoke(null, kit);
         } catch (InvocationTargetException failure) {
             throw failure.getCause();

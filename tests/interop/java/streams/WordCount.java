@@ -50,7 +50,9 @@ public final class WordCount {
                 try (KafkaStreams streams = new KafkaStreams(topology().build(), properties)) {
                     streams.start();
                     send(arguments[0]);
-                    await(consumer, counts, Integer.toString(life * LINES));
+                    String all = Integer.toString(life * LINES);
+                    String half = Integer.toString(life * LINES / 2);
+                    await(consumer, counts, Map.of("every", all, "even", half, "odd", half));
                 }
             }
         }
@@ -85,10 +87,10 @@ public final class WordCount {
         }
     }
 
-    /** All that is sent has the word `every` in it. */
-    private static void await(KafkaConsumer<String, String> consumer, Map<String, String> counts, String expected) {
+    private static void await(
+            KafkaConsumer<String, String> consumer, Map<String, String> counts, Map<String, String> expected) {
         long end = System.nanoTime() + Duration.ofSeconds(30).toNanos();
-        while (!expected.equals(counts.get("every")) && System.nanoTime() < end) {
+        while (!expected.equals(counts) && System.nanoTime() < end) {
             for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(20))) {
                 counts.put(record.key(), record.value());
             }

@@ -2,15 +2,17 @@
 
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from logbrook.protocol.messages.join_group import JoinGroupResponse
 from logbrook.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
 )
-from tests.unit.server.handlers.group_kit import stable_member
+from tests.unit.server.handlers.group_kit import REQUESTS_MAX, join_request, stable_member
 from tests.unit.server.handlers.kit import Peer, every_version, fresh
 
 SEVERAL_SINCE = 3
+ONE_STEP_JOIN = 3
 
 
 def leave(peer: Peer, group: str, *members: MemberIdentity, version: int | None = None) -> LeaveGroupResponse:
@@ -41,6 +43,19 @@ def test_a_member_leaves(peer: Peer, version: int) -> None:
     assert members_of(peer, group) == [member.id]
     assert leave_alone(peer, group, member.id, version) is ErrorCode.NONE
     assert members_of(peer, group) == []
+
+
+@every_version(LeaveGroupRequest)
+def test_those_who_waited_for_it_go_on(peer: Peer, other: Peer, version: int) -> None:
+    group = fresh("group")
+    member = stable_member(peer, group)
+    waiting = other.send(join_request(group), JoinGroupResponse, ONE_STEP_JOIN)
+    others = (members_of(peer, group) for _ in range(REQUESTS_MAX))
+    assert next(members for members in others if len(members) == 2)[0] == member.id
+    assert leave_alone(peer, group, member.id, version) is ErrorCode.NONE
+    joined = other.receive(waiting)
+    assert joined.error_code == ErrorCode.NONE
+    assert [one.member_id for one in joined.members] == [joined.member_id]
 
 
 @every_version(LeaveGroupRequest)

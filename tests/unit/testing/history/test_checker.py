@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import count
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -342,6 +342,6 @@ def test_the_time_a_check_takes_grows_with_the_events() -> None:
     """A quadratic rule would take minutes here."""
     events = good_history(1, steps=25_000)
     assert len(events) > 100_000
-    begun = perf_counter()
+    begun = process_time()
     check(events)
-    assert perf_counter() - begun < 10
+    assert process_time() - begun < 10

@@ -1,0 +1,285 @@
+"""The shell of the group coordinator: what is durable before it is told, and what is told while it loads."""
+
+import errno
+import logging
+from contextlib import closing
+
+import pytest
+
+from logbrook.client.connection import Connection, Sent
+from logbrook.core.groups.errors import CoordinatorLoadingError
+from logbrook.model import TopicPartition
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from logbrook.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from logbrook.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from logbrook.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from logbrook.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from logbrook.server.groups import _java_hash
+from logbrook.server.topics import CONSUMER_OFFSETS
+from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles
+from logbrook.testing.crash_states import crash_states
+from tests.unit.server.shell_kit import HeldFiles, Shell, until
+
+NAMES_VERSION = 9
+OFFSETS = TopicPartition(CONSUMER_OFFSETS, 0)
+
+
+def send_commit(client: Connection, group: str, offset: int, partition: int = 0) -> "Sent[OffsetCommitResponse]":
+    one = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
+    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="t", partitions=[one])])
+    return client.send(request, OffsetCommitResponse, NAMES_VERSION)
+
+
+def code_of(response: OffsetCommitResponse) -> ErrorCode:
+    return ErrorCode(response.topics[0].partitions[0].error_code)
+
+
+def commit(client: Connection, group: str, offset: int, partition: int = 0) -> ErrorCode:
+    return code_of(client.receive(send_commit(client, group, offset, partition)))
+
+
+def fetch(client: Connection, group: str, partition: int = 0) -> tuple[ErrorCode, int]:
+    wanted = OffsetFetchRequestGroup(
+        group_id=group, topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[partition])]
+    )
+    (answer,) = client.request(OffsetFetchRequest(groups=[wanted]), OffsetFetchResponse, NAMES_VERSION).groups
+    if answer.error_code:
+        return ErrorCode(answer.error_code), -1
+    return ErrorCode.NONE, answer.topics[0].partitions[0].committed_offset
+
+
+def committed(shell: Shell, group: str, partition: int = 0) -> int:
+    with closing(shell.client()) as client:
+        code, offset = fetch(client, group, partition)
+    assert code is ErrorCode.NONE
+    return offset
+
+
+def join(client: Connection, group: str = "g") -> JoinGroupResponse:
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    return client.request(request, JoinGroupResponse, 3)
+
+
+def sync(client: Connection, joined: JoinGroupResponse, group: str = "g") -> "Sent[SyncGroupResponse]":
+    request = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")],
+    )
+    return client.send(request, SyncGroupResponse, 2)
+
+
+def test_the_topic_of_the_offsets_is_made_once_by_many_first_commits_at_once() -> None:
+    with Shell({"groups": {"offsets_partitions": 20}}) as shell:
+        shell.create("t")
+        clients = [shell.client() for _ in range(10)]
+        sent = [(client, send_commit(client, f"g{number}", number)) for number, client in enumerate(clients)]
+        assert {code_of(client.receive(one)) for client, one in sent} == {ErrorCode.NONE}
+        for client in clients:
+            client.close()
+        assert [committed(shell, f"g{number}") for number in range(10)] == list(range(10))
+        topic = shell.services.topics.metadata.topic(CONSUMER_OFFSETS)
+        assert topic.partition_count == 20
+        written = [number for number in range(20) if shell.log(CONSUMER_OFFSETS, number).log_end_offset]
+        assert written == sorted({(_java_hash(f"g{number}") & 0x7FFF_FFFF) % 20 for number in range(10)})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("", 0), ("a", 97), ("hello", 99_162_322), ("polygenelubricants", 2**31), ("𐐷", 1_770_582)]
+)
+def test_groups_are_spread_as_java_would(text: str, value: int) -> None:
+    """Two units for what is outside the first plane; the hash may be negative in Java, here it is taken as unsigned."""
+    assert _java_hash(text) == value
+
+
+def test_a_commit_is_told_and_shown_once_it_is_durable() -> None:
+    files = HeldFiles(MemoryFiles())
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        assert commit(client, "g", 1) is ErrorCode.NONE
+        files.hold()
+        sent = send_commit(client, "g", 2)
+        until(lambda: files.waiting)
+        assert committed(shell, "g") == 1
+        files.release()
+        assert code_of(client.receive(sent)) is ErrorCode.NONE
+        assert committed(shell, "g") == 2
+
+
+def test_an_assignment_is_told_once_it_is_durable() -> None:
+    files = HeldFiles(MemoryFiles())
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        commit(client, "other", 1)
+        joined = join(client)
+        files.hold()
+        sent = sync(client, joined)
+        until(lambda: files.waiting)
+        # Both the client's turn and the group's member wait.
+        assert [turn.is_done for turn in shell.call(lambda: list(shell.connections_now()[0]._turns))] == [False]
+        files.release()
+        response = client.receive(sent)
+        assert (response.error_code, response.assignment) == (ErrorCode.NONE, b"mine")
+
+
+def test_what_was_committed_is_there_after_every_crash() -> None:
+    files = RecordingFiles()
+    with Shell({"storage": {"wal_file_bytes": 4096}}, files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        for offset in range(4):
+            assert commit(client, "g", offset) is ErrorCode.NONE
+            files.mark(offset)
+        journal = files.journal
+    for state in crash_states(journal):
+        with Shell({"storage": {"wal_file_bytes": 4096}}, files=state.files) as again:
+            again.until(lambda again=again: not is_loading(again))  # type: ignore[misc]
+            assert committed(again, "g") >= max(state.marks, default=-1), str(state)  # type: ignore[operator]
+
+
+def is_loading(shell: Shell) -> bool:
+    try:
+        shell.services.groups.coordinator.list_groups()
+    except CoordinatorLoadingError:
+        return True
+    return False
+
+
+def test_until_it_has_loaded_the_coordinator_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        commit(client, "g", 7)
+
+    async def never(_groups: object) -> None:
+        return
+
+    with monkeypatch.context() as patch:
+        patch.setattr("logbrook.server.groups.Groups.load", never)
+        with Shell(files=MemoryFiles(files)) as shell, closing(shell.client()) as client:
+            assert fetch(client, "g") == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+            assert commit(client, "g", 8) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert join(client).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    with Shell(files=files) as shell:
+        shell.until(lambda: not is_loading(shell))
+        assert committed(shell, "g") == 7
+
+
+def spoil(files: MemoryFiles, found: bytes, written: bytes) -> None:
+    """Change some bytes of the offsets, as a bad disk does."""
+    directory = OFFSETS.directory
+    for name in files.list(directory):
+        if name.endswith(".log"):
+            file = files.open(f"{directory}/{name}")
+            content = file.pread(file.size(), 0)
+            file.pwrite(written, content.index(found))
+
+
+def test_offsets_that_cannot_be_read_are_not_no_offsets(caplog: pytest.LogCaptureFixture) -> None:
+    files = MemoryFiles()
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        commit(client, "group-of-seven", 7)
+    # The checksum does not hold any more, and what is there would be believed without it.
+    spoil(files, b"group-of-seven", b"group-of-eight")
+    with caplog.at_level(logging.ERROR), Shell(files=files) as shell, closing(shell.client()) as client:
+        until(lambda: "the consumer offsets cannot be read" in caplog.text)
+        for group in ("group-of-seven", "group-of-eight"):
+            assert fetch(client, group) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+        # The rest of the broker does not mind.
+        shell.create("u")
+
+
+def test_offsets_in_memory_are_forgotten_by_a_restart_and_leave_no_topic() -> None:
+    files = MemoryFiles()
+    settings = {"groups": {"offsets": "memory"}}
+    with Shell(settings, files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        assert commit(client, "g", 7) is ErrorCode.NONE
+        assert committed(shell, "g") == 7
+        joined = join(client, "h")
+        assert client.receive(sync(client, joined, "h")).assignment == b"mine"
+        assert CONSUMER_OFFSETS not in shell.services.topics.metadata.topics
+    with Shell(settings, files=files) as shell:
+        shell.until(lambda: not is_loading(shell))
+        assert committed(shell, "g") == -1
+
+
+def test_a_disk_that_fails_is_told_and_nothing_is_shown_that_was_not_written() -> None:
+    files = FaultyFiles(MemoryFiles(), only={"fsync"}, matching=lambda path: path.startswith("wal/"))
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        assert commit(client, "g", 1) is ErrorCode.NONE
+        files.fail_at = files.calls + 1
+        for offset in (2, 3):
+            assert commit(client, "g", offset) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert committed(shell, "g") == 1
+
+
+def test_a_topic_that_cannot_be_made_is_told_to_all_who_wait_for_it_and_tried_again() -> None:
+    files = FaultyFiles(
+        MemoryFiles(),
+        error=errno.ENOSPC,
+        only={"pwrite"},
+        matching=lambda path: path.startswith("__cluster_metadata-0/") and path.endswith(".log"),
+    )
+    with Shell(files=files) as shell:
+        shell.create("t")
+        clients = [shell.client() for _ in range(3)]
+        # No room for the record that says that there is such a topic.
+        files.fail_at, files.sticky = files.calls + 1, True
+        sent = [(client, send_commit(client, "g", 1)) for client in clients]
+        codes = [code_of(client.receive(one)) for client, one in sent]
+        assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
+        assert committed(shell, "g") == -1
+        files.fail_at = None
+        assert commit(clients[0], "g", 2) is ErrorCode.NONE
+        for client in clients:
+            client.close()
+
+
+def test_a_stop_sends_those_away_who_wait_for_others() -> None:
+    with Shell({"groups": {"initial_rebalance_delay_ms": 600_000}}) as shell, closing(shell.client()) as client:
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=600_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        sent = client.send(request, JoinGroupResponse, 3)
+        shell.until(lambda: shell.services.groups._asked)
+        shell.stop()
+        assert client.receive(sent).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_what_was_committed_for_a_topic_goes_with_it_for_good() -> None:
+    files = MemoryFiles()
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        commit(client, "g", 7)
+        states = [DeleteTopicState(name="t")]
+        client.request(DeleteTopicsRequest(topics=states), DeleteTopicsResponse)
+        shell.create("t")
+        assert committed(shell, "g") == -1
+        shell.until(lambda: shell.log(CONSUMER_OFFSETS).high_watermark == 2)
+    with Shell(files=files) as shell:
+        shell.until(lambda: not is_loading(shell))
+        assert committed(shell, "g") == -1

@@ -1,0 +1,352 @@
+"""Housekeeping: when it happens, that it disturbs nobody, and that it can be stopped."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+
+from logbrook.client.connection import Connection
+from logbrook.model import TopicPartition
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.fetch import FetchResponse, PartitionData
+from logbrook.protocol.messages.produce import ProduceResponse
+from logbrook.records.reader import iter_records
+from logbrook.server.maintenance import Maintained
+from logbrook.storage.compaction import Compaction
+from logbrook.testing import FaultyFiles, MemoryFiles
+from logbrook.testing.clock import FakeClock
+from tests.unit.server.shell_kit import (
+    DEADLINE_S,
+    FETCH_VERSION,
+    KIB,
+    HeldFiles,
+    Shell,
+    batch_of,
+    fetch_request,
+    produce_request,
+    until,
+)
+
+COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "300", "min.cleanable.dirty.ratio": "0"}
+A_DAY_MS = 24 * 60 * 60 * 1_000
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(10 * A_DAY_MS)
+
+
+@pytest.fixture
+def shell(clock: FakeClock) -> Iterator[Shell]:
+    with Shell(clock=clock) as shell:
+        yield shell
+
+
+@pytest.fixture
+def client(shell: Shell) -> Iterator[Connection]:
+    with closing(shell.client()) as client:
+        yield client
+
+
+def append(client: Connection, topic: str, count: int = 1, key: bytes = b"k") -> None:
+    for _ in range(count):
+        batch = batch_of(100, key)
+        (answer,) = client.request(produce_request(topic, batch), ProduceResponse, 12).responses
+        assert answer.partition_responses[0].error_code == ErrorCode.NONE
+
+
+def fetch(client: Connection, topic: str, offset: int = 0) -> PartitionData:
+    (answer,) = client.request(fetch_request(topic, offset), FetchResponse, FETCH_VERSION).responses
+    (data,) = answer.partitions
+    return data
+
+
+def maintain(shell: Shell) -> Maintained:
+    return shell.run(shell.broker.housekeeper.run_once())
+
+
+def checkpoint(shell: Shell) -> None:
+    shell.run(shell.broker.housekeeper.checkpoint())
+
+
+@contextmanager
+def slow_compaction(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """(set when a compaction has begun, to be set to let it go on)."""
+    begun, may_go_on = threading.Event(), threading.Event()
+    build_map = Compaction.build_map
+
+    def slow(compaction: Compaction) -> None:
+        begun.set()
+        assert may_go_on.wait(DEADLINE_S)
+        build_map(compaction)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Compaction, "build_map", slow)
+        yield begun, may_go_on
+        may_go_on.set()
+
+
+def begin(shell: Shell, work: Any) -> "Future[Any]":
+    return asyncio.run_coroutine_threadsafe(work, shell.services.loop)
+
+
+# When it happens
+
+
+def test_on_demand_nothing_goes_before_somebody_asks(shell: Shell, client: Connection, clock: FakeClock) -> None:
+    shell.create("t", 1, {"retention.ms": "1000", "segment.bytes": "300", "file.delete.delay.ms": "0"})
+    append(client, "t", 10)
+    checkpoint(shell)
+    clock.advance(A_DAY_MS)
+    assert len(shell.broker.housekeeper._tasks) == 1
+    assert shell.log("t").log_start_offset == 0
+    done = maintain(shell)
+    assert (done.segments_removed, done.files_unlinked) == (10, 20)
+    assert (shell.log("t").log_start_offset, shell.log("t").log_end_offset) == (10, 10)
+    assert maintain(shell) == Maintained()
+
+
+def test_in_the_background_it_happens_by_itself(clock: FakeClock) -> None:
+    settings = {"maintenance": {"mode": "background", "interval_ms": 20}, "storage": {"checkpoint_interval_ms": 1}}
+    with Shell(settings, clock=clock) as shell, closing(shell.client()) as client:
+        shell.create("t", 1, {"retention.ms": "1000", "segment.bytes": "300"})
+        append(client, "t", 5)
+        clock.advance(A_DAY_MS)
+        shell.until(lambda: shell.log("t").log_start_offset == 5)
+
+
+def test_the_write_ahead_log_is_let_go_of_by_checkpoints_whoever_maintains() -> None:
+    files = MemoryFiles()
+    storage = {"wal_file_bytes": 8 * KIB, "wal_bytes_max": 16 * KIB, "checkpoint_interval_ms": 3_600_000}
+    with Shell({"storage": storage}, files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        durability = shell.broker.directory.environment.durability
+        while shell.call(lambda: durability.bytes_in_use) < 32 * KIB:
+            append(client, "t", 20)
+        shell.until(lambda: durability.bytes_in_use <= 16 * KIB)
+        assert shell.log("t").recovery_point.offset > 0
+
+
+def test_lazy_flushes_are_checkpoints_too() -> None:
+    storage = {"durability": "interval", "flush_interval_ms": 20}
+    with Shell({"storage": storage}) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        append(client, "t", 3)
+        shell.until(lambda: shell.log("t").recovery_point.offset == 3)
+
+
+# That it disturbs nobody
+
+
+def test_records_are_taken_and_read_while_a_checkpoint_is_syncing() -> None:
+    files = HeldFiles(MemoryFiles(), matching=lambda path: path.startswith("t-0/"))
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        append(client, "t", 3)
+        files.hold()
+        syncing = begin(shell, shell.broker.housekeeper.checkpoint())
+        until(lambda: files.waiting)
+        append(client, "t", 3)
+        assert fetch(client, "t").high_watermark == 6
+        files.release()
+        syncing.result(DEADLINE_S)
+        assert shell.log("t").recovery_point.offset == 3
+
+
+def test_two_checkpoints_at_once_take_their_turns() -> None:
+    files = HeldFiles(MemoryFiles(), matching=lambda path: path.startswith("t-0/"))
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        append(client, "t")
+        files.hold()
+        both = [begin(shell, shell.broker.housekeeper.checkpoint()) for _ in range(2)]
+        until(lambda: files.waiting)
+        append(client, "t")
+        files.release()
+        for one in both:
+            one.result(DEADLINE_S)
+        assert shell.log("t").recovery_point.offset == 2
+
+
+def test_records_are_taken_and_read_while_a_log_is_compacted(
+    shell: Shell, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.create("t", 1, COMPACTED)
+    append(client, "t", 20, b"old")
+    append(client, "t", 2, b"new")
+    checkpoint(shell)
+    with slow_compaction(monkeypatch) as (begun, may_go_on):
+        compacting = begin(shell, shell.broker.housekeeper.run_once())
+        assert begun.wait(DEADLINE_S)
+        before = fetch(client, "t")
+        append(client, "t", 2, b"newer")
+        may_go_on.set()
+        assert compacting.result(DEADLINE_S).logs_compacted == 1
+    data = bytes(before.records)  # type: ignore[arg-type]
+    assert len(list(iter_records(data, 0, bytes_max=1 << 20))) >= 1
+    after = fetch(client, "t")
+    assert after.high_watermark == 24
+    assert len(after.records or b"") < len(data)
+
+
+def test_readers_behind_the_start_of_the_log_are_told_that_it_has_moved(
+    shell: Shell, client: Connection, clock: FakeClock
+) -> None:
+    shell.create("t", 1, {"retention.ms": "1000", "segment.bytes": "300"})
+    append(client, "t", 4)
+    checkpoint(shell)
+    clock.advance(A_DAY_MS)
+    request = fetch_request("t", 0, wait_ms=600_000, min_bytes=100 * KIB)
+    sent = client.send(request, FetchResponse, FETCH_VERSION)
+    shell.until(lambda: len(shell.services.fetch_waits) == 1)
+    maintain(shell)
+    (data,) = client.receive(sent).responses[0].partitions
+    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_topic_may_be_deleted_in_the_middle_of_a_round(
+    shell: Shell, client: Connection, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the round had yet to come to is gone, and that is not a failure of the disk."""
+    shell.create("a", 1, COMPACTED)
+    shell.create("b", 1, {"segment.ms": "1000"})
+    shell.create("c", 1, {"segment.ms": "1000"})
+    for topic in "abc":
+        append(client, topic, 10)
+    checkpoint(shell)
+    clock.advance(10_000)
+    with slow_compaction(monkeypatch) as (begun, may_go_on):
+        compacting = begin(shell, shell.broker.housekeeper.run_once())
+        assert begun.wait(DEADLINE_S)
+        shell.run(shell.services.topics.delete("b"))
+        shell.run(shell.services.topics.delete("c"))
+        shell.create("c")
+        append(client, "c")
+        may_go_on.set()
+        compacting.result(DEADLINE_S)
+    assert shell.broker.directory.environment.health.failure is None
+    assert shell.log("c").closed == []
+    append(client, "c")
+    assert fetch(client, "c").high_watermark == 2
+
+
+def test_a_topic_may_be_deleted_while_it_is_compacted(
+    shell: Shell, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.create("a", 1, COMPACTED)
+    append(client, "a", 20)
+    checkpoint(shell)
+    with slow_compaction(monkeypatch) as (begun, may_go_on):
+        compacting = begin(shell, shell.broker.housekeeper.run_once())
+        assert begun.wait(DEADLINE_S)
+        shell.run(shell.services.topics.delete("a"))
+        may_go_on.set()
+        assert compacting.result(DEADLINE_S).logs_compacted == 0
+    assert shell.broker.directory.environment.health.failure is None
+
+
+def test_one_log_that_cannot_be_maintained_does_not_keep_the_others(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = MemoryFiles()
+    with Shell(files=files, clock=clock) as shell, closing(shell.client()) as client:
+        for topic in "ab":
+            shell.create(topic, 1, COMPACTED)
+            append(client, topic, 10)
+        checkpoint(shell)
+        files.open(shell.log("a").closed[3].path).pwrite(b"\xff", 100)
+        assert maintain(shell).logs_compacted == 1
+        assert "maintenance of a-0 failed" in caplog.text
+        assert fetch(client, "a", 3).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert fetch(client, "b").high_watermark == 10
+        assert shell.broker.directory.environment.health.failure is None
+
+
+def test_the_metadata_is_compacted_too() -> None:
+    with Shell() as shell:
+        shell.create("t", 1)
+        metadata = shell.broker.directory.get(TopicPartition("__cluster_metadata", 0))
+        shell.call(lambda: setattr(metadata, "config", metadata.config.model_copy(update={"segment_bytes": 2_000})))
+        for number in range(60):
+            shell.run(shell.services.topics.configure_topic("t", {"retention.ms": str(number)}))
+        checkpoint(shell)
+        size = metadata.size
+        assert maintain(shell).logs_compacted == 1
+        assert metadata.size < size / 2
+        files = shell.files
+        assert isinstance(files, MemoryFiles)
+        with Shell(files=MemoryFiles(files)) as again:
+            topic = again.services.topics.metadata.topic("t")
+            assert topic.settings == {"retention.ms": "59"}
+            assert again.services.topics.metadata.epoch == shell.services.topics.metadata.epoch + 1
+            assert again.services.topics.metadata.cluster_id == shell.services.topics.metadata.cluster_id
+
+
+# That it can be stopped
+
+
+def test_a_stop_in_the_middle_of_a_compaction_finishes_the_step_and_no_more(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = MemoryFiles()
+    with Shell(files=files, clock=clock) as shell, closing(shell.client()) as client:
+        for topic in "ab":
+            shell.create(topic, 1, COMPACTED)
+            append(client, topic, 20)
+        checkpoint(shell)
+        with slow_compaction(monkeypatch) as (begun, may_go_on):
+            compacting = begin(shell, shell.broker.housekeeper.run_once())
+            assert begun.wait(DEADLINE_S)
+            stopping = shell.begin_stop()
+            until(lambda: shell.broker.housekeeper._stopping.is_set())
+            may_go_on.set()
+            stopping.result(DEADLINE_S)
+            compacting.result(DEADLINE_S)
+    with Shell(files=files, clock=clock) as again, closing(again.client()) as client:
+        assert again.broker.directory.report.changed_anything is False
+        for topic in "ab":
+            assert fetch(client, topic).high_watermark == 20
+            again.call(lambda topic=topic: again.log(topic).validate())  # type: ignore[misc]
+
+
+def test_a_stop_waits_for_a_checkpoint_that_somebody_asked_for() -> None:
+    files = HeldFiles(MemoryFiles(), matching=lambda path: path.startswith("t-0/"))
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        append(client, "t")
+        files.hold()
+        syncing = begin(shell, shell.broker.housekeeper.checkpoint())
+        until(lambda: files.waiting)
+        stopping = shell.begin_stop()
+        until(lambda: shell.broker.housekeeper._stopping.is_set())
+        assert not stopping.done()
+        files.release()
+        syncing.result(DEADLINE_S)
+        stopping.result(DEADLINE_S)
+
+
+def a_failed_sync(path: str) -> bool:
+    return path.startswith("t-0/")
+
+
+def a_failed_checkpoint(path: str) -> bool:
+    return path.startswith("checkpoint")
+
+
+@pytest.mark.parametrize("matching", [a_failed_sync, a_failed_checkpoint])
+def test_a_checkpoint_that_fails_takes_the_broker_offline_and_it_stops_all_the_same(
+    matching: Callable[[str], bool],
+) -> None:
+    files = FaultyFiles(MemoryFiles(), only={"fsync"}, matching=matching)
+    with Shell({"storage": {"checkpoint_interval_ms": 1}}, files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        files.fail_at = files.calls + 1
+        append(client, "t")
+        shell.until(lambda: shell.broker.directory.environment.health.failure is not None)
+        (answer,) = client.request(produce_request("t", batch_of()), ProduceResponse, 12).responses
+        assert answer.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert fetch(client, "t").high_watermark == 1

@@ -1,0 +1,438 @@
+"""Topics: that what was begun is finished by the next start, and that nothing is forgotten or given out twice."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import uvloop
+
+from logbrook.config import LogConfig, StorageConfig
+from logbrook.config.kafka_settings import InvalidSettingError
+from logbrook.core.metadata import (
+    InvalidPartitionsError,
+    TopicCollisionError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from logbrook.model import InvalidTopicNameError, TopicPartition
+from logbrook.ports import Files, SystemClock
+from logbrook.server.broker import BrokerServer
+from logbrook.server.topics import METADATA, Topics
+from logbrook.storage.errors import CorruptLogError, PartitionNotFoundError, StorageError, StorageOfflineError
+from logbrook.storage.log_directory import LogDirectory
+from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles
+from logbrook.testing.crash_states import CrashState, crash_states
+from tests.unit.server.shell_kit import HeldFiles, Shell, batch_of, broker_config, until
+
+SMALL = {"storage": {"wal_file_bytes": 4096}}
+
+
+def running(files: Files, check: Callable[[BrokerServer], Coroutine[Any, Any, None]]) -> None:
+    """Start a broker, check it, and stop it."""
+
+    async def run() -> None:
+        broker = BrokerServer(broker_config(SMALL), files=files)
+        await broker.start()
+        try:
+            await check(broker)
+        finally:
+            await broker.stop()
+
+    uvloop.run(run())
+
+
+def is_whole(broker: BrokerServer) -> None:
+    """What must hold of every broker that has started, whatever happened before."""
+    topics, directory = broker.services.topics, broker.directory
+    topics.metadata.validate()
+    expected = {METADATA}
+    for topic in topics.metadata.topics.values():
+        assert not topic.is_deleting
+        expected |= set(topic.partitions)
+    assert {log.partition for log in directory} == expected
+    for log in directory:
+        log.validate()
+
+
+# Crashes
+
+
+class History:
+    """What a broker did, with a mark in the journal before and after each step, and its start's epoch."""
+
+    def __init__(self) -> None:
+        self.files = RecordingFiles()
+
+    async def step(self, what: str, work: Coroutine[Any, Any, Any]) -> Any:
+        self.files.mark(("begun", what))
+        done = await work
+        self.files.mark(("done", what, done))
+        return done
+
+    async def run(self) -> None:
+        broker = BrokerServer(broker_config(SMALL), files=self.files)
+        await broker.start()
+        topics = broker.services.topics
+        self.files.mark(("epoch", topics.metadata.epoch))
+        self.files.mark(("cluster", topics.metadata.cluster_id))
+        await self.step("create", topics.create("t", 2, {"retention.ms": "7"}))
+        await self.step("keep", topics.create("kept", 1, {}))
+        await self.step("append", broker.services.appends.append_records(topics.log(TopicPartition("kept", 0)), [(b"k", b"v")]))
+        await self.step("grow", topics.add_partitions("t", 4))
+        await self.step("configure", topics.configure_topic("t", {"retention.ms": "8"}))
+        await self.step("configure broker", topics.configure_broker({"log.retention.bytes": "9999"}))
+        await self.step("id", topics.new_producer_id())
+        await self.step("delete", topics.delete("t"))
+        await self.step("create again", topics.create("t", 1, {}))
+        await broker.stop()
+
+
+def check_survival(state: CrashState) -> Callable[[BrokerServer], Coroutine[Any, Any, None]]:
+    begun = {mark[1] for mark in state.marks if mark[0] == "begun"}  # type: ignore[index]
+    done = {mark[1]: mark[2] for mark in state.marks if mark[0] == "done"}  # type: ignore[index]
+    epochs = [mark[1] for mark in state.marks if mark[0] == "epoch"]  # type: ignore[index]
+    clusters = {mark[1] for mark in state.marks if mark[0] == "cluster"}  # type: ignore[index]
+
+    async def check(broker: BrokerServer) -> None:
+        is_whole(broker)
+        topics = broker.services.topics
+        metadata = topics.metadata
+        assert metadata.epoch > max(epochs, default=-1)
+        assert not clusters or metadata.cluster_id in clusters
+        found = metadata.topics.get("t")
+        if "delete" not in begun:
+            if "create" in done:
+                assert found is not None
+                assert found.id == done["create"].id
+                assert found.partition_count in ({4} if "grow" in done else {2, 4} if "grow" in begun else {2})
+                allowed = {"8"} if "configure" in done else {"7", "8"} if "configure" in begun else {"7"}
+                assert found.settings["retention.ms"] in allowed
+                assert topics.log(TopicPartition("t", 0)).config.retention_ms == int(found.settings["retention.ms"])
+            elif "create" not in begun:
+                assert found is None
+        elif "delete" in done:
+            assert found is None or found.id != done["create"].id
+            if "create again" in done:
+                assert found is not None
+                assert (found.id, found.partition_count) == (done["create again"].id, 1)
+        if "append" in done:
+            assert topics.log(TopicPartition("kept", 0)).high_watermark == 1
+        if "configure broker" in done:
+            assert topics.defaults.retention_bytes == 9999
+        if "id" in done:
+            assert await topics.new_producer_id() > done["id"]
+
+    return check
+
+
+def test_a_crash_between_any_two_steps_is_made_good_by_the_next_start() -> None:
+    history = History()
+    uvloop.run(history.run())
+    count = 0
+    for state in crash_states(history.files.journal):
+        try:
+            running(state.files, check_survival(state))
+            # And again, from what the first start has left.
+            if state.prefix % 7 == 0:
+                running(state.files, check_survival(state))
+        except BaseException as error:
+            raise AssertionError(f"after {state}") from error
+        count += 1
+    assert count > 200
+
+
+@pytest.mark.parametrize("calls", ["fsync", "fsync_dir", "rename", "create", "pwrite", "make_dir"])
+def test_a_disk_that_fails_in_the_middle_is_told_and_the_next_start_finishes(calls: str) -> None:
+    for fail_after in range(1, 6):
+        memory = MemoryFiles()
+        files = FaultyFiles(memory, only={calls})
+
+        async def break_it(files: FaultyFiles = files, fail_after: int = fail_after) -> None:
+            broker = BrokerServer(broker_config(SMALL), files=files)
+            await broker.start()
+            topics = broker.services.topics
+            await topics.create("old", 2, {})
+            files.fail_at = files.calls + fail_after
+            for work in (topics.create("t", 2, {}), topics.add_partitions("old", 3), topics.delete("old")):
+                try:
+                    await work
+                except StorageError:
+                    continue
+            files.fail_at = None
+            try:
+                await broker.stop()
+            except StorageError:
+                return
+
+        async def check(broker: BrokerServer) -> None:
+            is_whole(broker)
+
+        uvloop.run(break_it())
+        running(MemoryFiles(memory), check)
+
+
+def test_one_who_asks_and_leaves_at_any_moment_leaves_nothing_half_done_for_the_next_start() -> None:
+    """Cancelled at each await in turn."""
+    for turns in range(12):
+        memory = MemoryFiles()
+
+        async def ask_and_leave(memory: MemoryFiles = memory, turns: int = turns) -> None:
+            broker = BrokerServer(broker_config(SMALL), files=memory)
+            await broker.start()
+            topics = broker.services.topics
+            await topics.create("old", 20, {})
+            for work in (topics.create("new", 20, {}), topics.delete("old")):
+                task = asyncio.ensure_future(work)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            await broker.stop()
+
+        async def check(broker: BrokerServer) -> None:
+            is_whole(broker)
+
+        uvloop.run(ask_and_leave())
+        running(memory, check)
+
+
+def test_epochs_rise_with_every_start() -> None:
+    files = MemoryFiles()
+    epochs = []
+
+    async def note(broker: BrokerServer) -> None:
+        epochs.append(broker.services.topics.metadata.epoch)
+        assert broker.services.appends.leader_epoch == epochs[-1]
+
+    for _ in range(5):
+        running(files, note)
+    assert epochs == [0, 1, 2, 3, 4]
+
+
+# What the metadata does not know
+
+
+def leave_stray_log(files: Files, name: str, number: int = 0) -> None:
+    directory = LogDirectory.open(files, StorageConfig(wal_file_bytes=4096), clock=SystemClock(), now_ms=0)
+    log = directory.create(TopicPartition(name, number), LogConfig())
+    log.append(batch_of(), now_ms=0)
+    directory.close()
+
+
+def test_logs_that_the_metadata_does_not_know_are_left_alone_and_not_served(caplog: pytest.LogCaptureFixture) -> None:
+    files = MemoryFiles()
+    leave_stray_log(files, "stray")
+    with caplog.at_level(logging.WARNING), Shell(files=files) as shell:
+        topics = shell.services.topics
+        assert "stray-0" in caplog.text
+        with pytest.raises(TopicNotFoundError):
+            topics.log(TopicPartition("stray", 0))
+        assert topics.logs() == []
+        shell.run(shell.broker.housekeeper.run_once())
+    assert "stray-0" in files.list("")
+    assert any(name.endswith(".log") for name in files.list("stray-0"))
+
+
+def test_a_new_topic_does_not_begin_with_the_records_of_a_log_that_nobody_knows() -> None:
+    files = MemoryFiles()
+    leave_stray_log(files, "stray")
+    with Shell(files=files) as shell:
+        topics = shell.services.topics
+        with pytest.raises(TopicExistsError):
+            shell.create("stray")
+        assert "stray" not in topics.metadata.topics
+
+
+def test_a_topic_does_not_grow_onto_a_log_that_nobody_knows() -> None:
+    files = MemoryFiles()
+    with Shell(files=files) as shell:
+        shell.create("t", 1)
+    leave_stray_log(files, "t", 1)
+    with Shell(files=files) as shell:
+        with pytest.raises(TopicExistsError):
+            shell.run(shell.services.topics.add_partitions("t", 2))
+        assert shell.services.topics.metadata.topic("t").partition_count == 1
+
+
+def test_metadata_that_cannot_be_read_stops_the_start() -> None:
+    files = MemoryFiles()
+    with Shell(files=files) as shell:
+        shell.create("t")
+    (path,) = (f"{METADATA.directory}/{name}" for name in files.list(METADATA.directory) if name.endswith(".log"))
+    file = files.open(path)
+    content = file.pread(file.size(), 0)
+    # Another number of partitions, in good JSON.
+    file.pwrite(b"7", content.index(b'"partitions":1') + 13)
+    for _ in range(2):
+        with pytest.raises(CorruptLogError):
+            running(MemoryFiles(files), never)
+
+
+def test_metadata_of_a_later_version_stops_the_start() -> None:
+    files = MemoryFiles()
+    with Shell(files=files) as shell:
+        later = [(b'"later"', b"{}")]
+        shell.run(shell.services.appends.append_records(shell.broker.directory.get(METADATA), later))
+    with pytest.raises(StorageError, match="'later', which this version does not know"):
+        running(files, never)
+
+
+async def never(_broker: BrokerServer) -> None:
+    raise AssertionError("it started")
+
+
+# Requests
+
+
+@pytest.fixture
+def shell() -> Iterator[Shell]:
+    with Shell() as shell:
+        yield shell
+
+
+@pytest.fixture
+def topics(shell: Shell) -> Topics:
+    return shell.services.topics
+
+
+def test_of_many_who_create_one_name_at_once_one_succeeds(shell: Shell, topics: Topics) -> None:
+    async def create() -> list[Any]:
+        return await asyncio.gather(*(topics.create("t", 3, {}) for _ in range(20)), return_exceptions=True)
+
+    results = shell.run(create())
+    refused = [one for one in results if isinstance(one, BaseException)]
+    assert [type(one) for one in refused] == [TopicExistsError] * 19
+    assert len(shell.broker.directory) == 4
+
+
+def test_changes_at_once_are_made_one_after_the_other(shell: Shell, topics: Topics) -> None:
+    shell.create("t")
+
+    async def change() -> None:
+        def add(name: str) -> Callable[[Any], Any]:
+            return lambda settings: {**settings, name: "5"}
+
+        names = ["retention.ms", "retention.bytes", "segment.ms", "delete.retention.ms"]
+        await asyncio.gather(
+            *(topics.change_topic("t", add(name)) for name in names),
+            topics.add_partitions("t", 3),
+            topics.add_partitions("t", 5),
+            *(topics.change_broker(add(name)) for name in ("log.roll.ms", "log.retention.ms")),
+        )
+
+    shell.run(change())
+    topic = topics.metadata.topic("t")
+    assert (len(topic.settings), topic.partition_count, len(topics.metadata.broker_settings)) == (4, 5, 2)
+    assert topics.log(TopicPartition("t", 4)).config.segment_ms == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "settings", "error"),
+    [
+        ("", 1, {}, InvalidTopicNameError),
+        ("a/b", 1, {}, InvalidTopicNameError),
+        ("there", 1, {}, TopicExistsError),
+        ("the_re", 1, {}, TopicCollisionError),
+        ("new", 0, {}, InvalidPartitionsError),
+        ("new", -5, {}, InvalidPartitionsError),
+        ("new", 10**9, {}, InvalidPartitionsError),
+        ("new", 1, {"nonsense": "1"}, InvalidSettingError),
+        ("new", 1, {"retention.ms": "x"}, InvalidSettingError),
+    ],
+)
+def test_what_cannot_be_created_changes_nothing(
+    shell: Shell, topics: Topics, name: str, count: int, settings: dict[str, str], error: type[Exception]
+) -> None:
+    shell.create("there")
+    shell.create("the.re")
+    end = shell.broker.directory.get(METADATA).log_end_offset
+    with pytest.raises(error):
+        shell.create(name, count, settings)
+    assert shell.broker.directory.get(METADATA).log_end_offset == end
+    assert len(shell.broker.directory) == 3
+
+
+def test_there_may_be_so_many_partitions_in_all() -> None:
+    with Shell({"topics": {"partitions_max": 10}}) as shell:
+        topics = shell.services.topics
+        shell.create("a", 6)
+        with pytest.raises(InvalidPartitionsError):
+            shell.create("b", 5)
+        with pytest.raises(InvalidPartitionsError):
+            shell.run(topics.add_partitions("a", 11))
+        shell.run(topics.add_partitions("a", 10))
+        shell.run(topics.delete("a"))
+        shell.create("b", 10)
+
+
+def test_a_partition_that_is_not_there_is_not_found(shell: Shell, topics: Topics) -> None:
+    shell.create("t", 2)
+    for number in (-1, 2, 2**31):
+        with pytest.raises(PartitionNotFoundError):
+            topics.log(TopicPartition("t", number))
+    with pytest.raises(TopicNotFoundError):
+        topics.log(METADATA)
+
+
+def test_settings_take_effect_at_once_and_last(shell: Shell, topics: Topics) -> None:
+    shell.create("own", 2, {"retention.ms": "11"})
+    shell.create("plain")
+    shell.run(topics.configure_broker({"log.retention.ms": "22", "log.segment.bytes": "333"}))
+
+    def settings_in(shell: Shell) -> list[tuple[int, int]]:
+        logs = [shell.log("own", 0), shell.log("own", 1), shell.log("plain")]
+        return [(log.config.retention_ms, log.config.segment_bytes) for log in logs]
+
+    assert settings_in(shell) == [(11, 333), (11, 333), (22, 333)]
+    shell.run(topics.configure_topic("own", {"segment.bytes": "444"}))
+    assert settings_in(shell) == [(22, 444), (22, 444), (22, 333)]
+    files = shell.files
+    assert isinstance(files, MemoryFiles)
+    with Shell(files=MemoryFiles(files)) as again:
+        assert settings_in(again) == [(22, 444), (22, 444), (22, 333)]
+        again.run(again.services.topics.add_partitions("own", 3))
+        assert again.log("own", 2).config.segment_bytes == 444
+        again.run(again.services.topics.configure_broker({}))
+        assert again.log("plain").config.retention_ms == LogConfig().retention_ms
+
+
+def test_only_checking_changes_nothing(shell: Shell, topics: Topics) -> None:
+    shell.create("t")
+    end = shell.broker.directory.get(METADATA).log_end_offset
+    assert topics.check_new("new", None, {}) == 1
+    shell.run(topics.add_partitions("t", 5, only_check=True))
+    shell.run(topics.configure_topic("t", {"retention.ms": "5"}, only_check=True))
+    shell.run(topics.configure_broker({"log.retention.ms": "5"}, only_check=True))
+    with pytest.raises(InvalidSettingError):
+        shell.run(topics.configure_topic("t", {"retention.ms": "x"}, only_check=True))
+    assert shell.broker.directory.get(METADATA).log_end_offset == end
+    assert shell.log("t").config == LogConfig()
+
+
+def test_nothing_is_believed_before_it_is_durable() -> None:
+    files = HeldFiles(MemoryFiles())
+    with Shell(files=files) as shell:
+        topics = shell.services.topics
+        files.hold()
+        creating = asyncio.run_coroutine_threadsafe(topics.create("t", 1, {}), shell.services.loop)
+        until(lambda: files.waiting)
+        assert shell.call(lambda: len(topics.metadata)) == 0
+        files.release()
+        assert creating.result(5).name == "t"
+
+
+def test_when_the_disk_has_failed_nothing_changes_any_more() -> None:
+    files = FaultyFiles(MemoryFiles(), only={"fsync"}, matching=lambda path: path.startswith("wal/"))
+    with Shell(files=files) as shell:
+        topics = shell.services.topics
+        shell.create("t")
+        files.fail_at = files.calls + 1
+        for work in (topics.create("u", 1, {}), topics.delete("t"), topics.add_partitions("t", 2)):
+            with pytest.raises(StorageOfflineError):
+                shell.run(work)
+        with pytest.raises(StorageOfflineError):
+            shell.run(topics.new_producer_id())
+        assert list(topics.metadata.topics) == ["t"]
+        assert topics.metadata.topic("t").partition_count == 1
