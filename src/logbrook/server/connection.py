@@ -280,6 +280,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(out[0])
             else:
                 self._transport.writelines(out)
+            if not self._is_writable:
+                self._note_unsent(self._transport.get_write_buffer_size())
 
     def _pause_reading(self) -> None:
         if self._is_reading and not self._transport.is_closing():

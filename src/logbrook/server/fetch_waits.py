@@ -1,14 +1,17 @@
 """Readers that wait for more: woken by what is committed, or by their own patience, never by looking again and again.
 
 A wait knows how many bytes are missing. Each commit to one of its partitions takes its bytes off, and when nothing is
-missing any more the reader looks for itself; it may find that it has to go on waiting.
+missing any more the reader looks for itself; it may find that it has to go on waiting. Many who wait for the same are
+woken a few at a time: what all of them would read at once has to be in memory until the event loop can send it.
 """
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 
 from logbrook.model import TopicPartition
+
+_WOKEN_AT_ONCE = 8
 
 
 class FetchWait:
@@ -41,7 +44,10 @@ class FetchWaits:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waits: defaultdict[TopicPartition, set[FetchWait]] = defaultdict(set)
+        # Those who came first are woken first.
+        self._waits: defaultdict[TopicPartition, dict[FetchWait, None]] = defaultdict(dict)
+        self._woken: deque[FetchWait] = deque()
+        self._is_waking = False
         self._is_over = False
 
     def __len__(self) -> int:
@@ -60,7 +66,7 @@ class FetchWaits:
 
         wait = FetchWait(self, tuple(partitions), missing_bytes, self._loop.call_at(until_s, time_is_up), wake)
         for partition in wait.partitions:
-            self._waits[partition].add(wait)
+            self._waits[partition][wait] = None
         return wait
 
     def committed(self, partition: TopicPartition, length: int) -> None:
@@ -80,18 +86,31 @@ class FetchWaits:
     def wake_all(self) -> None:
         """Let everyone answer with what there is, from now on: the broker is about to stop."""
         self._is_over = True
-        for wait in set[FetchWait]().union(*self._waits.values()):
-            wait.cancel()
-            self._loop.call_soon(wait.wake, True)
+        for wait in dict.fromkeys(wait for waits in self._waits.values() for wait in waits):
+            self._wake(wait)
 
     def remove(self, wait: FetchWait) -> None:
         for partition in wait.partitions:
             waits = self._waits.get(partition)
             if waits is not None:
-                waits.discard(wait)
+                waits.pop(wait, None)
                 if not waits:
                     del self._waits[partition]
 
     def _wake(self, wait: FetchWait) -> None:
         wait.cancel()
-        self._loop.call_soon(wait.wake, False)
+        self._woken.append(wait)
+        if not self._is_waking:
+            self._is_waking = True
+            self._loop.call_soon(self._wake_some)
+
+    def _wake_some(self) -> None:
+        woken = self._woken
+        try:
+            for _ in range(min(_WOKEN_AT_ONCE, len(woken))):
+                woken.popleft().wake(self._is_over)
+        finally:
+            # A bug of one who was woken, which the event loop tells of, keeps nobody else asleep.
+            self._is_waking = bool(woken)
+            if woken:
+                self._loop.call_soon(self._wake_some)

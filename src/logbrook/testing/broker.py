@@ -128,9 +128,13 @@ class Broker:
     async def _serve(self, config: BrokerConfig, files: OsFiles | None) -> BrokerServer:
         server = BrokerServer(config, files=files)
         await server.start()
-        for name, partitions in self._topics.items():
-            if name not in server.services.topics.metadata.topics:
-                await server.services.topics.create(name, partitions, {})
+        try:
+            for name, partitions in self._topics.items():
+                if name not in server.services.topics.metadata.topics:
+                    await server.services.topics.create(name, partitions, {})
+        except BaseException:
+            await server.stop()
+            raise
         return server
 
     def _config(self) -> BrokerConfig:

@@ -1,6 +1,8 @@
 """kafka-python, which is Python all the way down."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from tests.interop.clients.child_member import ChildMember
@@ -21,6 +23,7 @@ from tests.interop.clients.interface import (
     Reader,
     ReaderOptions,
     Received,
+    RefusedError,
     Stored,
 )
 from tests.interop.clients.kafka_python_admin import KafkaPythonAdmin
@@ -29,6 +32,8 @@ from tests.interop.waiting import WITHIN_S, Deadline
 
 _QUICK_CONSUMER = {"fetch_max_wait_ms": 50, "auto_commit_interval_ms": 50}
 _LOG_APPEND_TIME = 1
+_POLL_S = 0.1
+_JOIN_S = 2.0
 
 
 class KafkaPythonClient(Client):
@@ -157,8 +162,17 @@ class KafkaPythonReader(Reader):
 
 
 class KafkaPythonMember(Member):
+    """It is polled all the time, on a thread of its own, and for long while it joins.
+
+    A poll that ends in the middle of a join costs it the outcome: the next one throws away a join that is done by then,
+    and joins again (join_group_async in kafka/coordinator/base.py).
+    """
+
     def __init__(self, servers: str, topic: str, options: MemberOptions) -> None:
-        self._auto_commit = options.auto_commit
+        self._topic = topic
+        self._positions: dict[int, int] = {}
+        self._polled: SimpleQueue[list[Received] | Exception] = SimpleQueue()
+        self._is_polled = True
         self._consumer = kafka.KafkaConsumer(
             **QUICK,
             **_QUICK_CONSUMER,
@@ -172,24 +186,56 @@ class KafkaPythonMember(Member):
             max_poll_interval_ms=options.poll_interval_ms,
             partition_assignment_strategy=[assignors["cooperative-sticky" if options.is_cooperative else "range"]],
         )
+        self._auto_commit = options.auto_commit
         self._consumer.subscribe([topic])
-        # A leader that learns of partitions only after joining joins again, and forgets the outcome of that if its poll
-        # ends in the middle (join_group_async asks need_rejoin() before it takes what the join has brought).
+        # For the same reason: a leader that learns of partitions only after joining joins again.
         self._consumer.partitions_for_topic(topic)
+        # What is asked of the consumer waits in one line with the polls.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-python-member")
+        self._thread.submit(self._poll_again)
 
     @property
     def assignment(self) -> frozenset[int]:
         return frozenset(one.partition for one in self._consumer.assignment())
 
     def poll(self, within_s: float) -> list[Received]:
-        return poll(self._consumer, within_s)
+        try:
+            records = self._polled.get(timeout=within_s)
+        except Empty:
+            return []
+        if isinstance(records, Exception):
+            raise records
+        self._positions.update((one.partition, one.offset + 1) for one in records)
+        return records
 
     def commit(self) -> None:
+        offsets = {
+            kafka.TopicPartition(self._topic, number): kafka.structs.OffsetAndMetadata(offset, "", None)
+            for number, offset in self._positions.items()
+        }
         with refusals():
-            self._consumer.commit(timeout_ms=WITHIN_S * 1000)
+            self._thread.submit(self._consumer.commit, offsets, timeout_ms=WITHIN_S * 1000).result()
+
+    def stall(self) -> None:
+        self._is_polled = False
+        self._thread.submit(lambda: None).result()
 
     def close(self) -> None:
-        self._consumer.close(autocommit=self._auto_commit)
+        self.stall()
+        self._thread.submit(self._consumer.close, autocommit=self._auto_commit).result()
+        self._thread.shutdown()
+
+    def _poll_again(self) -> None:
+        if not self._is_polled:
+            return
+        try:
+            records = poll(self._consumer, _POLL_S if self._consumer.assignment() else _JOIN_S)
+        except (RefusedError, kafka.errors.KafkaError) as error:
+            self._polled.put(error)
+        else:
+            if records:
+                self._polled.put(records)
+        self._thread.submit(self._poll_again)
 
 
 def poll(consumer: Any, within_s: float) -> list[Received]:

@@ -257,7 +257,7 @@ def test_ids_are_never_zero_nor_taken(tokens: list[int]) -> None:
         """Tokens that repeat, and then some that do not."""
 
         def __init__(self) -> None:
-            self._tokens = [*tokens, *range(4, 100)]
+            self._tokens: list[int] = [*tokens, *range(4, 100)]
 
         def token(self, length: int) -> bytes:
             return (self._tokens.pop(0) << 1).to_bytes(length, "big")

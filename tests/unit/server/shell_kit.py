@@ -29,7 +29,7 @@ from logbrook.storage.log import Log
 from logbrook.testing import ForwardingFile, ForwardingFiles, MemoryFiles
 
 T = TypeVar("T")
-DEADLINE_S = 6.0
+DEADLINE_S = 20.0
 # The last versions in which topics go by name.
 PRODUCE_VERSION = 12
 FETCH_VERSION = 12

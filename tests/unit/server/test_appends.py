@@ -29,7 +29,8 @@ def shell(files: HeldFiles) -> Iterator[Shell]:
 
 
 def test_nothing_is_told_before_it_is_durable_and_then_readers_first(shell: Shell, files: HeldFiles) -> None:
-    appends, told = shell.services.appends, []
+    appends = shell.services.appends
+    told: list[object] = []
     on_committed = appends._on_committed
 
     def committed(partition: TopicPartition, length: int) -> None:
@@ -123,6 +124,7 @@ def test_one_who_waits_for_records_of_the_brokers_own_may_go_away(shell: Shell, 
 
 def test_the_same_batch_again_is_done_when_the_first_is(shell: Shell, files: HeldFiles) -> None:
     """A retry that overtakes the sync of what it repeats must not be acknowledged by it."""
+
     def batch() -> bytearray:
         return build_batch([Record(value=b"v")], producer_id=1, producer_epoch=0, base_sequence=0)
 

@@ -232,9 +232,7 @@ def test_a_slow_reader_is_hung_up_on_though_it_leaves_little_unread() -> None:
         until(lambda: len(shell.connections()) == 1)
         (connection,) = shell.connections()
         transport = connection._transport
-        shell.call(
-            lambda: transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * KIB)
-        )
+        shell.call(lambda: transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * KIB))
         slow.sendall(request_frame(fetch_request("t"), FETCH_VERSION))
         shell.until(lambda: transport.get_write_buffer_size() > 0)
         assert connection._is_writable
@@ -274,7 +272,7 @@ def test_a_client_that_waits_for_its_answer_is_not_idle_nor_just_after_it() -> N
             client.sendall(request_frame(message, FETCH_VERSION, number))
             assert answered(client, 1) == [number]
         (connection,) = shell.connections()
-        now_s = shell.call(lambda: connection._loop.time())
+        now_s = shell.call(connection._loop.time)
         client.sendall(poll_frame(5))
         shell.until(lambda: len(shell.services.fetch_waits) == 1)
         for late_s in (0.2, 0.5, 10.0):
@@ -386,7 +384,9 @@ def test_nothing_is_left_of_clients_that_went_away(held: tuple[Shell, HeldFiles]
         clients = [shell.connect() for _ in range(8)]
         for client in clients:
             half = produce_frame(6, 100_000)[:70_000]
-            client.sendall(poll_frame(1, topic="quiet") + produce_frame(2, 50_000) + join_frame(3) + versions_frame(4) + half)
+            client.sendall(
+                poll_frame(1, topic="quiet") + produce_frame(2, 50_000) + join_frame(3) + versions_frame(4) + half
+            )
         shell.until(lambda: len(shell.services.fetch_waits) == 8)
         for client in clients:
             reset(client)
@@ -400,7 +400,8 @@ def test_nothing_is_left_of_clients_that_went_away(held: tuple[Shell, HeldFiles]
 
     def connections() -> int:
         gc.collect()
-        return sum(isinstance(one, Connection) for one in gc.get_objects())
+        found = [one for one in gc.get_objects() if isinstance(one, Connection)]
+        return sum(one._host is listener for one in found)
 
     until(lambda: connections() == 0)
 

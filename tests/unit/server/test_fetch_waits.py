@@ -147,8 +147,39 @@ async def test_at_the_end_nobody_begins_to_wait_again(waits: FetchWaits) -> None
     new = Reader(waits, B)
     await turn()
     await turn()
-    assert late.woken == [False, True]
+    assert late.woken == [True]
     assert new.woken == [True]
+
+
+@looped
+async def test_many_are_woken_a_few_at_a_time_so_that_their_answers_go_out_between(waits: FetchWaits) -> None:
+    """Each of them may read a lot, and nothing that was read leaves before the event loop has had its turn."""
+    readers = [Reader(waits, A) for _ in range(100)]
+    waits.committed(A, 1)
+    counts = []
+    while not all(reader.woken for reader in readers):
+        before = sum(bool(reader.woken) for reader in readers)
+        await asyncio.sleep(0)
+        counts.append(sum(bool(reader.woken) for reader in readers) - before)
+    assert max(counts) == 8
+    assert [reader.woken for reader in readers] == [[False]] * 100
+
+
+@looped
+async def test_a_bug_in_one_who_is_woken_keeps_nobody_asleep(waits: FetchWaits) -> None:
+    def fail(_time_is_up: bool) -> None:
+        raise ZeroDivisionError
+
+    loop = asyncio.get_running_loop()
+    failures: list[object] = []
+    loop.set_exception_handler(lambda _loop, context: failures.append(context["exception"]))
+    waits.add([A], 1, loop.time() + LONG_S, fail)
+    reader = Reader(waits, A)
+    waits.add([A], 1, loop.time() + LONG_S, fail)
+    waits.committed(A, 1)
+    await turn()
+    await turn()
+    assert (reader.woken, len(failures)) == ([False], 2)
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])

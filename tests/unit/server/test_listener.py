@@ -70,7 +70,7 @@ def test_answers_that_nobody_takes_leave_little_for_the_others_at_once() -> None
                 producer.request(produce_request("t", batches), ProduceResponse, PRODUCE_VERSION)
         clients = [stack.enter_context(shell.connect(receive_buffer_bytes=4096)) for _ in range(30)]
         until(lambda: len(shell.connections()) == 30)
-        shell.call(lambda: shell.broker.listener._sweeper.cancel())  # type: ignore[union-attr]
+        shell.call(shell.broker.listener._sweeper.cancel)  # type: ignore[union-attr]
         for connection in shell.connections():
             connected = connection._transport.get_extra_info("socket")
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * KIB)
@@ -84,6 +84,31 @@ def test_answers_that_nobody_takes_leave_little_for_the_others_at_once() -> None
             client.close()
         shell.until(lambda: not shell.broker.listener.connections)
         assert shell.services.unsent_bytes == 0
+
+
+def test_answers_to_many_who_are_woken_at_once_are_bounded_too() -> None:
+    """A hundred fetches of one connection, none of which could be answered when it came."""
+    network = {"answers_bytes_max": 4 * MIB, "fetch_bytes_max": MIB}
+    with Shell({"network": network}) as shell, shell.connect(receive_buffer_bytes=4096) as slow:
+        shell.create("t")
+        poll = request_frame(fetch_request("t", wait_ms=LONG_MS, min_bytes=900 * KIB), FETCH_VERSION)
+        slow.sendall(100 * poll)
+        shell.until(lambda: len(shell.services.fetch_waits) == 100)
+        (connection,) = shell.connections()
+        shell.call(
+            lambda: connection._transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * KIB
+            )
+        )
+        with closing(shell.client()) as producer:
+            for _ in range(40):
+                producer.request(produce_request("t", batch_of(25 * KIB)), ProduceResponse, PRODUCE_VERSION)
+        shell.until(lambda: len(shell.services.fetch_waits) == 0)
+        shell.until(lambda: not connection._turns and not connection._out)
+        # It takes three turns until what was read is seen to be stuck; those who are woken later get little.
+        woken = 3 * 8
+        unsent = shell.call(connection._transport.get_write_buffer_size)
+        assert unsent <= 4 * MIB + woken * MIB + (100 - woken) * 64 * KIB
 
 
 def test_a_stop_answers_what_was_begun_and_leaves_the_rest() -> None:
@@ -139,7 +164,11 @@ def test_a_stop_gives_up_on_what_takes_too_long() -> None:
     files = HeldFiles(MemoryFiles())
     with Shell({"network": {"stop_ms": 50}}, files=files) as shell, shell.connect() as client:
         files.hold()
-        client.sendall(request_frame(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)]), 7))
+        client.sendall(
+            request_frame(
+                CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)]), 7
+            )
+        )
         until(lambda: files.waiting)
         stopping = shell.begin_stop()
         assert is_hung_up_on(client)

@@ -14,6 +14,7 @@ from logbrook.model import TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchResponse, PartitionData
 from logbrook.protocol.messages.produce import ProduceResponse
+from logbrook.records.batch import check_batch, iter_headers
 from logbrook.records.reader import iter_records
 from logbrook.server.maintenance import Maintained
 from logbrook.storage.compaction import Compaction
@@ -286,6 +287,80 @@ def test_the_metadata_is_compacted_too() -> None:
             assert again.services.topics.metadata.cluster_id == shell.services.topics.metadata.cluster_id
 
 
+class Reader(threading.Thread):
+    """Reads a topic from its start over and over, and checks what it reads."""
+
+    def __init__(self, shell: Shell, topic: str) -> None:
+        super().__init__()
+        self._address = shell.address
+        self._topic = topic
+        self.is_enough = threading.Event()
+        self.rounds = 0
+        self.newest: dict[bytes, int] = {}
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with closing(Connection(*self._address)) as client:
+                while not self.is_enough.is_set():
+                    self._read_all(client)
+                    self.rounds += 1
+        except BaseException as error:
+            self.failure = error
+
+    def _read_all(self, client: Connection) -> None:
+        self.newest = {}
+        offset = start = 0
+        while True:
+            data = fetch(client, self._topic, offset)
+            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                # Retention was here. Where the log starts now is where another reader would begin.
+                start += 1
+                offset = max(offset, start)
+                continue
+            assert data.error_code == ErrorCode.NONE
+            records = memoryview(bytes(data.records or b""))  # type: ignore[arg-type]
+            if not records:
+                return
+            for position, header in iter_headers(records):
+                check_batch(records, position, len(records))
+                assert header.last_offset >= offset, "it goes back"
+                for record in iter_records(records, position, bytes_max=1 << 20):
+                    assert record.key is not None
+                    self.newest[record.key] = record.offset
+                offset = header.next_offset
+
+
+def test_readers_see_whole_batches_in_order_while_logs_are_compacted_and_removed(
+    shell: Shell, client: Connection, clock: FakeClock
+) -> None:
+    shell.create("compacted", 1, {**COMPACTED, "segment.bytes": "1000", "file.delete.delay.ms": "0"})
+    shell.create("removed", 1, {"retention.bytes": "3000", "segment.bytes": "1000", "file.delete.delay.ms": "0"})
+    readers = [Reader(shell, "compacted"), Reader(shell, "removed")]
+    for reader in readers:
+        reader.start()
+    compacted = removed = 0
+    for number in range(30):
+        for topic in ("compacted", "removed"):
+            append(client, topic, 5, b"key-%d" % (number % 3))
+        clock.advance(1_000)
+        checkpoint(shell)
+        done = maintain(shell)
+        compacted += done.logs_compacted
+        removed += done.segments_removed
+    rounds = [reader.rounds for reader in readers]
+    until(lambda: all(reader.rounds > before + 1 for reader, before in zip(readers, rounds, strict=True)))
+    for reader in readers:
+        reader.is_enough.set()
+        reader.join()
+        assert reader.failure is None
+    assert compacted > 10
+    assert removed > 10
+    assert readers[0].newest == {b"key-0": 139, b"key-1": 144, b"key-2": 149}
+    for topic in ("compacted", "removed"):
+        shell.call(shell.log(topic).validate)
+
+
 # That it can be stopped
 
 
@@ -302,7 +377,7 @@ def test_a_stop_in_the_middle_of_a_compaction_finishes_the_step_and_no_more(
             compacting = begin(shell, shell.broker.housekeeper.run_once())
             assert begun.wait(DEADLINE_S)
             stopping = shell.begin_stop()
-            until(lambda: shell.broker.housekeeper._stopping.is_set())
+            until(shell.broker.housekeeper._stopping.is_set)
             may_go_on.set()
             stopping.result(DEADLINE_S)
             compacting.result(DEADLINE_S)
@@ -322,7 +397,7 @@ def test_a_stop_waits_for_a_checkpoint_that_somebody_asked_for() -> None:
         syncing = begin(shell, shell.broker.housekeeper.checkpoint())
         until(lambda: files.waiting)
         stopping = shell.begin_stop()
-        until(lambda: shell.broker.housekeeper._stopping.is_set())
+        until(shell.broker.housekeeper._stopping.is_set)
         assert not stopping.done()
         files.release()
         syncing.result(DEADLINE_S)

@@ -79,7 +79,9 @@ class History:
         self.files.mark(("cluster", topics.metadata.cluster_id))
         await self.step("create", topics.create("t", 2, {"retention.ms": "7"}))
         await self.step("keep", topics.create("kept", 1, {}))
-        await self.step("append", broker.services.appends.append_records(topics.log(TopicPartition("kept", 0)), [(b"k", b"v")]))
+        await self.step(
+            "append", broker.services.appends.append_records(topics.log(TopicPartition("kept", 0)), [(b"k", b"v")])
+        )
         await self.step("grow", topics.add_partitions("t", 4))
         await self.step("configure", topics.configure_topic("t", {"retention.ms": "8"}))
         await self.step("configure broker", topics.configure_broker({"log.retention.bytes": "9999"}))

@@ -6,6 +6,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.kafka.clients.admin.ProducerState;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.producer.Producer;
@@ -75,8 +76,11 @@ final class Interruptions {
         }
         producer.flush();
         Kit.check(failed.get() > 0, "some were given up");
-        Consumer<String, String> consumer = kit.consumer();
         TopicPartition partition = new TopicPartition(topic, 0);
+        ProducerState state = kit.admin.describeProducers(List.of(partition)).partitionResult(partition).get()
+                .activeProducers().get(0);
+        Kit.check(state.producerEpoch() > 0, "the epoch is the next one: " + state);
+        Consumer<String, String> consumer = kit.consumer();
         consumer.assign(List.of(partition));
         int end = Math.toIntExact(consumer.endOffsets(List.of(partition)).get(partition));
         List<Integer> values = Kit.values(Kit.read(consumer, end)).stream().map(Integer::valueOf).toList();
