@@ -249,10 +249,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_processing = True
         try:
-            begun = 0
-            while self._queue and self._has_room and not self._is_closing and begun < _BEGUN_PER_TURN_MAX:
+            for _ in range(_BEGUN_PER_TURN_MAX):
+                if not self._queue or not self._has_room or self._is_closing:
+                    break
                 self._begin(self._queue.popleft())
-                begun += 1
+                if self._out_bytes >= _WRITE_BUFFER_BYTES:
+                    # See whether the client takes it before there is more.
+                    self._send()
             self._send()
         finally:
             self._is_processing = False

@@ -33,7 +33,7 @@ from tests.interop.waiting import WITHIN_S, Deadline
 _QUICK_CONSUMER = {"fetch_max_wait_ms": 50, "auto_commit_interval_ms": 50}
 _LOG_APPEND_TIME = 1
 _POLL_S = 0.1
-_JOIN_S = 2.0
+_JOIN_S = 1.0
 
 
 class KafkaPythonClient(Client):
@@ -210,7 +210,7 @@ class KafkaPythonMember(Member):
 
     def commit(self) -> None:
         offsets = {
-            kafka.TopicPartition(self._topic, number): kafka.structs.OffsetAndMetadata(offset, "", None)
+            kafka.TopicPartition(self._topic, number): kafka.structs.OffsetAndMetadata(offset, "", -1)
             for number, offset in self._positions.items()
         }
         with refusals():
