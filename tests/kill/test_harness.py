@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from threading import Thread
 
 import pytest
 
 from logbrook.testing.history import check
+from logbrook.testing.kill import clients
 from logbrook.testing.kill.broker_process import BrokerProcess
 from logbrook.testing.kill.damage import cut_tails
 from logbrook.testing.kill.errors import BrokerFailedError
@@ -20,6 +22,7 @@ from logbrook.testing.kill.guardian import Guardian
 from logbrook.testing.kill.moments import Moment, moments, schedule
 from logbrook.testing.kill.payloads import payload, value_of
 from logbrook.testing.kill.plan import Outcome, Plan, summary
+from logbrook.testing.kill.scene import Scene
 from logbrook.testing.kill.waiting import wait_until
 
 # A process that stays until it is killed, says when it is there, and has a child that does the same.
@@ -135,6 +138,23 @@ def test_damage_takes_the_ends_of_logs_and_keeps_the_size_of_the_write_ahead_log
     assert (tmp_path / "events-0/0.log").read_bytes() == b"x" * 1024
     assert (tmp_path / "events-0/0.index").stat().st_size == 64
     assert (tmp_path / "__x-0/0.log").stat().st_size == 4096
+
+
+def test_only_the_time_in_which_the_broker_is_up_counts_for_a_late_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow machine kills in a row keep the broker away for longer than any answer may take."""
+    monkeypatch.setattr(clients, "FLUSH_TIMEOUT_S", 0.3)
+    scene = Scene(f"127.0.0.1:{free_port()}", seed=0, partitions=1)
+    sender = clients.producer(scene.address)
+    sender.produce("events", b"value")
+    waiting = Thread(target=clients.last_answers, args=(scene, "producer", sender))
+    waiting.start()
+    waiting.join(1.5)
+    assert waiting.is_alive()
+    assert scene.problems == []
+    scene.is_up = True
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert scene.problems == ["producer had 1 writes without an answer with the broker up for 0.3 s"]
 
 
 def outcome(seed: int, kills: int, *problems: str) -> Outcome:

@@ -78,6 +78,7 @@ class Campaign:
                 if number:
                     self._start(broker, scene)
                 self._reach(kill, broker, scene, load)
+            scene.is_up = False
             broker.kill()
             scene.recorder.broker_killed()
             self._moments[kill.moment] += 1
@@ -90,6 +91,7 @@ class Campaign:
         broker.start()
         self._starts_s.append(broker.wait_until_it_answers(_START_TIMEOUT_S))
         scene.recorder.broker_started()
+        scene.is_up = True
 
     def _reach(self, kill: Kill, broker: BrokerProcess, scene: Scene, load: Load) -> None:
         """Wait for the moment. That no write is acknowledged meanwhile is a problem of the broker's."""

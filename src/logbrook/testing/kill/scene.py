@@ -21,6 +21,8 @@ class Scene:
         self.recorder = Recorder(monotonic_ns)
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.problems: list[str] = []
+        self.is_up = False
+        """Whether the broker answers."""
         self.is_abandoned = False
         """The broker is gone for good: nothing is to be waited for."""
         # How much was, about: threads count without a lock.
