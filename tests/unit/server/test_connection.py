@@ -265,7 +265,13 @@ def test_a_client_that_asks_for_nothing_is_hung_up_on() -> None:
 
 def look_no_more(shell: Shell) -> None:
     """The broker no longer looks at its connections by itself, so that a test can do it at times of its own."""
-    shell.call(lambda: shell.broker.listener._sweeper.cancel())  # type: ignore[union-attr]
+
+    def cancel() -> None:
+        sweeper = shell.broker.listener._sweeper
+        assert sweeper is not None
+        sweeper.cancel()
+
+    shell.call(cancel)
 
 
 def test_a_client_that_waits_for_its_answer_is_not_idle_nor_just_after_it() -> None:
