@@ -84,6 +84,15 @@ def test_a_guardian_spares_what_it_was_told_to_forget(tmp_path: Path) -> None:
     assert staying.returncode == -signal.SIGKILL
 
 
+def test_a_guardian_that_was_killed_is_no_obstacle_to_cleaning_up() -> None:
+    guardian = Guardian()
+    guardian.watch_group(2**22 + 1)
+    guardian._process.kill()
+    guardian._process.wait()
+    guardian.forget_group(2**22 + 1)
+    guardian.close()
+
+
 def test_a_broker_that_does_not_start_is_told_with_the_end_of_its_log(tmp_path: Path, guardian: Guardian) -> None:
     log = tmp_path / "log"
     broker = BrokerProcess(str(tmp_path / "data"), free_port(), str(log), ["--durability=nonsense"], guardian)

@@ -32,7 +32,9 @@ class Guardian:
         self._tell("+group", str(pid))
 
     def forget_group(self, pid: int) -> None:
-        self._tell("-group", str(pid))
+        # Whoever cleans up goes on with it, though somebody may have killed the guardian: then it forgot everything.
+        with contextlib.suppress(BrokenPipeError):
+            self._tell("-group", str(pid))
 
     def watch_directory(self, path: str) -> None:
         self._tell("+directory", path)
