@@ -11,9 +11,10 @@ import resource
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from logbrook.config import BrokerConfig
+from logbrook.config import BrokerConfig, NetworkConfig
 from logbrook.config.values import split_address
 from logbrook.core.fetch_sessions import FetchSessions
+from logbrook.model import LogbrookError
 from logbrook.ports import Clock, Files, OsFiles, Random, SystemClock, SystemRandom
 from logbrook.server.appends import Appends
 from logbrook.server.dispatch import Dispatcher
@@ -33,6 +34,8 @@ from logbrook.storage.wal import Wal
 
 # File descriptors that connections may not take: the engine's, the listeners', the interpreter's.
 _DESCRIPTORS_KEPT = 512
+
+_EVERY_ADDRESS = ("0.0.0.0", "::")
 
 _logger = logging.getLogger(__name__)
 
@@ -60,6 +63,7 @@ class BrokerServer:
     async def start(self) -> None:
         """Raises StorageError when the data cannot be opened, OSError when the address cannot be taken."""
         config, clock = self.config, self._clock
+        check_advertised(config.network)
         loop = asyncio.get_running_loop()
         descriptors = raise_descriptor_limit()
         files = self._files if self._files is not None else OsFiles(config.data)
@@ -136,6 +140,20 @@ class BrokerServer:
             await self._started.aclose()
         finally:
             self.directory.close()
+
+
+class NotAdvertisedError(LogbrookError):
+    def __init__(self, listen: str) -> None:
+        super().__init__(
+            f"with --listen {listen} clients can come from anywhere; say with --advertise HOST:PORT where they find "
+            "the broker, since they connect to what it tells them"
+        )
+
+
+def check_advertised(network: NetworkConfig) -> None:
+    """Raises NotAdvertisedError when clients would be told to connect to every address and none."""
+    if network.advertise is None and split_address(network.listen)[0] in _EVERY_ADDRESS:
+        raise NotAdvertisedError(network.listen)
 
 
 def raise_descriptor_limit(

@@ -81,6 +81,7 @@ class Housekeeper:
         """One round over all logs. A log that cannot be maintained does not keep the others from it."""
         done = Maintained()
         async with self._round:
+            await self._make_missing_logs()
             for log in [self._directory.get(METADATA), *self._topics.logs()]:
                 if self._stopping.is_set():
                     break
@@ -95,6 +96,9 @@ class Housekeeper:
                     break
                 except StorageError as error:
                     _logger.error("maintenance of %s failed: %s", log.partition, error)
+                except Exception:
+                    # A bug, which must not keep the other logs from being looked after.
+                    _logger.exception("maintenance of %s failed", log.partition)
                 await asyncio.sleep(0)
             now_ms = self._clock.now_ms()
             done.producers_expired = self._directory.expire_producers(now_ms)
@@ -102,6 +106,12 @@ class Housekeeper:
         if done != Maintained():
             _logger.info("maintenance: %s", done)
         return done
+
+    async def _make_missing_logs(self) -> None:
+        try:
+            await self._topics.make_missing_logs()
+        except StorageError as error:
+            _logger.error("the logs of a topic are still missing: %s", error)
 
     async def checkpoint(self) -> None:
         """Sync what is not synced. Raises StorageError."""
@@ -120,7 +130,9 @@ class Housekeeper:
         self._tasks.append(task)
 
     async def _checkpoints(self) -> None:
-        while not await self._stopped_within(_CHECK_S_MAX):
+        # What may be lost is the interval and the time until it is noticed that it is over.
+        check_s = min(_CHECK_S_MAX, self._directory.environment.config.flush_interval_ms / 2000)
+        while not await self._stopped_within(check_s):
             if self._directory.is_checkpoint_due():
                 try:
                     await self.checkpoint()
@@ -153,7 +165,8 @@ class Housekeeper:
                 if self._stopping.is_set():
                     return
         except CorruptLogError as error:
-            log.quarantine(error)
+            if not log.is_deleted:
+                log.quarantine(error)
             raise
         compacted = compaction.finish()
         done.logs_compacted += 1

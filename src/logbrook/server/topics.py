@@ -140,6 +140,13 @@ class Topics:
                 await self._write(records)
                 await self._make_logs(self.metadata.topic(name))
 
+    async def make_missing_logs(self) -> None:
+        """Give topics the logs for which there was no room when they were created. Raises StorageError."""
+        async with self._changing:
+            for topic in list(self.metadata.topics.values()):
+                if not topic.is_deleting:
+                    await self._make_logs(topic)
+
     async def delete(self, name: str) -> None:
         """Raises TopicNotFoundError or StorageError."""
         async with self._changing:
@@ -220,8 +227,10 @@ class Topics:
             self.metadata.replay(key, value)
 
     async def _make_logs(self, topic: Topic) -> None:
-        config = self.config_of(topic)
         missing = [partition for partition in topic.partitions if partition not in self.directory]
+        if not missing:
+            return
+        config = self.config_of(topic)
         for number, partition in enumerate(missing, 1):
             self.directory.create(partition, config)
             if number % _LOGS_AT_ONCE == 0:

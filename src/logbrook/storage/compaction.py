@@ -44,6 +44,7 @@ from logbrook.storage.segment import OFFSET_DELTA_MAX
 from logbrook.storage.swap import commit_swap, finish_swap
 
 _BUFFER_BYTES = 1 << 20
+_TIME_MAX_MS = 2**63 - 1
 _CLEANED_SUFFIX = ".cleaned" + TEMPORARY_SUFFIX
 
 
@@ -306,7 +307,7 @@ class Compaction:
         kept = [record for record in records if self._stays(header, record)]
         horizon_ms = None
         if header.delete_horizon_ms is None and any(record.is_tombstone and record.key is not None for record in kept):
-            horizon_ms = self._now_ms + self._log.config.delete_retention_ms
+            horizon_ms = min(self._now_ms + self._log.config.delete_retention_ms, _TIME_MAX_MS)
         if len(kept) == len(records) and horizon_ms is None:
             return batch.data
         if not kept and self._last_batches.get(header.producer_id) != header.base_offset:

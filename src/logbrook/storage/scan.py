@@ -36,7 +36,10 @@ def scan_headers(file: File, position: int, end: int) -> Iterator[BatchHeader]:
     Ends early where there is no header: whoever reads the batches themselves will find out.
     """
     while position + HEADER_BYTES <= end:
-        header = read_header(file.pread(HEADER_BYTES, position))
+        data = file.pread(HEADER_BYTES, position)
+        if len(data) < HEADER_BYTES:
+            return
+        header = read_header(data)
         if header.size < HEADER_BYTES:
             return
         yield header

@@ -19,7 +19,7 @@ from logbrook.ports import OsFiles
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchResponse
 from logbrook.protocol.messages.produce import ProduceResponse
-from logbrook.server.broker import BrokerServer, raise_descriptor_limit
+from logbrook.server.broker import BrokerServer, NotAdvertisedError, raise_descriptor_limit
 from logbrook.storage.errors import DirectoryLockedError, StorageError
 from logbrook.testing import FaultyFiles, MemoryFiles
 from tests.unit.server.shell_kit import (
@@ -250,3 +250,11 @@ def test_what_the_system_does_not_give_is_not_counted_on() -> None:
 
     assert raise_descriptor_limit(lambda _: (1_024, 4_096), refuse) == 1_024
     assert raise_descriptor_limit(lambda _: (4_096, 4_096), refuse) == 4_096
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
+def test_clients_are_never_told_to_connect_to_every_address(listen: str) -> None:
+    with pytest.raises(NotAdvertisedError, match="--advertise"), Shell({"network": {"listen": listen}}):
+        pass
+    with Shell({"network": {"listen": listen, "advertise": "example.org:9092"}}) as shell:
+        assert (shell.services.endpoint.host, shell.services.endpoint.port) == ("example.org", 9092)

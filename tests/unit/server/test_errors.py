@@ -18,6 +18,7 @@ from logbrook.core.groups.errors import (
 from logbrook.core.metadata import TopicNotFoundError
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
+from logbrook.server.broker import NotAdvertisedError
 from logbrook.server.errors import error_code
 from logbrook.server.refusals import RefusedError
 from logbrook.storage.errors import (
@@ -46,6 +47,8 @@ NO_CODE_NEEDED = {
     RefusedError,
     # Met while the groups are loaded: it is logged, and they stay "loading" for every client.
     CorruptGroupRecordError,
+    # Keeps the broker from starting.
+    NotAdvertisedError,
 }
 
 

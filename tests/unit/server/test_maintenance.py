@@ -425,3 +425,13 @@ def test_a_checkpoint_that_fails_takes_the_broker_offline_and_it_stops_all_the_s
         (answer,) = client.request(produce_request("t", batch_of()), ProduceResponse, 12).responses
         assert answer.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert fetch(client, "t").high_watermark == 1
+
+
+def test_a_round_makes_the_logs_for_which_there_was_no_room() -> None:
+    with Shell() as shell:
+        topics = shell.services.topics
+        shell.run(topics.create("t", 3, {}))
+        missing = TopicPartition("t", 1)
+        shell.call(lambda: shell.broker.directory.delete(missing, 0))
+        shell.run(shell.broker.housekeeper.run_once())
+        assert missing in shell.broker.directory

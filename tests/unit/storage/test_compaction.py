@@ -263,3 +263,10 @@ def test_retention_in_the_middle_of_a_pass_wins(new_store: NewStore) -> None:
     with pytest.raises(OvertakenError):
         compaction.rewrite(groups[0])
     assert store.directory.environment.health.failure is None
+
+
+def test_tombstones_may_be_kept_for_ever(new_store: NewStore) -> None:
+    for_ever_ms = 2**63 - 1
+    store = compacted(new_store, keyed(("a", "1")), keyed(("a", None)), delete_retention_ms=for_ever_ms)
+    compact(store.log, NOW_MS + 1)
+    assert pairs_of(store) == [(1, "a", None)]

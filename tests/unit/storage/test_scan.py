@@ -4,7 +4,7 @@ import pytest
 
 from logbrook.ports import File
 from logbrook.records.errors import CorruptBatchError, UnsupportedMagicError
-from logbrook.storage.scan import ScannedBatch, scan_batches
+from logbrook.storage.scan import ScannedBatch, scan_batches, scan_headers
 from logbrook.testing import FaultyFiles, MemoryFiles
 from tests.unit.storage.kit import BATCH_BYTES, batch, numbered
 
@@ -87,3 +87,10 @@ def test_a_length_that_lies_is_noticed_without_reading_what_it_asks_for(length: 
     bad[8:12] = (length & 0xFFFFFFFF).to_bytes(4, "big")
     with pytest.raises(CorruptBatchError):
         scan(file_with(bad, *numbered(3)))
+
+
+def test_headers_end_where_the_file_does_though_more_was_expected() -> None:
+    """A file may be another's by now: the topic was deleted and made again."""
+    first, second = numbered(2)
+    file = file_with(first, second[:40])
+    assert [header.base_offset for header in scan_headers(file, 0, 3 * BATCH_BYTES)] == [0]
