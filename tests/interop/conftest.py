@@ -15,7 +15,7 @@ from tests.interop.clients.interface import Client
 from tests.interop.clients.kafka_python_client import KafkaPythonClient
 from tests.interop.clients.kcat_client import KcatClient
 from tests.interop.clients.kcat_install import KcatMissingError, find_or_install_kcat
-from tests.interop.leftovers import left_behind
+from tests.interop.leftovers import children, left_behind
 from tests.interop.waiting import wait_until
 
 NAMES = ("confluent", "kafka-python", "aiokafka", "kcat")
@@ -27,10 +27,11 @@ NewTopic = Callable[..., str]
 @pytest.fixture(autouse=True)
 def nothing_stays(request: pytest.FixtureRequest) -> Iterator[None]:
     """No test leaves a thread or a process behind. The folders below have clients, and rules, of their own."""
-    before = set(threading.enumerate())
+    before, children_before = set(threading.enumerate()), children()
     yield
     if request.path.parent == Path(__file__).parent:
-        wait_until(lambda: left_behind(before) == [], f"the end of {left_behind(before)}", within_s=5)
+        left = left_behind(before, children_before)
+        wait_until(lambda: left_behind(before, children_before) == [], f"the end of {left}", within_s=5)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 A failure tells its seed. To see it again, with what it leaves:
 
-    python -m logbrook.testing.kill --kills 12 --seed 1 --keep /tmp/kill
+    python -m logbrook.testing.kill --kills 10 --seed 1 --keep /tmp/kill
 """
 
 import shutil
@@ -20,7 +20,7 @@ from tests.kill.conftest import KILLS
 
 KILLS_MIN = 20
 SEEDS = (1, 2)
-KILLS_PER_SEED = 12
+KILLS_PER_SEED = 10
 
 RecordProperty = Callable[[str, object], None]
 

@@ -181,12 +181,14 @@ class Log:
         next_offset = offset
         if offset < end_offset:
             try:
-                slices, next_offset = self._slices(offset, end_offset, bytes_max, at_least_one)
+                found = list(self._slices(offset, end_offset, bytes_max, at_least_one))
             except CorruptLogError as error:
                 self.quarantine(error)
                 raise
             except IO_FAILURES as error:
                 raise self.environment.read_error(self.partition.directory, error) from error
+            slices = [part for part, _ in found]
+            next_offset = found[-1][1] if found else offset
         return LogRead(slices, self.high_watermark, self.last_stable_offset, self.log_start_offset, next_offset)
 
     def read_range(self, start_offset: int, end_offset: int, bytes_max: int = 1 << 20) -> Iterator[LogSlice]:
@@ -456,13 +458,14 @@ class Log:
             or (active.first_append_ms is not None and now_ms - active.first_append_ms >= self.config.segment_ms)
         )
 
-    def _slices(self, offset: int, end_offset: int, bytes_max: int, at_least_one: bool) -> tuple[list[LogSlice], int]:
-        """What there is to read, and the offset after it."""
+    def _slices(
+        self, offset: int, end_offset: int, bytes_max: int, at_least_one: bool
+    ) -> Iterator[tuple[LogSlice, int]]:
+        """What there is to read, and the offset after it. Keeps no slice: an error keeps its frames."""
         closed, active = self.closed, self.active
         number = self.segment_of(offset)
         segment: Segment = closed[number] if number < len(closed) else active
         position = segment.position_of(offset)
-        parts: list[LogSlice] = []
         while True:
             number += 1
             is_last = number > len(closed)
@@ -473,17 +476,16 @@ class Log:
                 limit = position + bytes_max
                 stop = end if limit >= end else segment.batch_end_before(limit, position)
                 if stop > limit and not at_least_one:
-                    break
-                parts.append(segment.read(position, stop - position))
-                offset = min(after, end_offset) if stop == end else segment.offset_at(stop)
+                    return
+                next_offset = min(after, end_offset) if stop == end else segment.offset_at(stop)
+                yield segment.read(position, stop - position), next_offset
                 at_least_one = False
                 bytes_max -= stop - position
                 if stop < end or bytes_max <= 0:
-                    break
+                    return
             if is_last or following.base_offset >= end_offset:
-                break
+                return
             segment, position = following, 0
-        return parts, offset
 
     def _end_position(self, segment: Segment, end_offset: int) -> int:
         """Where to stop in a segment: before the batch with `end_offset`, or before what is known to be bad."""
