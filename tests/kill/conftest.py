@@ -5,7 +5,7 @@ import pytest
 KILLS = "kills"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def report_kills(terminalreporter: pytest.TerminalReporter) -> None:
     kills = 0
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
