@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from logbrook.config import Durability, LogConfig, StorageConfig
 from logbrook.ports import OsFiles, SystemClock
@@ -21,8 +22,8 @@ def scratch() -> Iterator[str]:
         yield path
 
 
-def open_directory(path: str, log_config: LogConfig | None = None, **settings: object) -> LogDirectory:
-    config = StorageConfig.model_validate({"durability": Durability.INTERVAL, **settings})
+def open_directory(path: str, log_config: LogConfig | None = None, **settings: Any) -> LogDirectory:
+    config = StorageConfig(**{"durability": Durability.INTERVAL, **settings})
     chosen = log_config or LogConfig()
     return LogDirectory.open(
         OsFiles(path), config, clock=SystemClock(), now_ms=NOW_MS, config_of=lambda _partition: chosen

@@ -36,7 +36,6 @@ _FIRST_LIFE: tuple[Operation, ...] = (
     owner.roll,
     owner.roll,
     *WRITES,
-    owner.prepare_spare,
     owner.checkpoint,
     owner.wait,
     owner.compact,

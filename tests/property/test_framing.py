@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError
+from logbrook.protocol.frame_memory import FrameMemory
 from logbrook.protocol.framing import FrameReader, RequestStart
 
 LIMIT = 2000
@@ -42,7 +43,7 @@ def parts(data: bytes, sizes: list[int]) -> list[memoryview]:
 @settings(max_examples=150, deadline=None)
 @given(bodies, splits, st.integers(32, 700))
 def test_any_splitting_of_the_stream_gives_the_same_frames(sent: list[bytes], sizes: list[int], chunk: int) -> None:
-    reader = FrameReader(bytearray(chunk), lambda _: LIMIT)
+    reader = FrameReader(FrameMemory(chunk), lambda _: LIMIT)
     stream = b"".join(frame(body, number) for number, body in enumerate(sent))
     received = [one for part in parts(stream, sizes) for one in feed(reader, part)]
     assert [one[8:] for one in received] == sent
@@ -56,8 +57,8 @@ def test_any_splitting_of_the_stream_gives_the_same_frames(sent: list[bytes], si
 def test_readers_of_one_chunk_do_not_see_each_other(
     streams: list[tuple[list[bytes], list[int]]], chunk_bytes: int, random: object
 ) -> None:
-    chunk = bytearray(chunk_bytes)
-    readers = [FrameReader(chunk, lambda _: LIMIT) for _ in streams]
+    memory = FrameMemory(chunk_bytes)
+    readers = [FrameReader(memory, lambda _: LIMIT) for _ in streams]
     waiting = [
         parts(b"".join(frame(body, number) for number, body in enumerate(sent)), sizes) for sent, sizes in streams
     ]
@@ -77,7 +78,7 @@ def test_garbage_is_refused_or_waited_for_and_holds_no_more_than_came(data: byte
         asked.append(start)
         return LIMIT
 
-    reader = FrameReader(bytearray(64), size_max_of)
+    reader = FrameReader(FrameMemory(64), size_max_of)
     try:
         for part in parts(data, sizes):
             feed(reader, part)

@@ -6,14 +6,14 @@ leaves the page cache: the next process finds all bytes that were written, synce
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from logbrook.config import CleanupPolicy, LogConfig, StorageConfig
+from logbrook.config import CleanupPolicy, Durability, LogConfig, StorageConfig
 from logbrook.model import TopicPartition
 from logbrook.records.batch import SEQUENCE_MAX, BatchHeader, Codec, advance_sequence, iter_headers
 from logbrook.records.builder import build_batch
@@ -116,7 +116,7 @@ class LogMachine(RuleBasedStateMachine):
     # Opening and closing.
 
     @initialize(
-        durability=st.sampled_from(["fsync", "interval"]),
+        durability=st.sampled_from(Durability),
         segment_bytes=st.sampled_from([1, 250, 600]),
         index_interval_bytes=st.sampled_from([0, 150, 4096]),
         policies=st.sets(st.sampled_from(CleanupPolicy), min_size=1),
@@ -124,7 +124,7 @@ class LogMachine(RuleBasedStateMachine):
     )
     def begin(
         self,
-        durability: str,
+        durability: Durability,
         segment_bytes: int,
         index_interval_bytes: int,
         policies: set[CleanupPolicy],
@@ -136,7 +136,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log_config = LogConfig(
             segment_bytes=segment_bytes,
             index_interval_bytes=index_interval_bytes,
-            cleanup_policy=policies,
+            cleanup_policy=frozenset(policies),
             retention_ms=30,
             retention_bytes=2_000,
             delete_retention_ms=FOREVER_MS,
@@ -196,13 +196,11 @@ class LogMachine(RuleBasedStateMachine):
         finally:
             self.files.capacity_bytes = None
 
-    @rule(durability=st.sampled_from(["fsync", "interval"]))
-    def close_and_open(self, durability: str) -> None:
+    @rule(durability=st.sampled_from(Durability))
+    def close_and_open(self, durability: Durability) -> None:
         before = self.log.producers.to_json()
         self.directory.close()
-        self.storage_config = self.storage_config.model_copy(
-            update={"durability": StorageConfig(durability=durability).durability}
-        )
+        self.storage_config = replace(self.storage_config, durability=durability)
         self.open()
         self.committed = self.end
         assert self.directory.report.bytes_scanned == 0

@@ -22,8 +22,8 @@ id). `member=-` is no id, `member=a/1` a certain one. `group=NAME` chooses anoth
 """
 
 import struct
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from logbrook.config.groups import GroupConfig
 from logbrook.core.groups import (
@@ -202,8 +202,8 @@ class GroupWorld:
     # The world around
 
     def _do_config(self, words: Words) -> None:
-        settings = {name: int(value) for name, value in words.named.items()}
-        self._config = GroupConfig.model_validate({"initial_rebalance_delay_ms": 0, **settings})
+        settings: dict[str, Any] = {name: int(value) for name, value in words.named.items()}
+        self._config = GroupConfig(**{"initial_rebalance_delay_ms": 0, **settings})
         self._coordinator = self._started(GroupCoordinator(self._config, self._random))
 
     def _do_advance(self, words: Words) -> None:
@@ -236,8 +236,8 @@ class GroupWorld:
         self._apply(self._coordinator.write_failed(self._held.pop(0), self._now_ms))
 
     def _do_crash(self, words: Words) -> None:
-        settings = {name: int(value) for name, value in words.named.items()}
-        self._config = self._config.model_copy(update=settings)
+        settings: dict[str, Any] = {name: int(value) for name, value in words.named.items()}
+        self._config = replace(self._config, **settings)
         self._held = None
         self._states = {}
         self._coordinator = GroupCoordinator(self._config, self._random)

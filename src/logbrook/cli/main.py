@@ -3,7 +3,6 @@
 Starting it is part of starting a broker, so a command whose options take time to make is loaded when it is called.
 """
 
-import os
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -11,9 +10,6 @@ import typer
 from typer.core import TyperGroup
 
 from logbrook.model.version import VERSION
-
-# Looking through every installed package for plugins of pydantic would take a tenth of the start.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 _LOADED_WHEN_CALLED = {"serve": "logbrook.cli.serve", "config": "logbrook.cli.config"}
 

@@ -1,8 +1,7 @@
 """All settings of a broker: the sections that its parts read, and what is left over."""
 
+from dataclasses import field
 from enum import StrEnum
-
-from pydantic import Field
 
 from logbrook.config.groups import GroupConfig
 from logbrook.config.log import LogConfig
@@ -77,11 +76,11 @@ class BrokerConfig(Settings):
 
     data: str = setting("logbrook-data", "The data directory; it is created when it is not there.")
     node_id: int = setting(1, "The broker's number, as clients see it.", kafka="node.id", at_least=0, at_most=2**31 - 1)
-    network: NetworkConfig = Field(default_factory=NetworkConfig)
-    topics: TopicsConfig = Field(default_factory=TopicsConfig)
-    log: LogConfig = Field(default_factory=LogConfig)
-    groups: GroupConfig = Field(default_factory=GroupConfig)
-    storage: StorageConfig = Field(default_factory=StorageConfig)
-    maintenance: MaintenanceConfig = Field(default_factory=MaintenanceConfig)
-    metrics: MetricsConfig = Field(default_factory=MetricsConfig)
-    logging: LoggingConfig = Field(default_factory=LoggingConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    topics: TopicsConfig = field(default_factory=TopicsConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    groups: GroupConfig = field(default_factory=GroupConfig)
+    storage: StorageConfig = field(default_factory=StorageConfig)
+    maintenance: MaintenanceConfig = field(default_factory=MaintenanceConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)

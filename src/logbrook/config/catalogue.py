@@ -7,16 +7,14 @@ The rule of the names: `connections_max` in the section `network` is
     LOGBROOK_NETWORK_CONNECTIONS_MAX        the environment variable: the flag in capitals
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, fields, replace
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
-from pydantic.fields import FieldInfo
-
 from logbrook.config.broker import BrokerConfig
-from logbrook.config.setting import Settings
+from logbrook.config.setting import facts_of, section_of
 
 ENVIRONMENT_PREFIX = "LOGBROOK_"
 
@@ -99,21 +97,20 @@ _TEXT_FORMS = {
 def all_sections() -> tuple[Section, ...]:
     """The tables of the file in the order of their declaration, what is above all tables first."""
     sections = [Section("", "General")]
-    for name, field in BrokerConfig.model_fields.items():
-        if model := _section_model(field):
-            title = (model.__doc__ or "").split("\n")[0].removeprefix("The settings of ").removesuffix(".")
-            sections.append(Section(name, f"{name}: {title}"))
+    for field in fields(BrokerConfig):
+        if section := section_of(field):
+            title = (section.__doc__ or "").split("\n")[0].removeprefix("The settings of ").removesuffix(".")
+            sections.append(Section(field.name, f"{field.name}: {title}"))
     return tuple(sections)
 
 
 @cache
 def all_settings() -> tuple[Declared, ...]:
     """Every setting in the order of the sections."""
-    fields = BrokerConfig.model_fields
-    found = [_declared("", name, field) for name, field in fields.items() if not _section_model(field)]
-    for section, field in fields.items():
-        if model := _section_model(field):
-            found += [_declared(section, name, inner) for name, inner in model.model_fields.items()]
+    found = [_declared("", field) for field in fields(BrokerConfig) if not section_of(field)]
+    for field in fields(BrokerConfig):
+        if section := section_of(field):
+            found += [_declared(field.name, inner) for inner in fields(section)]
     return tuple(found)
 
 
@@ -122,31 +119,21 @@ def settings_by_key() -> dict[str, Declared]:
     return {setting.key: setting for setting in all_settings()}
 
 
-def _section_model(field: FieldInfo) -> type[Settings] | None:
-    annotation = field.annotation
-    return annotation if isinstance(annotation, type) and issubclass(annotation, Settings) else None
-
-
-def _declared(section: str, name: str, field: FieldInfo) -> Declared:
-    facts = field.json_schema_extra
-    assert isinstance(facts, dict), f"{name} was not declared with setting()"
-    unit, kafka, flag = facts["unit"], facts["kafka"], facts["flag"]
-    assert isinstance(unit, str | None)
-    assert isinstance(kafka, str | None)
-    assert isinstance(flag, str | None)
-    key = f"{section}.{name}" if section else name
+def _declared(section: str, field: Field[Any]) -> Declared:
+    facts = facts_of(field)
+    key = f"{section}.{field.name}" if section else field.name
     return Declared(
         section=section,
-        name=name,
-        doc=field.description or "",
+        name=field.name,
+        doc=facts.doc,
         default=field.default,
-        form=_TEXT_FORMS.get(key) or _form_of(field.annotation),
-        at_least=next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), None),
-        at_most=next((bound.le for bound in field.metadata if hasattr(bound, "le")), None),
-        unit=unit,
-        kafka=kafka,
-        dynamic=bool(facts["dynamic"]),
-        short_flag=flag,
+        form=_TEXT_FORMS.get(key) or _form_of(field.type),
+        at_least=facts.at_least,
+        at_most=facts.at_most,
+        unit=facts.unit,
+        kafka=facts.kafka,
+        dynamic=facts.dynamic,
+        short_flag=facts.flag,
     )
 
 

@@ -1,5 +1,7 @@
 """What is said about settings that are wrong: where each was written, what was written, and what is allowed."""
 
+import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -9,6 +11,15 @@ class NotAllowedError(ValueError):
     def __init__(self, must_be: str) -> None:
         super().__init__(f"it must be {must_be}")
         self.must_be = must_be
+
+
+class WrongValueError(NotAllowedError):
+    """Settings were made with a value that the field `name` cannot have."""
+
+    def __init__(self, name: str, value: object, must_be: str) -> None:
+        super().__init__(must_be)
+        self.args = (f"{name} = {reprlib.repr(value)}, but it must be {must_be}",)
+        self.name = name
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +40,9 @@ class SettingsRefusedError(Exception):
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+
+
+def listed(words: Sequence[str], last: str) -> str:
+    """The words as a sentence lists them, with `last` before the last."""
+    *others, end = words
+    return f"{', '.join(others)} {last} {end}" if others else end

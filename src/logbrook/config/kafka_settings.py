@@ -2,19 +2,23 @@
 
 A topic's settings are those of `LogConfig`. A broker has the same ones under other names (`log.retention.ms` for
 `retention.ms`); there they are the defaults of all topics that do not set their own. Values are text in Kafka's own
-notation: plain numbers, and lists with commas.
+notation, which is Java's: numbers without units and underscores, true and false, and lists with commas. Blanks around
+a value do not count.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from logbrook.config.broker import BrokerConfig
+from logbrook.config.errors import NotAllowedError, WrongValueError
 from logbrook.config.log import LogConfig
-from logbrook.config.setting import Settings
+from logbrook.config.setting import Settings, facts_of, section_of
 from logbrook.model import LogbrookError
+
+_LOG_SECTION = "log"
 
 # Kafka's broker-wide name for what a topic calls otherwise.
 _BROKER_NAMES = {
@@ -32,8 +36,10 @@ _BROKER_NAMES = {
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
 }
 
-# Kafka's numbers are Java's.
-_LONG_MAX = 2**63 - 1
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+_LONG_LENGTH_MAX = len(str(_LONG_MIN))
 _SHOWN_LENGTH_MAX = 100
 
 
@@ -89,20 +95,27 @@ def override(defaults: LogConfig, texts: Mapping[str, str], names: Mapping[str, 
         known = names.get(name)
         if known is None:
             raise InvalidSettingError(name, "there is no such setting")
-        values[known.field] = [part.strip() for part in text.split(",")] if known.kind is SettingKind.LIST else text
+        if known.section != _LOG_SECTION:
+            raise InvalidSettingError(name, "it is not a setting of logs")
+        try:
+            values[known.field] = from_text(known.kind, text)
+        except NotAllowedError as error:
+            raise _refusal(name, text, error) from None
     try:
+        return replace(defaults, **values) if values else defaults
+    except WrongValueError as error:
         # The defaults were checked when they were made, so only what is new can be wrong.
-        checked = LogConfig(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = str(first["loc"][0])
-        name = next(name for name in texts if names[name].field == field)
-        raise InvalidSettingError(name, f"{_shown(texts[name])} is not allowed ({first['msg']})") from None
-    for name, text in texts.items():
-        value = getattr(checked, names[name].field)
-        if isinstance(value, int) and value > _LONG_MAX:
-            raise InvalidSettingError(name, f"{_shown(text)} is not allowed (Input should fit into 64 bits)")
-    return defaults.model_copy(update={field: getattr(checked, field) for field in values})
+        name = next(name for name in texts if names[name].field == error.name)
+        raise _refusal(name, texts[name], error) from None
+
+
+def from_text(kind: SettingKind, text: str) -> Any:
+    """What a text in Kafka's notation stands for.
+
+    What is not in the notation of its kind stays a text, which a field of another type refuses, saying what it takes.
+    Raises NotAllowedError for a number that is too large for any field.
+    """
+    return _READERS[kind](text.strip())
 
 
 def to_text(value: object) -> str:
@@ -119,14 +132,50 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN_LENGTH_MAX else f"{text[:_SHOWN_LENGTH_MAX]}...")
 
 
+def _refusal(name: str, text: str, error: NotAllowedError) -> InvalidSettingError:
+    return InvalidSettingError(name, f"{_shown(text)} is not allowed (it must be {error.must_be})")
+
+
+def _read_boolean(text: str) -> bool | str:
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def _read_whole_number(text: str) -> int | str:
+    if not _WHOLE_NUMBER.fullmatch(text):
+        return text
+    # The length is looked at first, since Python reads no number of thousands of digits.
+    if len(text) > _LONG_LENGTH_MAX or not _LONG_MIN <= int(text) <= _LONG_MAX:
+        raise NotAllowedError("a whole number that fits into 64 bits")
+    return int(text)
+
+
+def _read_number(text: str) -> float | str:
+    return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def _read_list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+_READERS: dict[SettingKind, Callable[[str], Any]] = {
+    SettingKind.BOOLEAN: _read_boolean,
+    SettingKind.STRING: str,
+    SettingKind.INT: _read_whole_number,
+    SettingKind.LONG: _read_whole_number,
+    SettingKind.DOUBLE: _read_number,
+    SettingKind.LIST: _read_list,
+}
+
+
 def _settings_of(section: str, settings: type[Settings]) -> Iterator[KafkaSetting]:
-    for field, info in settings.model_fields.items():
-        facts = info.json_schema_extra
-        if isinstance(facts, dict) and (name := facts.get("kafka")):
-            default = info.default
-            kind = _kind(default, facts.get("unit"))
-            doc = info.description or ""
-            yield KafkaSetting(str(name), field, section, kind, doc, to_text(default), bool(facts.get("dynamic")))
+    for field in fields(settings):
+        if section_of(field):
+            continue
+        facts = facts_of(field)
+        if facts.kafka:
+            kind = _kind(field.default, facts.unit)
+            default = to_text(field.default)
+            yield KafkaSetting(facts.kafka, field.name, section, kind, facts.doc, default, facts.dynamic)
 
 
 def _kind(default: object, unit: object) -> SettingKind:
@@ -146,10 +195,11 @@ def _by_name(settings: Iterable[KafkaSetting]) -> dict[str, KafkaSetting]:
 def _broker_settings() -> Iterator[KafkaSetting]:
     yield from (one._replace(name=broker_name(one.name)) for one in _TOPIC.values())
     yield from (one._replace(section="") for one in _settings_of("", BrokerConfig))
-    for section, info in BrokerConfig.model_fields.items():
-        if section != "log" and isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
-            yield from (one._replace(dynamic=False) for one in _settings_of(section, info.annotation))
+    for field in fields(BrokerConfig):
+        section = section_of(field)
+        if section and field.name != _LOG_SECTION:
+            yield from (one._replace(dynamic=False) for one in _settings_of(field.name, section))
 
 
-_TOPIC = _by_name(_settings_of("log", LogConfig))
+_TOPIC = _by_name(_settings_of(_LOG_SECTION, LogConfig))
 _BROKER = _by_name(_broker_settings())

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from logbrook.config.broker import BrokerConfig
 from logbrook.config.catalogue import all_settings
 from logbrook.config.errors import NotAllowedError, Problem, SettingsRefusedError
@@ -75,27 +73,15 @@ def _merge(sources: Iterable[Source]) -> Loaded:
         raise SettingsRefusedError(tuple(problems))
     origins = {setting.key: DEFAULT_ORIGIN for setting in all_settings()}
     origins |= {key: written.origin for key, written in winners.items()}
-    return Loaded(_build(values, winners), origins)
+    return Loaded(_build(values), origins)
 
 
-def _build(values: Mapping[str, Any], winners: Mapping[str, Written]) -> BrokerConfig:
-    """The declaration has the last word: what it refuses beyond types and bounds is told in its own words."""
+def _build(values: Mapping[str, Any]) -> BrokerConfig:
     nested: dict[str, Any] = {}
     for key, value in values.items():
         section, _, name = key.rpartition(".")
         (nested.setdefault(section, {}) if section else nested)[name] = value
-    try:
-        return BrokerConfig.model_validate(nested)
-    except ValidationError as error:
-        raise SettingsRefusedError(tuple(_own_words(one, winners) for one in error.errors())) from None
-
-
-def _own_words(error: Mapping[str, Any], winners: Mapping[str, Written]) -> Problem:
-    key = ".".join(str(part) for part in error["loc"][:2])
-    words = error["msg"].removeprefix("Value error, ")
-    if written := winners.get(key):
-        return _refusal(written, words)
-    return Problem(f"settings of [{key}]" if key else "settings", words)
+    return BrokerConfig(**nested)
 
 
 def _refusal(written: Written, why: str) -> Problem:

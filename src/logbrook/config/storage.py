@@ -37,7 +37,7 @@ class StorageConfig(Settings):
     )
     wal_file_bytes: int = setting(
         32 * _MIB,
-        "The size of a file of the write-ahead log, written out in full when it is created.",
+        "The size of a file of the write-ahead log; its room on the disk is taken when it is created.",
         unit="bytes",
         at_least=4096,
     )

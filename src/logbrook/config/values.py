@@ -15,7 +15,7 @@ from ipaddress import AddressValueError, IPv6Address
 from typing import Any
 
 from logbrook.config.catalogue import Declared, Kind
-from logbrook.config.errors import NotAllowedError
+from logbrook.config.errors import NotAllowedError, listed
 from logbrook.config.log import UNLIMITED
 
 _SIZES = {"tib": 1 << 40, "gib": 1 << 30, "mib": 1 << 20, "kib": 1 << 10, "b": 1}
@@ -77,9 +77,9 @@ def allowed_values(setting: Declared, *, examples: bool = True) -> str:
     if form.kind in _ALLOWED:
         return _ALLOWED[form.kind] + example + (", or empty" if form.optional else "")
     if form.kind is Kind.CHOICE:
-        return _listed(form.choices, "or")
+        return listed(form.choices, "or")
     if form.kind is Kind.CHOICES:
-        return f"one or more of {_listed(form.choices, 'and')}"
+        return f"one or more of {listed(form.choices, 'and')}"
     return _NUMBERS[setting.unit or form.kind] + example + _bounds(setting, separated=bool(example))
 
 
@@ -194,8 +194,3 @@ def _bounds(setting: Declared, *, separated: bool) -> str:
         separator = "," if separated else ""
         return f"{separator} from {setting.at_least} to {setting.at_most}{unit}"
     return f", at least {setting.at_least}{unit}" if setting.at_least is not None else ""
-
-
-def _listed(words: tuple[str, ...], last: str) -> str:
-    *others, end = words
-    return f"{', '.join(others)} {last} {end}" if others else end

@@ -47,6 +47,11 @@ class File(Protocol):
 
     def truncate(self, length: int) -> None: ...
 
+    def reserve(self, length: int) -> None:
+        """Take the room for `length` bytes, so that writing them cannot fail for want of it. What is past the end of
+        the file until now reads as zeros."""
+        ...
+
     def fsync(self) -> None:
         """Make the file's bytes and length durable (fdatasync)."""
         ...

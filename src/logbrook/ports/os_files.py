@@ -58,6 +58,9 @@ class OsFile:
     def truncate(self, length: int) -> None:
         os.ftruncate(self._fd, length)
 
+    def reserve(self, length: int) -> None:
+        os.posix_fallocate(self._fd, 0, length)
+
     def fsync(self) -> None:
         os.fdatasync(self._fd)
 

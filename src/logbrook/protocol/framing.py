@@ -10,15 +10,16 @@ from typing import NamedTuple
 
 from logbrook.protocol.encoding import Piece, Pieces, assemble
 from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError
+from logbrook.protocol.frame_memory import PIECE_BYTES, FrameMemory
 from logbrook.protocol.reader import Reader
 
 _LENGTH = Struct(">i")
 _REQUEST_START = Struct(">hhi")
 _CORRELATION_ID = Struct(">i")
 REQUEST_START_BYTES = _REQUEST_START.size
-CHUNK_BYTES = 256 * 1024
-# A frame is given so many times the memory of what has come of it.
+# A frame is given twice the memory of what has come of it; at first more, so that a batch of 1 MB need not grow.
 _GROWTH = 2
+_FIRST_GROWTH = 16
 _FRAME_BYTES_MIN = 4096
 
 
@@ -33,18 +34,18 @@ class RequestStart(NamedTuple):
 class FrameReader:
     """Give `buffer()` to the socket, say with `received(count)` how much came, and get the frames that are complete.
 
-    `chunk` may be shared by all readers of a thread, as long as nothing comes between the two calls. `size_max_of` says
-    how long a frame may be that begins as a request does; it is asked before the frame is given any memory.
+    `memory` may be shared by all readers of a thread, as long as nothing comes between the two calls. `size_max_of`
+    says how long a frame may be that begins as a request does; it is asked before the frame is given any memory.
     """
 
-    __slots__ = ("_chunk", "_filled", "_frame", "_frame_size", "_rest", "_size_max_of")
+    __slots__ = ("_filled", "_frame", "_frame_size", "_memory", "_rest", "_size_max_of")
 
-    def __init__(self, chunk: bytearray, size_max_of: Callable[[RequestStart], int]) -> None:
-        self._chunk = memoryview(chunk)
+    def __init__(self, memory: FrameMemory, size_max_of: Callable[[RequestStart], int]) -> None:
+        self._memory = memory
         self._size_max_of = size_max_of
         # The beginning of a frame, too short to tell its size.
         self._rest = b""
-        self._frame: bytearray | None = None
+        self._frame: memoryview | None = None
         self._frame_size = 0
         self._filled = 0
 
@@ -63,10 +64,11 @@ class FrameReader:
         if self._frame is not None:
             if self._filled == len(self._frame):
                 self._grow(self._frame)
-            return memoryview(self._frame)[self._filled :]
+            return self._frame[self._filled :]
         length = len(self._rest)
-        self._chunk[:length] = self._rest
-        return self._chunk[length:]
+        chunk = self._memory.chunk
+        chunk[:length] = self._rest
+        return chunk[length:]
 
     def received(self, count: int) -> list[memoryview]:
         """The frames that are complete now. Raises FrameTooLargeError or MalformedMessageError."""
@@ -74,14 +76,14 @@ class FrameReader:
             self._filled += count
             if self._filled < self._frame_size:
                 return []
-            frame, self._frame = memoryview(self._frame), None
+            frame, self._frame = self._frame, None
             return [frame]
         stop = len(self._rest) + count
         self._rest = b""
         return list(self._split(stop))
 
     def _split(self, stop: int) -> Iterator[memoryview]:
-        chunk, position = self._chunk, 0
+        chunk, position = self._memory.chunk, 0
         while (available := stop - position - _LENGTH.size) >= REQUEST_START_BYTES:
             (size,) = _LENGTH.unpack_from(chunk, position)
             if size < REQUEST_START_BYTES:
@@ -91,7 +93,8 @@ class FrameReader:
             if size > size_max:
                 raise FrameTooLargeError(size, size_max)
             if available < size:
-                self._frame = bytearray(min(size, max(_GROWTH * available, _FRAME_BYTES_MIN)))
+                first = min(_FIRST_GROWTH * available, PIECE_BYTES)
+                self._frame = self._memory.take(min(size, max(first, _GROWTH * available, _FRAME_BYTES_MIN)))
                 self._frame[:available] = chunk[position:stop]
                 self._frame_size, self._filled = size, available
                 return
@@ -99,8 +102,8 @@ class FrameReader:
             position += size
         self._rest = bytes(chunk[position:stop])
 
-    def _grow(self, frame: bytearray) -> None:
-        self._frame = bytearray(min(self._frame_size, _GROWTH * len(frame)))
+    def _grow(self, frame: memoryview) -> None:
+        self._frame = self._memory.take(min(self._frame_size, _GROWTH * len(frame)))
         self._frame[: self._filled] = frame
 
 

@@ -29,7 +29,10 @@ Handled: TypeAlias = Answer | Future[Any] | Coroutine[Any, Any, Answer]
 
 
 class Api(Generic[Q]):
-    """`handle(services, request, call)` may raise a LogbrookError only where `fail` is given, which answers for it."""
+    """What a handler's file declares: its messages, the versions that it serves, and `handle(services, request, call)`.
+
+    A LogbrookError is answered by `handle` itself: what is raised out of it is a bug.
+    """
 
     __slots__ = ("handle", "key", "name", "request", "response", "versions")
 

@@ -16,6 +16,7 @@ from logbrook.ports import Clock
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.storage.batch_set import Origin
+from logbrook.storage.errors import StorageError
 from logbrook.storage.log import Log
 from logbrook.storage.ticket import Ticket
 
@@ -34,6 +35,8 @@ class Appends:
         self, loop: asyncio.AbstractEventLoop, clock: Clock, on_committed: Callable[[TopicPartition, int], None]
     ) -> None:
         self.leader_epoch = 0
+        # Why clients' records are not taken although the disk works, if there is a reason.
+        self.refusal: StorageError | None = None
         self._loop = loop
         self._clock = clock
         self._on_committed = on_committed
@@ -44,7 +47,9 @@ class Appends:
         self, log: Log, data: Buffer, on_done: Callable[[Ticket], None], origin: Origin = Origin.CLIENT
     ) -> Ticket:
         """Append now; `on_done(ticket)` is called on the event loop, perhaps before this returns. Raises as
-        `Log.append` does."""
+        `Log.append` does, and the refusal."""
+        if self.refusal is not None:
+            raise self.refusal
         ticket = log.append(data, now_ms=self._clock.now_ms(), leader_epoch=self.leader_epoch, origin=origin)
         one = _Append(ticket, log.partition, memoryview(data).nbytes, on_done)
         if ticket.done:

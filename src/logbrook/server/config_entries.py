@@ -81,7 +81,7 @@ class ConfigEntries:
     def _broker_synonyms(self, setting: KafkaSetting) -> list[ConfigSynonym]:
         section = getattr(self._config, setting.section) if setting.section else self._config
         synonyms = [ConfigSynonym(setting.name, setting.default, ConfigSource.DEFAULT_CONFIG)]
-        if setting.field in section.model_fields_set:
+        if setting.field in section.given:
             value = to_text(getattr(section, setting.field))
             synonyms.insert(0, ConfigSynonym(setting.name, value, ConfigSource.STATIC_BROKER_CONFIG))
         if setting.name in self._dynamic:

@@ -14,10 +14,12 @@ from typing import NamedTuple, Protocol, cast
 
 from logbrook.protocol.encoding import Pieces
 from logbrook.protocol.errors import ProtocolError
+from logbrook.protocol.frame_memory import FrameMemory
 from logbrook.protocol.framing import FrameReader
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.api import Answer, CloseConnectionError
 from logbrook.server.dispatch import Dispatcher, Received
+from logbrook.server.logs import RepeatedWarnings
 
 _WRITE_BUFFER_BYTES = 1 << 20
 # A connection is stalled when it moves less than this within `connection_stalled_ms`.
@@ -33,7 +35,8 @@ class Host(Protocol):
     """Whoever owns the connections."""
 
     dispatcher: Dispatcher
-    chunk: bytearray
+    frame_memory: FrameMemory
+    warnings: RepeatedWarnings
     in_flight_bytes_max: int
     in_flight_requests_max: int
 
@@ -102,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
         self._loop = loop
-        self._reader = FrameReader(host.chunk, host.dispatcher.size_max)
+        self._reader = FrameReader(host.frame_memory, host.dispatcher.size_max)
         self._queue: deque[memoryview] = deque()
         self._turns: deque[_Turn] = deque()
         self._in_flight_bytes = 0
@@ -370,7 +373,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _hang_up(self, error: ProtocolError) -> None:
         self._host.dispatcher.probe.protocol_errors += 1
-        _logger.warning("closing a connection from %s: %s", self.peer, error)
+        self._host.warnings.warn(self.peer, f"closing a connection from {self.peer}: {error}")
         self.abort()
 
     def _fail(self, turn: _Turn, error: BaseException) -> None:

@@ -8,7 +8,7 @@ read at start, the coordinator answers that it is loading.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from logbrook.config import GroupConfig, OffsetStore
@@ -37,6 +37,7 @@ _logger = logging.getLogger(__name__)
 class _Pending(NamedTuple):
     write: Write
     on_done: Callable[[GroupError | None], None]
+    ended: "asyncio.Future[None]"
 
 
 class Groups:
@@ -62,6 +63,8 @@ class Groups:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_for_topic: deque[_Pending] = deque()
         self._creation: asyncio.Task[None] | None = None
+        # Of each group, the end of the newest write that is under way; those before it end before it.
+        self._last_writes: dict[str, asyncio.Future[None]] = {}
         self._asked: set[asyncio.Future[Any]] = set()
         self._is_stopping = False
 
@@ -123,6 +126,10 @@ class Groups:
         decision = self.coordinator.commit_offsets(request, self.now_ms)
         return self._when_written(decision.write, decision.errors)
 
+    def writes_under_way(self, group_ids: Iterable[str]) -> "list[asyncio.Future[None]]":
+        """What to wait for until all that was asked of these groups so far can be seen. Not to be cancelled."""
+        return [ended for group_id in group_ids if (ended := self._last_writes.get(group_id))]
+
     def delete_offsets(
         self, group_id: str, partitions: list[TopicPartition]
     ) -> "asyncio.Future[dict[TopicPartition, GroupError]]":
@@ -178,10 +185,12 @@ class Groups:
         return future
 
     def _write(self, write: Write, on_done: Callable[[GroupError | None], None] = lambda _error: None) -> None:
-        pending = _Pending(write, on_done)
+        pending = _Pending(write, on_done, self._loop.create_future())
         if not write.records or self._is_in_memory:
             self._written(pending)
-        elif self._waiting_for_topic or CONSUMER_OFFSETS not in self._topics.metadata.topics:
+            return
+        self._last_writes[write.group_id] = pending.ended
+        if self._waiting_for_topic or CONSUMER_OFFSETS not in self._topics.metadata.topics:
             self._waiting_for_topic.append(pending)
             if self._creation is None:
                 self._creation = self._loop.create_task(self._create_topic())
@@ -207,11 +216,18 @@ class Groups:
         for reply in pending.write.replies:
             _send(reply)
         pending.on_done(None)
+        self._end(pending)
 
     def _failed(self, pending: _Pending, error: LogbrookError) -> None:
         _logger.error("group %r could not be written: %s", pending.write.group_id, error)
         pending.on_done(CoordinatorNotAvailableError(pending.write.group_id))
+        self._end(pending)
         self.carry_out(self.coordinator.write_failed(pending.write, self.now_ms))
+
+    def _end(self, pending: _Pending) -> None:
+        pending.ended.set_result(None)
+        if self._last_writes.get(pending.write.group_id) is pending.ended:
+            del self._last_writes[pending.write.group_id]
 
     async def _create_topic(self) -> None:
         try:

@@ -8,10 +8,11 @@ import asyncio
 import logging
 
 from logbrook.config import NetworkConfig
-from logbrook.protocol.framing import CHUNK_BYTES
+from logbrook.protocol.frame_memory import FrameMemory
 from logbrook.server.api import Answer
 from logbrook.server.connection import Connection
 from logbrook.server.dispatch import Dispatcher
+from logbrook.server.logs import RepeatedWarnings
 from logbrook.server.services import Services
 
 _SWEEP_S_MIN, _SWEEP_S_MAX = 0.05, 1.0
@@ -28,7 +29,9 @@ class Listener:
     def __init__(self, services: Services, dispatcher: Dispatcher, connections_max: int) -> None:
         config: NetworkConfig = services.config.network
         self.dispatcher = dispatcher
-        self.chunk = bytearray(CHUNK_BYTES)
+        self.frame_memory = FrameMemory()
+        # What strangers cause is told once in a while, so that they cannot fill the log.
+        self.warnings = RepeatedWarnings(_logger, services.clock)
         self.in_flight_bytes_max = config.in_flight_bytes_max
         self.in_flight_requests_max = config.in_flight_requests_max
         self.connections: set[Connection] = set()
@@ -86,6 +89,7 @@ class Listener:
         probe = self._services.probe
         if len(self.connections) >= self._connections_max:
             probe.connections_refused += 1
+            self.warnings.warn("", f"refusing connections: there are {self._connections_max}, and no more are allowed")
             return False
         probe.connections_accepted += 1
         self.connections.add(connection)

@@ -14,13 +14,20 @@ from typing import TypeAlias
 
 from logbrook.config import BrokerConfig, CleanupPolicy, LogConfig
 from logbrook.config.kafka_settings import broker_settings, override, topic_settings
-from logbrook.core.metadata import ClusterMetadata, InvalidPartitionsError, MetadataRecord, Topic, TopicExistsError
+from logbrook.core.metadata import (
+    ClusterMetadata,
+    InvalidPartitionsError,
+    MetadataRecord,
+    Topic,
+    TopicExistsError,
+    TopicNotFoundError,
+)
 from logbrook.model import TopicPartition
 from logbrook.ports import Clock, Random
 from logbrook.records.batch import iter_headers
 from logbrook.records.reader import iter_records
 from logbrook.server.appends import Appends
-from logbrook.storage.errors import PartitionNotFoundError, StorageError
+from logbrook.storage.errors import DiskFullError, PartitionNotFoundError, StorageError
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.storage.verification import verify
@@ -70,18 +77,17 @@ class Topics:
                 for record in iter_records(part.data, position, bytes_max=part.length):
                     assert record.key is not None
                     self._replay(record.key, record.value)
-        records = self.metadata.begin_epoch()
-        if not self.metadata.cluster_id:
-            cluster_id = base64.urlsafe_b64encode(self._random.token(16)).rstrip(b"=").decode()
-            records += self.metadata.found_cluster(cluster_id)
-        await self._write(records)
-        self._appends.leader_epoch = self.metadata.epoch
         self._configure_logs(self.metadata.topics.values())
-        for topic in list(self.metadata.topics.values()):
-            if topic.is_deleting:
-                await self._remove(topic)
-            else:
-                await self._make_logs(topic)
+        try:
+            await self._begin_epoch()
+            for topic in list(self.metadata.topics.values()):
+                if topic.is_deleting:
+                    await self._remove(topic)
+            await self.make_missing_logs()
+        except DiskFullError as error:
+            if not self.metadata.cluster_id:
+                raise
+            _logger.error("%s. Until there is room, records can be read and not written", error)
         unknown = [
             log.partition.directory for log in self.directory if log.partition != METADATA and not self._has(log)
         ]
@@ -143,13 +149,17 @@ class Topics:
     async def make_missing_logs(self) -> None:
         """Give topics the logs for which there was no room when they were created. Raises StorageError."""
         async with self._changing:
+            if self._appends.refusal is not None:
+                await self._begin_epoch()
             for topic in list(self.metadata.topics.values()):
                 if not topic.is_deleting:
                     await self._make_logs(topic)
 
-    async def delete(self, name: str) -> None:
-        """Raises TopicNotFoundError or StorageError."""
+    async def delete(self, name: str, topic_id: bytes | None = None) -> None:
+        """Delete the topic, if its id is still the one that is meant. Raises TopicNotFoundError or StorageError."""
         async with self._changing:
+            if topic_id is not None and self.metadata.topic(name).id != topic_id:
+                raise TopicNotFoundError(name)
             await self._write(self.metadata.begin_delete(name))
             await self._remove(self.metadata.topics[name])
             _logger.info("deleted topic %s", name)
@@ -193,6 +203,20 @@ class Topics:
                     self._producer_ids = range(first, self.metadata.next_producer_id)
         given, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         return given
+
+    async def _begin_epoch(self) -> None:
+        """Nothing is written before it: offsets that are given out again are told apart by it. Raises StorageError."""
+        records = self.metadata.begin_epoch()
+        if not self.metadata.cluster_id:
+            cluster_id = base64.urlsafe_b64encode(self._random.token(16)).rstrip(b"=").decode()
+            records += self.metadata.found_cluster(cluster_id)
+        self._appends.refusal = None
+        try:
+            await self._write(records)
+        except DiskFullError as error:
+            self._appends.refusal = error
+            raise
+        self._appends.leader_epoch = self.metadata.epoch
 
     @property
     def _metadata_log(self) -> Log:

@@ -39,7 +39,6 @@ class Committer:
                 self._wake.wait()
                 self._wake.clear()
                 self._wal.commit()
-                self._wal.prepare_spare()
         except BaseException as error:
             # A callback's bug, perhaps. Without this thread nothing is committed any more, so let nobody wait for it.
             self._wal.fail(StorageOfflineError("commit", WAL_DIRECTORY, OSError(f"the committer stopped: {error!r}")))

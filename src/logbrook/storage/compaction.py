@@ -154,15 +154,11 @@ class Compaction:
         """Learn the newest offset of every key, from the dirty part, as far as there is memory.
 
         Where the memory ends the pass ends too, between two batches: the next one goes on from there. Raises
-        CorruptLogError, OvertakenError or StorageOfflineError.
+        CorruptLogError, OvertakenError or ReadFailedError.
         """
         for segment, end_offset in self._spans:
-            try:
-                self._note_last_batches(segment)
-                is_full = end_offset > self._first_dirty_offset and not self._add_to_map(segment)
-            except OSError as error:
-                raise self._io_error(segment.path, error) from error
-            if is_full:
+            self._note_last_batches(segment)
+            if end_offset > self._first_dirty_offset and not self._add_to_map(segment):
                 return
 
     def _note_last_batches(self, segment: ClosedSegment) -> None:
@@ -171,6 +167,8 @@ class Compaction:
             for header in scan_headers(file, 0, segment.size):
                 if header.producer_id in self._producer_ids:
                     self._last_batches[header.producer_id] = header.base_offset
+        except OSError as error:
+            raise self._log.environment.read_error(segment.path, error) from error
         finally:
             file.close()
 
@@ -343,6 +341,8 @@ class Compaction:
             if self._is_overtaken:
                 raise OvertakenError(self._log.partition) from error
             raise segment.corrupt(position, str(error), expected) from error
+        except OSError as error:
+            raise self._log.environment.read_error(segment.path, error) from error
         finally:
             file.close()
 
@@ -353,7 +353,9 @@ class Compaction:
             if self._is_overtaken or not self._log.holds(segment.path):
                 # Retention has taken it, or a truncation.
                 raise OvertakenError(self._log.partition) from error
-            raise
+            raise self._log.environment.read_error(segment.path, error) from error
+        except OSError as error:
+            raise self._log.environment.read_error(segment.path, error) from error
 
     def _io_error(self, path: str, error: OSError | StorageOfflineError) -> StorageError:
         if self._is_overtaken and isinstance(error, FileNotFoundError):

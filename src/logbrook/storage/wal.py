@@ -23,8 +23,6 @@ from logbrook.storage.probe import StorageProbe
 from logbrook.storage.ticket import Ticket
 from logbrook.storage.wal_format import WalEntry, align, encode_block, entry_bytes
 
-_ZEROS = bytes(1 << 20)
-
 
 class WalFile:
     """A file of the log, and how far it is promised and written."""
@@ -82,9 +80,12 @@ class Wal:
         self.on_pending: Callable[[], None] = lambda: None
 
     def adopt(self, path: str) -> None:
-        """Take a file that recovery is done with, to write over it."""
+        """Take a file that recovery is done with, to write over it. One that a crash left without its room goes."""
         file = self._files.open(path)
-        self._spares.append(WalFile(file, file.size()))
+        if file.size() < self._file_bytes:
+            self._remove(file)
+        else:
+            self._spares.append(WalFile(file, file.size()))
 
     @property
     def bytes_in_use(self) -> int:
@@ -148,18 +149,6 @@ class Wal:
             self._on_failure(failure)
         return self._failure
 
-    def prepare_spare(self) -> bool:
-        """Make the next file before it is needed, if that is soon. What prevents it is left for `reserve` to report."""
-        # The owner may be taking files away meanwhile, so the current one is looked at once.
-        current = next(reversed(self._in_use.copy()), None)
-        if self._spares or current is None or current.reserved < current.capacity // 2:
-            return False
-        try:
-            self._spares.append(self._create(self._file_bytes))
-        except (DiskFullError, TooManyOpenFilesError, StorageOfflineError):
-            return False
-        return True
-
     def release(self, number: int) -> None:
         """Entries before `number` are in synced segments: let their files be written over, or go."""
         while (
@@ -172,8 +161,7 @@ class Wal:
                 wal_file.reset()
                 self._spares.append(wal_file)
             else:
-                wal_file.file.close()
-                self._files.unlink(wal_file.file.path)
+                self._remove(wal_file.file)
 
     def close(self) -> None:
         for wal_file in (*self._in_use, *self._spares):
@@ -208,20 +196,21 @@ class Wal:
             self._spares.append(wal_file)
         return None
 
+    def _remove(self, file: File) -> None:
+        file.close()
+        self._files.unlink(file.path)
+
     def _create(self, capacity: int) -> WalFile:
-        """A file of zeros, so that later syncs have no metadata to write. Raises DiskFullError or, having gone
-        offline, StorageOfflineError."""
+        """A file with all its room, and a name that lasts. Raises DiskFullError or, having gone offline,
+        StorageOfflineError."""
         path = wal_path(next(self._file_numbers))
         try:
             file = self._files.create(path)
             try:
-                for position in range(0, capacity, len(_ZEROS)):
-                    file.pwrite(_ZEROS[: min(len(_ZEROS), capacity - position)], position)
-                sync_file(file)
+                file.reserve(capacity)
                 sync_directory(self._files, WAL_DIRECTORY)
             except IO_FAILURES:
-                file.close()
-                self._files.unlink(path)
+                self._remove(file)
                 raise
         except OSError as error:
             if is_disk_full(error):

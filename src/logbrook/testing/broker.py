@@ -144,12 +144,13 @@ class Broker:
             "metrics": {"listen": ""},
             "groups": {"initial_rebalance_delay_ms": 0, "session_timeout_ms_min": 100},
         }
-        if self._data is None:
-            self._directory = tempfile.mkdtemp(prefix="logbrook-")
+        data = self._data
+        if data is None:
+            data = self._directory = tempfile.mkdtemp(prefix="logbrook-")
             sections["storage"] = {"durability": Durability.INTERVAL}
         for name, value in self._settings.items():
             sections[name] = {**sections.get(name, {}), **value} if isinstance(value, Mapping) else value
-        return BrokerConfig(data=self._data or self._directory, **sections)
+        return BrokerConfig(data=data, **sections)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None

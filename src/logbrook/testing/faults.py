@@ -29,7 +29,7 @@ from logbrook.testing.recording_files import RecordingFile, RecordingFiles
 WRITE_CALLS = frozenset({"pwrite", "pwritev"})
 SYNC_CALLS = frozenset({"fsync", "fsync_dir"})
 NAME_CALLS = frozenset({"create", "make_dir", "remove_dir", "rename", "unlink", "lock"})
-MUTATING_CALLS = WRITE_CALLS | SYNC_CALLS | NAME_CALLS | {"truncate"}
+MUTATING_CALLS = WRITE_CALLS | SYNC_CALLS | NAME_CALLS | {"truncate", "reserve"}
 CALLS = MUTATING_CALLS | {"open", "size", "list", "pread", "map_readonly"}
 
 
@@ -165,6 +165,10 @@ class _FaultyFile(ForwardingFile):
     def truncate(self, length: int) -> None:
         self._files.admit("truncate", self.path)
         super().truncate(length)
+
+    def reserve(self, length: int) -> None:
+        self._files.admit("reserve", self.path)
+        super().reserve(length)
 
     def fsync(self) -> None:
         try:

@@ -33,6 +33,9 @@ class ForwardingFile:
     def truncate(self, length: int) -> None:
         self.inner.truncate(length)
 
+    def reserve(self, length: int) -> None:
+        self.inner.reserve(length)
+
     def fsync(self) -> None:
         self.inner.fsync()
 

@@ -115,6 +115,10 @@ class _MortalFile(ForwardingFile):
         self._files.admit()
         super().truncate(length)
 
+    def reserve(self, length: int) -> None:
+        self._files.admit()
+        super().reserve(length)
+
     def fsync(self) -> None:
         self._files.admit()
         super().fsync()

@@ -64,6 +64,12 @@ class MemoryFile:
             raise _error(errno.ENOSPC, self.path)
         self._truncate(inode, length)
 
+    def reserve(self, length: int) -> None:
+        if length <= 0:
+            raise _error(errno.EINVAL, self.path)
+        if length > len(self._opened()):
+            self.truncate(length)
+
     def fsync(self) -> None:
         self._opened()
 

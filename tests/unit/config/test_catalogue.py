@@ -1,5 +1,7 @@
 """Every setting: what the command line, the environment and the file call it."""
 
+from dataclasses import asdict
+
 import pytest
 
 from logbrook.config import BrokerConfig
@@ -50,8 +52,8 @@ def test_no_setting_is_called_like_an_option_of_the_commands() -> None:
 
 def test_every_field_of_the_declaration_is_there() -> None:
     fields = []
-    for name, value in BrokerConfig():
-        fields += [f"{name}.{inner}" for inner, _ in value] if hasattr(value, "model_fields_set") else [name]
+    for name, value in asdict(BrokerConfig()).items():
+        fields += [f"{name}.{inner}" for inner in value] if isinstance(value, dict) else [name]
     assert sorted(KEYS) == sorted(fields)
 
 

@@ -106,13 +106,14 @@ def test_reading_past_the_end_gives_what_there_is(files: Files) -> None:
     file.close()
 
 
-@pytest.mark.parametrize("call", ["pwrite", "pread", "truncate"])
+@pytest.mark.parametrize("call", ["pwrite", "pread", "truncate", "reserve"])
 def test_negative_positions_are_refused(files: Files, call: str) -> None:
     file = files.create("a")
     calls: dict[str, Callable[[], object]] = {
         "pwrite": lambda: file.pwrite(b"x", -1),
         "pread": lambda: file.pread(1, -1),
         "truncate": lambda: file.truncate(-1),
+        "reserve": lambda: file.reserve(-1),
     }
     with pytest.raises(OSError, match="Invalid argument") as raised:
         calls[call]()
@@ -127,6 +128,16 @@ def test_truncate_cuts_and_extends_with_zeros(files: Files) -> None:
     assert file.size() == 2
     file.truncate(4)
     assert file.pread(10, 0) == b"ab\0\0"
+    file.close()
+
+
+def test_reserved_room_reads_as_zeros_and_takes_nothing_away(files: Files) -> None:
+    file = files.create("a")
+    file.pwrite(b"abcdef", 0)
+    file.reserve(8)
+    assert file.pread(10, 0) == b"abcdef\0\0"
+    file.reserve(2)
+    assert file.size() == 8
     file.close()
 
 

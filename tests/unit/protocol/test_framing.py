@@ -5,7 +5,8 @@ import tracemalloc
 import pytest
 
 from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError
-from logbrook.protocol.framing import CHUNK_BYTES, REQUEST_START_BYTES, FrameReader, RequestStart
+from logbrook.protocol.frame_memory import PIECE_BYTES, FrameMemory
+from logbrook.protocol.framing import REQUEST_START_BYTES, FrameReader, RequestStart
 
 LIMIT = 100 << 20
 # What a frame may take before any of it has come.
@@ -20,8 +21,8 @@ def start(api_key: int = 3, api_version: int = 1, correlation_id: int = 7) -> by
     return api_key.to_bytes(2, "big") + api_version.to_bytes(2, "big") + correlation_id.to_bytes(4, "big")
 
 
-def reader(chunk_bytes: int = CHUNK_BYTES, limit: int = LIMIT) -> FrameReader:
-    return FrameReader(bytearray(chunk_bytes), lambda _: limit)
+def reader(chunk_bytes: int = 64 * 1024, limit: int = LIMIT) -> FrameReader:
+    return FrameReader(FrameMemory(chunk_bytes), lambda _: limit)
 
 
 def feed(reader: FrameReader, data: bytes) -> list[bytes]:
@@ -62,7 +63,7 @@ def test_a_frame_larger_than_the_chunk_is_received_where_it_stays() -> None:
 
 
 def test_frames_do_not_change_when_more_is_received() -> None:
-    frames = FrameReader(bytearray(64), lambda _: LIMIT)
+    frames = FrameReader(FrameMemory(64), lambda _: LIMIT)
     buffer = frames.buffer()
     first = framed(start() + b"first")
     buffer[: len(first)] = first
@@ -72,8 +73,8 @@ def test_frames_do_not_change_when_more_is_received() -> None:
 
 
 def test_readers_share_a_chunk() -> None:
-    chunk = bytearray(256)
-    readers = [FrameReader(chunk, lambda _: LIMIT) for _ in range(5)]
+    memory = FrameMemory(256)
+    readers = [FrameReader(memory, lambda _: LIMIT) for _ in range(5)]
     bodies = [start() + bytes([n]) * (40 * n) for n in range(5)]
     streams = [framed(body) for body in bodies]
     got: list[list[bytes]] = [[] for _ in readers]
@@ -96,7 +97,7 @@ def test_the_size_that_a_request_may_have_is_asked_of_how_it_starts() -> None:
         asked.append(begun)
         return 20
 
-    frames = FrameReader(bytearray(1024), size_max_of)
+    frames = FrameReader(FrameMemory(1024), size_max_of)
     feed(frames, framed(start(1, 2, 3) + bytes(12)))
     with pytest.raises(FrameTooLargeError) as raised:
         feed(frames, framed(start(4, 5, 6) + bytes(13)))
@@ -111,7 +112,7 @@ def test_an_error_about_how_a_request_starts_comes_before_memory_is_given() -> N
     def refuse(begun: RequestStart) -> int:
         raise UnknownApiError
 
-    frames = FrameReader(bytearray(1024), refuse)
+    frames = FrameReader(FrameMemory(1024), refuse)
     with pytest.raises(UnknownApiError):
         feed(frames, framed(start(), LIMIT))
     assert frames.held_bytes == 0
@@ -141,8 +142,8 @@ def test_a_frame_that_is_merely_announced_takes_no_memory() -> None:
 
 def test_many_announced_frames_take_next_to_nothing() -> None:
     """Connections that announce a large request have sent twelve bytes, and may not hold up those who send one."""
-    chunk = bytearray(CHUNK_BYTES)
-    readers = [FrameReader(chunk, lambda _: LIMIT) for _ in range(100)]
+    memory = FrameMemory()
+    readers = [FrameReader(memory, lambda _: LIMIT) for _ in range(100)]
     for frames in readers:
         feed(frames, framed(start(), LIMIT))
     assert sum(frames.held_bytes for frames in readers) <= 100 * ANNOUNCED_BYTES_MAX
@@ -160,9 +161,15 @@ def test_memory_grows_with_what_has_arrived() -> None:
             arrived += len(part)
             held, _ = tracemalloc.get_traced_memory()
             assert frames.held_bytes <= 2 * arrived + ANNOUNCED_BYTES_MAX
-            assert held < 2 * arrived + len(part) + 2 * ANNOUNCED_BYTES_MAX
+            assert held < 2 * arrived + len(part) + 2 * ANNOUNCED_BYTES_MAX + 2 * PIECE_BYTES
     finally:
         tracemalloc.stop()
+
+
+def test_a_batch_of_the_usual_largest_size_is_received_in_one_piece_of_memory() -> None:
+    frames = reader()
+    feed(frames, framed(start() + bytes(64 * 1024), 1_000_000))
+    assert frames.held_bytes == 1_000_000
 
 
 def test_a_frame_of_the_largest_size_has_that_size_when_it_is_complete() -> None:

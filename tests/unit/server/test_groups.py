@@ -49,11 +49,15 @@ def commit(client: Connection, group: str, offset: int, partition: int = 0) -> E
     return code_of(client.receive(send_commit(client, group, offset, partition)))
 
 
-def fetch(client: Connection, group: str, partition: int = 0) -> tuple[ErrorCode, int]:
+def send_fetch(client: Connection, group: str, partition: int = 0) -> "Sent[OffsetFetchResponse]":
     wanted = OffsetFetchRequestGroup(
         group_id=group, topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[partition])]
     )
-    (answer,) = client.request(OffsetFetchRequest(groups=[wanted]), OffsetFetchResponse, NAMES_VERSION).groups
+    return client.send(OffsetFetchRequest(groups=[wanted]), OffsetFetchResponse, NAMES_VERSION)
+
+
+def fetch(client: Connection, group: str, partition: int = 0) -> tuple[ErrorCode, int]:
+    (answer,) = client.receive(send_fetch(client, group, partition)).groups
     if answer.error_code:
         return ErrorCode(answer.error_code), -1
     return ErrorCode.NONE, answer.topics[0].partitions[0].committed_offset
@@ -118,10 +122,39 @@ def test_a_commit_is_told_and_shown_once_it_is_durable() -> None:
         files.hold()
         sent = send_commit(client, "g", 2)
         until(lambda: files.waiting)
-        assert committed(shell, "g") == 1
+        coordinator, partition = shell.services.groups.coordinator, TopicPartition("t", 0)
+        assert shell.call(lambda: coordinator.fetch_offsets("g", [partition])[partition].offset) == 1
         files.release()
         assert code_of(client.receive(sent)) is ErrorCode.NONE
         assert committed(shell, "g") == 2
+
+
+def test_a_fetch_sees_every_commit_that_was_sent_before_it() -> None:
+    files = HeldFiles(MemoryFiles())
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        assert commit(client, "g", 1) is ErrorCode.NONE
+        files.hold()
+        commits = [send_commit(client, "g", offset) for offset in (2, 3)]
+        fetched = send_fetch(client, "g")
+        other = send_fetch(client, "other")
+        until(lambda: files.waiting)
+        files.release()
+        assert [code_of(client.receive(one)) for one in commits] == [ErrorCode.NONE] * 2
+        assert client.receive(fetched).groups[0].topics[0].partitions[0].committed_offset == 3
+        assert client.receive(other).groups[0].topics[0].partitions[0].committed_offset == -1
+
+
+def test_a_fetch_after_a_commit_that_failed_is_answered_with_what_is_there() -> None:
+    memory = MemoryFiles()
+    files = FaultyFiles(memory, only={"fsync"}, matching=lambda path: path.startswith("wal/"), sticky=True)
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        assert commit(client, "g", 1) is ErrorCode.NONE
+        files.fail_at = files.calls + 1
+        sent, fetched = send_commit(client, "g", 2), send_fetch(client, "g")
+        assert code_of(client.receive(sent)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert client.receive(fetched).groups[0].topics[0].partitions[0].committed_offset == 1
 
 
 def test_an_assignment_is_told_once_it_is_durable() -> None:

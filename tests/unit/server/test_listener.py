@@ -59,6 +59,18 @@ def test_more_connections_than_there_may_be_are_closed_and_there_is_room_again_w
         assert all(map(is_served, clients[1:]))
 
 
+def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with Shell() as shell:
+        for _ in range(50):
+            with shell.connect() as stranger:
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                assert is_hung_up_on(stranger)
+        assert shell.services.probe.protocol_errors == 50
+    told = [record for record in caplog.records if "closing a connection" in record.getMessage()]
+    assert 1 <= len(told) < 25
+    assert told[0].levelno == logging.WARNING
+
+
 def test_answers_that_nobody_takes_leave_little_for_the_others_at_once() -> None:
     """Not only after the next look at the connections, by which time any number of clients may have asked."""
     network = {"answers_bytes_max": 4 * MIB, "fetch_bytes_max": 2 * MIB}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbrook.config import LogFormat, LoggingConfig
+from logbrook.config import LogFormat, LoggingConfig, LogLevel
 from logbrook.server.logs import HumanFormatter, JsonFormatter, RepeatedWarnings, configure_logging, fields
 from logbrook.testing.clock import FakeClock
 
@@ -199,7 +199,7 @@ def test_colour_is_for_terminals_that_want_it(
 @pytest.mark.usefixtures("restored_loggers")
 def test_our_loggers_follow_the_level_and_others_are_heard_from_warning_on() -> None:
     stream = io.StringIO()
-    configure_logging(LoggingConfig(level="debug"), stream)
+    configure_logging(LoggingConfig(level=LogLevel.DEBUG), stream)
     for name in ("logbrook.server", "another.library"):
         logging.getLogger(name).debug("detail of %s", name)
         logging.getLogger(name).warning("warning of %s", name)
@@ -211,7 +211,7 @@ def test_our_loggers_follow_the_level_and_others_are_heard_from_warning_on() -> 
 def test_configuring_again_takes_the_place_of_the_first() -> None:
     first, second = io.StringIO(), io.StringIO()
     configure_logging(LoggingConfig(), first)
-    configure_logging(LoggingConfig(level="error"), second)
+    configure_logging(LoggingConfig(level=LogLevel.ERROR), second)
     logging.getLogger("logbrook").warning("not heard")
     logging.getLogger("logbrook").error("heard")
     assert first.getvalue() == ""

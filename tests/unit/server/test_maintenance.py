@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -271,7 +272,7 @@ def test_the_metadata_is_compacted_too() -> None:
     with Shell() as shell:
         shell.create("t", 1)
         metadata = shell.broker.directory.get(TopicPartition("__cluster_metadata", 0))
-        shell.call(lambda: setattr(metadata, "config", metadata.config.model_copy(update={"segment_bytes": 2_000})))
+        shell.call(lambda: setattr(metadata, "config", replace(metadata.config, segment_bytes=2_000)))
         for number in range(60):
             shell.run(shell.services.topics.configure_topic("t", {"retention.ms": str(number)}))
         checkpoint(shell)

@@ -20,7 +20,13 @@ from logbrook.model import InvalidTopicNameError, TopicPartition
 from logbrook.ports import Files, SystemClock
 from logbrook.server.broker import BrokerServer
 from logbrook.server.topics import METADATA, Topics
-from logbrook.storage.errors import CorruptLogError, PartitionNotFoundError, StorageError, StorageOfflineError
+from logbrook.storage.errors import (
+    CorruptLogError,
+    DiskFullError,
+    PartitionNotFoundError,
+    StorageError,
+    StorageOfflineError,
+)
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles
 from logbrook.testing.crash_states import CrashState, crash_states
@@ -213,6 +219,40 @@ def test_epochs_rise_with_every_start() -> None:
     assert epochs == [0, 1, 2, 3, 4]
 
 
+# A full disk
+
+
+def test_a_broker_starts_on_a_full_disk_and_serves_reads_until_there_is_room_for_more() -> None:
+    files = MemoryFiles()
+    orders = TopicPartition("orders", 0)
+
+    async def write(broker: BrokerServer) -> None:
+        await broker.services.topics.create("orders", 1, {})
+        await broker.services.appends.append_records(broker.directory.get(orders), [(b"key", b"value")])
+
+    async def read_only(broker: BrokerServer) -> None:
+        services, log = broker.services, broker.directory.get(orders)
+        assert services.topics.metadata.epoch == 0
+        assert log.read(0, 1000).next_offset == 1
+        files.capacity_bytes = None
+        # Not even where there is room: what is written must be of a new epoch.
+        with pytest.raises(DiskFullError):
+            services.appends.append(log, batch_of(), lambda _ticket: None)
+        await broker.housekeeper.run_once()
+        assert services.topics.metadata.epoch == services.appends.leader_epoch == 1
+        await services.appends.append_records(log, [(b"key", b"more")])
+        assert log.high_watermark == 2
+
+    running(files, write)
+    files.capacity_bytes = files.used_bytes()
+    running(files, read_only)
+
+
+def test_a_broker_that_has_nothing_to_serve_does_not_start_on_a_full_disk() -> None:
+    with pytest.raises(StorageError):
+        running(MemoryFiles(capacity_bytes=4096), never)
+
+
 # What the metadata does not know
 
 
@@ -307,6 +347,18 @@ def test_of_many_who_create_one_name_at_once_one_succeeds(shell: Shell, topics: 
     refused = [one for one in results if isinstance(one, BaseException)]
     assert [type(one) for one in refused] == [TopicExistsError] * 19
     assert len(shell.broker.directory) == 4
+
+
+def test_who_means_to_delete_a_topic_does_not_delete_its_successor(shell: Shell, topics: Topics) -> None:
+    async def delete_twice() -> Any:
+        first = await topics.create("again", 1, {})
+        meanwhile = [topics.delete("again", first.id), topics.create("again", 1, {}), topics.delete("again", first.id)]
+        return await asyncio.gather(*meanwhile, return_exceptions=True)
+
+    deleted, created, refused = shell.run(delete_twice())
+    assert deleted is None
+    assert isinstance(refused, TopicNotFoundError)
+    assert topics.metadata.topic("again").id == created.id
 
 
 def test_changes_at_once_are_made_one_after_the_other(shell: Shell, topics: Topics) -> None:

@@ -1,6 +1,7 @@
 """What the storage tests share: batches in one line, and a data directory that can be killed and opened again."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from logbrook.config import LogConfig, StorageConfig
@@ -130,8 +131,9 @@ class Store:
     def __init__(self, files: Files, settings: dict[str, Any], family: "list[Store]") -> None:
         self.files = files
         self.settings = settings
-        self.log_config = LogConfig(**{k: v for k, v in settings.items() if k in LogConfig.model_fields})
-        storage = {k: v for k, v in settings.items() if k not in LogConfig.model_fields}
+        of_log = {field.name for field in fields(LogConfig)}
+        self.log_config = LogConfig(**{k: v for k, v in settings.items() if k in of_log})
+        storage = {k: v for k, v in settings.items() if k not in of_log}
         self.directory = LogDirectory.open(
             files,
             StorageConfig(**({"wal_file_bytes": _SMALL_WAL_FILE_BYTES} | storage)),

@@ -1,6 +1,6 @@
 """The batches of one append: all checked before any is written, then given their offsets."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,7 +18,7 @@ class BatchSet(NamedTuple):
     from_producers: bool
 
 
-def checked(data: bytes | bytearray, origin: Origin = Origin.CLIENT, **settings: object) -> BatchSet:
+def checked(data: bytes | bytearray, origin: Origin = Origin.CLIENT, **settings: Any) -> BatchSet:
     return BatchSet(*check_batches(memoryview(data), PARTITION, LogConfig(**settings), origin))
 
 

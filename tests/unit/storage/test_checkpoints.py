@@ -1,5 +1,7 @@
 """Checkpoints: syncing the segments, so that recovery has less to do and the write-ahead log can go on."""
 
+from dataclasses import replace
+
 import pytest
 
 from logbrook.config import CleanupPolicy
@@ -169,7 +171,7 @@ def test_a_segment_that_compaction_replaces_meanwhile_needs_no_sync(new_store: N
     store.write(*batches[:8])
     store.directory.checkpoint()
     store.write(*batches[8:])
-    store.log.config = store.log.config.model_copy(update={"segment_bytes": 1 << 20})
+    store.log.config = replace(store.log.config, segment_bytes=1 << 20)
     run = store.directory.begin_checkpoint()
     assert compact(store.log, NOW_MS, force=True) is not None
     store.directory.remove_files(NOW_MS + 10**9)

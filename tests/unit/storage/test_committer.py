@@ -7,7 +7,6 @@ import pytest
 from logbrook.model import TopicPartition
 from logbrook.ports import File, Files
 from logbrook.storage.committer import Committer
-from logbrook.storage.errors import StorageOfflineError
 from logbrook.storage.ticket import Ticket
 from logbrook.storage.wal import Wal
 from logbrook.testing import FaultyFiles, ForwardingFile, ForwardingFiles, MemoryFiles
@@ -158,24 +157,6 @@ def test_a_failed_sync_reaches_every_ticket_that_waited_for_it(new_store: NewSto
     assert failure is not None
     assert all(ticket.error is failure for ticket in tickets)
     assert store.log.high_watermark == 1
-
-
-def test_a_spare_that_cannot_be_made_does_not_end_the_thread(new_store: NewStore) -> None:
-    files = FaultyFiles(MemoryFiles(), only={"pwrite"}, matching=lambda path: path.endswith("1.wal"), sticky=True)
-    store = new_store(files)
-    files.fail_at = 1
-    committer = Committer(wal_of(store))
-    committer.start()
-    tickets = []
-    try:
-        while not files.refused:
-            tickets.append(store.append(batch(bytes(1000))))
-            assert finished(tickets[-1])
-        tickets.append(store.append(batch()))
-    except StorageOfflineError:
-        pass
-    assert finished(*tickets)
-    committer.stop()
 
 
 def test_many_partitions_written_while_the_thread_runs_lose_nothing(open_store: NewStore) -> None:

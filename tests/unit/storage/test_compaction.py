@@ -1,6 +1,7 @@
 """Of every key the newest record stays, at its offset; everything else about the log stays as it was."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,10 +11,11 @@ from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.storage.batch_set import Origin
 from logbrook.storage.compaction import compact, plan_compaction
-from logbrook.storage.errors import CorruptLogError, OvertakenError
+from logbrook.storage.errors import CorruptLogError, OvertakenError, ReadFailedError
 from logbrook.storage.offset_map import OffsetMap
 from logbrook.storage.retention import apply_retention
 from logbrook.storage.truncation import truncate
+from logbrook.testing import FaultyFiles, MemoryFiles
 from tests.unit.storage.kit import NOW_MS, PARTITION, Store, bases_of, flip, records_of
 
 DAY_MS = 86_400_000
@@ -142,7 +144,7 @@ def test_neighbouring_small_segments_become_one(new_store: NewStore) -> None:
         store.write(keyed((f"key{number % 2}", str(number))))
     store.log.roll()
     store.directory.checkpoint()
-    store.log.config = store.log.config.model_copy(update={"segment_bytes": 1 << 20})
+    store.log.config = replace(store.log.config, segment_bytes=1 << 20)
     done = compact(store.log, NOW_MS + 1)
     assert done is not None
     assert (done.segments_before, done.segments_after) == (6, 1)
@@ -228,6 +230,27 @@ def test_corruption_stops_the_pass_and_quarantines_the_log(new_store: NewStore) 
     assert raised.value.file == store.log.closed[1].path
     assert store.log.corruption is raised.value
     assert len(store.log.closed) == 2, "nothing was removed"
+
+
+@pytest.mark.parametrize("call", ["open", "pread"])
+def test_a_segment_that_cannot_be_read_fails_the_pass_and_nothing_else(new_store: NewStore, call: str) -> None:
+    """Wherever in the pass it happens: what was written before is as good as it was."""
+    files = FaultyFiles(MemoryFiles(), only={call}, matching=lambda path: path.endswith(".log"))
+    store = compacted(lambda **settings: new_store(files, **settings), *(keyed(("a", str(n))) for n in range(3)))
+    tries = 0
+    while True:
+        files.fail_at = files.calls + 1 + tries
+        try:
+            done = compact(store.log, NOW_MS + 1)
+            break
+        except ReadFailedError:
+            tries += 1
+        assert store.directory.environment.health.failure is None
+        assert store.log.corruption is None
+    assert done is not None
+    assert tries > 0
+    files.fail_at = None
+    assert pairs_of(store) == [(2, "a", "2")]
 
 
 def test_a_compacted_log_is_the_same_after_a_kill(new_store: NewStore) -> None:

@@ -216,17 +216,6 @@ def test_the_bytes_in_use_grow_with_the_entries() -> None:
     assert bench.wal.bytes_in_use == 2 * one > 0
 
 
-def test_the_next_file_is_made_before_it_is_needed() -> None:
-    bench = Bench()
-    bench.append()
-    assert not bench.wal.prepare_spare()
-    for _ in range(5):
-        bench.append()
-    assert bench.wal.prepare_spare()
-    assert not bench.wal.prepare_spare()
-    assert len(bench.names()) == 2
-
-
 @pytest.mark.parametrize("commits_between", [True, False])
 def test_an_entry_after_a_skipped_number_is_read_back_as_newer_than_it(commits_between: bool) -> None:
     bench = Bench()
@@ -276,32 +265,13 @@ def test_an_append_that_has_its_room_can_be_committed_on_a_full_disk() -> None:
     assert ticket.result() is ticket
 
 
-def test_a_full_disk_is_no_trouble_for_whoever_prepares_a_spare() -> None:
-    bench = full_disk(FILE_BYTES)
-    for _ in range(6):
-        bench.append()
-    assert not bench.wal.prepare_spare()
-    assert len(bench.names()) == 1
-
-
-@pytest.mark.parametrize("call", ["create", "pwrite", "fsync", "fsync_dir"])
+@pytest.mark.parametrize("call", ["create", "reserve", "fsync_dir"])
 def test_a_file_that_cannot_be_made_is_the_end_of_writing(call: str) -> None:
     files = FaultyFiles(MemoryFiles(), fail_at=1, only={call})
     bench = Bench(files)
     with pytest.raises(StorageOfflineError) as raised:
         bench.append()
     assert bench.failures == [raised.value]
-
-
-@pytest.mark.parametrize("call", ["create", "pwrite", "fsync", "fsync_dir"])
-def test_a_spare_that_cannot_be_made_is_the_end_of_writing_too(call: str) -> None:
-    files = FaultyFiles(MemoryFiles(), only={call})
-    bench = Bench(files)
-    for _ in range(6):
-        bench.append()
-    files.fail_at = files.calls + 1
-    assert not bench.wal.prepare_spare()
-    assert len(bench.failures) == 1
 
 
 @pytest.mark.parametrize(("call", "error"), [("pwritev", errno.ENOSPC), ("pwritev", errno.EIO), ("fsync", errno.EIO)])
@@ -365,6 +335,14 @@ def test_a_file_that_recovery_is_done_with_is_written_over() -> None:
     again.wal.commit()
     assert again.names() == [name]
     assert again.stored(floor=1) == [b"new"]
+
+
+def test_a_file_that_a_crash_left_without_its_room_is_not_written_over() -> None:
+    bench = Bench()
+    path = f"{WAL_DIRECTORY}/00000000000000000000.wal"
+    bench.files.create(path).close()
+    bench.wal.adopt(path)
+    assert bench.names() == []
 
 
 def test_a_spare_that_is_too_small_is_left_for_smaller_entries() -> None:

@@ -17,6 +17,7 @@ def workload(files: Files) -> None:
     file.pwrite(b"abcd", 0)
     file.pwritev([b"ef", b"gh"], 4)
     file.truncate(6)
+    file.reserve(6)
     file.fsync()
     file.close()
     files.fsync_dir("d")

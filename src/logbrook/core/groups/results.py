@@ -8,7 +8,6 @@ Rules for whoever carries this out:
 - A write that failed goes back to `GroupCoordinator.write_failed`, which has the answers for those who wait.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -65,12 +64,6 @@ class Outcome:
 
     def reply(self, reply_to: object, result: JoinResult | SyncResult | GroupError) -> None:
         self.replies.append(Reply(reply_to, result))
-
-    def all_replies(self) -> Iterator[Reply]:
-        """Those to send at once, and those to send when they are durable."""
-        yield from self.replies
-        for write in self.writes:
-            yield from write.replies
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ async def _delete(services: Services, topic: Topic) -> None:
     """Raises RefusedError, TopicNotFoundError or StorageError."""
     if services.topics.is_internal(topic.name):
         raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is the broker's own")
-    await services.topics.delete(topic.name)
+    await services.topics.delete(topic.name, topic.id)
     services.probe.topics.pop(topic.name, None)
     for partition in topic.partitions:
         services.fetch_waits.changed(partition)

@@ -1,10 +1,12 @@
 """OffsetFetch: how far groups have read. Null instead of topics asks for all that a group has committed.
 
 Up to version 7 a request is about one group, later ones are about several, and from version 10 on topics have ids.
-There are no transactions, so every committed offset is stable. Offsets of topics that are not there are not an error:
-there are none. An id that is not known is one, because there is no name to look under.
+There are no transactions, so every committed offset is stable. What was committed before this was asked is waited for,
+because a client that sends both at once on one connection expects to see its own commit. Offsets of topics that are not
+there are not an error: there are none. An id that is not known is one, because there is no name to look under.
 """
 
+import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -26,7 +28,7 @@ from logbrook.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from logbrook.protocol.schema import ZERO_UUID
-from logbrook.server.api import Api, Call
+from logbrook.server.api import Api, Call, Handled
 from logbrook.server.refusals import RefusedError, refuse
 from logbrook.server.services import Services
 
@@ -44,9 +46,26 @@ class _Found(NamedTuple):
     code: ErrorCode = ErrorCode.NONE
 
 
-def handle(services: Services, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
-    if call.version < _SEVERAL_GROUPS_SINCE:
-        return _fetch_one(services, request, call.version)
+def handle(services: Services, request: OffsetFetchRequest, call: Call) -> Handled:
+    groups = [request.group_id, *(group.group_id for group in request.groups)]
+    if writes := services.groups.writes_under_way(groups):
+        return _answer_after(writes, services, request, call.version)
+    return _answer(services, request, call.version)
+
+
+API = Api(OffsetFetchRequest, OffsetFetchResponse, handle)
+
+
+async def _answer_after(
+    writes: "list[asyncio.Future[None]]", services: Services, request: OffsetFetchRequest, version: int
+) -> OffsetFetchResponse:
+    await asyncio.wait(writes)
+    return _answer(services, request, version)
+
+
+def _answer(services: Services, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    if version < _SEVERAL_GROUPS_SINCE:
+        return _fetch_one(services, request, version)
     responses: dict[str, OffsetFetchResponseGroup] = {}
     repeated = []
     for group in request.groups:
@@ -56,11 +75,8 @@ def handle(services: Services, request: OffsetFetchRequest, call: Call) -> Offse
             code = refuse(services, request, error).code
             repeated.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
         else:
-            responses[group.group_id] = _fetch_group(services, request, group, call.version)
+            responses[group.group_id] = _fetch_group(services, request, group, version)
     return OffsetFetchResponse(groups=[*responses.values(), *repeated])
-
-
-API = Api(OffsetFetchRequest, OffsetFetchResponse, handle)
 
 
 def _fetch_one(services: Services, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:

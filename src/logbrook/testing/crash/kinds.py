@@ -48,7 +48,6 @@ _CHECKPOINTS: Weights = {owner.checkpoint: 1, owner.checkpoint_step: 4}
 _EVERYTHING: Weights = {
     **_CHECKPOINTS,
     client.append_transactional: 2,
-    owner.prepare_spare: 1,
     owner.roll: 2,
     owner.delete_before: 1,
     owner.retain: 2,
@@ -62,7 +61,7 @@ _EVERYTHING: Weights = {
 }
 
 KINDS = (
-    Kind("appends", {client.append_transactional: 2, owner.prepare_spare: 1, owner.checkpoint: 1}),
+    Kind("appends", {client.append_transactional: 2, owner.checkpoint: 1}),
     Kind("checkpoints", {**_CHECKPOINTS, owner.checkpoint_step: 9, owner.roll: 2}),
     Kind("truncation", {**_CHECKPOINTS, owner.truncate: 4, owner.roll: 2}, _ANY, past_appends=12),
     Kind(

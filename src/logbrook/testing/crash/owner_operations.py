@@ -7,7 +7,6 @@ from logbrook.storage.errors import OvertakenError
 from logbrook.storage.retention import apply_retention
 from logbrook.storage.truncation import truncate as truncate_log
 from logbrook.storage.verification import verify as verify_log
-from logbrook.storage.wal import Wal
 from logbrook.testing.crash.client_operations import append, append_set, read
 from logbrook.testing.crash.life import Life, is_compacted
 from logbrook.testing.crash.promises import (
@@ -28,11 +27,6 @@ from logbrook.testing.crash.settings import PRODUCER_ID_EXPIRATION_MS, config_of
 def commit(life: Life) -> None:
     with life.interrupted((append, append_set, roll, create)):
         life.directory.commit()
-
-
-def prepare_spare(life: Life) -> None:
-    if isinstance(life.directory.environment.durability, Wal):
-        life.directory.environment.durability.prepare_spare()
 
 
 def checkpoint(life: Life) -> None:

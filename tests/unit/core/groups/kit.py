@@ -1,6 +1,7 @@
 """What the tests of groups are made of."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from logbrook.config.groups import GroupConfig
 from logbrook.core.groups import (
@@ -31,8 +32,8 @@ def subscription(*topics: str) -> bytes:
     return writer.int32(-1).finish()
 
 
-def a_config(**settings: int) -> GroupConfig:
-    return GroupConfig.model_validate({"initial_rebalance_delay_ms": 0, **settings})
+def a_config(**settings: Any) -> GroupConfig:
+    return GroupConfig(**{"initial_rebalance_delay_ms": 0, **settings})
 
 
 def a_coordinator(**settings: int) -> GroupCoordinator:
