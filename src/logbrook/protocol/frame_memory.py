@@ -10,7 +10,8 @@ from sys import getrefcount
 
 PIECE_BYTES = (1 << 20) + (1 << 16)
 """Enough for a request with one batch of the usual largest size."""
-_PIECES_MAX = 8
+_PIECES_MAX = 32
+_PIECES_KEPT = 4
 # Large enough for many small requests, and no larger, because what begins in it is copied.
 _CHUNK_BYTES = 64 * 1024
 
@@ -34,6 +35,13 @@ class FrameMemory:
             return memoryview(bytearray(size))
         pieces.append(bytearray(PIECE_BYTES))
         return memoryview(pieces[-1])[:size]
+
+    def trim(self) -> None:
+        """Give back what a burst has taken. To be called now and then."""
+        pieces = self._pieces
+        unused = [index for index in range(len(pieces)) if _references(pieces, index) == _UNUSED]
+        for index in reversed(unused[_PIECES_KEPT:]):
+            del pieces[index]
 
 
 def _references(pieces: list[bytearray], index: int) -> int:

@@ -135,6 +135,7 @@ class Listener:
             connection.resume_reading()
 
     def _sweep(self) -> None:
+        self.frame_memory.trim()
         now_s = self._loop.time()
         for connection in [*self.connections]:
             reason = connection.check(now_s, self._idle_s, self._stalled_s)

@@ -1,5 +1,6 @@
 """Memory for frames: lent out again when, and only when, nobody looks at it any more."""
 
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -36,7 +37,7 @@ def test_a_piece_is_not_taken_again_while_anybody_looks_at_any_part_of_it(kept: 
     view[:] = b"\x01" * PIECE_BYTES
     held = PARTS[kept](view)
     del view
-    others = [memory.take(PIECE_BYTES) for _ in range(20)]
+    others = [memory.take(PIECE_BYTES) for _ in range(50)]
     for other in others:
         other[:] = b"\x02" * PIECE_BYTES
     assert set(held.cast("B") if held.format == "I" else held) == {1}
@@ -44,7 +45,29 @@ def test_a_piece_is_not_taken_again_while_anybody_looks_at_any_part_of_it(kept: 
 
 def test_pieces_that_are_in_use_together_are_apart() -> None:
     memory = FrameMemory()
-    pieces = [memory.take(PIECE_BYTES) for _ in range(20)]
+    pieces = [memory.take(PIECE_BYTES) for _ in range(50)]
     for number, piece in enumerate(pieces):
         piece[:] = bytes([number]) * PIECE_BYTES
-    assert [set(piece) for piece in pieces] == [{number} for number in range(20)]
+    assert [set(piece) for piece in pieces] == [{number} for number in range(50)]
+
+
+def test_trimming_gives_back_what_nobody_looks_at_except_a_little() -> None:
+    memory = FrameMemory()
+    held = memory.take(PIECE_BYTES)
+    held[:] = b"\x01" * PIECE_BYTES
+    burst = [memory.take(PIECE_BYTES) for _ in range(20)]
+    tracemalloc.start()
+    try:
+        del burst
+        more = [memory.take(PIECE_BYTES) for _ in range(31)]
+        grown, _ = tracemalloc.get_traced_memory()
+        del more
+        memory.trim()
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left < grown
+    others = [memory.take(PIECE_BYTES) for _ in range(50)]
+    for other in others:
+        other[:] = b"\x02" * PIECE_BYTES
+    assert set(held) == {1}
