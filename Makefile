@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench crash kill messages clean
+.PHONY: help serve demo test check bench crash kill messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -19,6 +19,9 @@ $(READY): pyproject.toml
 
 serve: $(READY) ## run a broker on 127.0.0.1:9092 (ARGS="--data DIR --listen HOST:PORT ...")
 	$(BIN)/logbrook serve $(ARGS)
+
+demo: $(READY) ## a broker, a stream of orders, a pipeline on Spark, and what came out (ARGS="--keep DIR")
+	$(BIN)/python -m demo $(ARGS)
 
 test: $(READY) ## run every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)

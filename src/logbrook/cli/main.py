@@ -11,7 +11,15 @@ from typer.core import TyperGroup
 
 from logbrook.model.version import VERSION
 
-_LOADED_WHEN_CALLED = {"serve": "logbrook.cli.serve", "config": "logbrook.cli.config"}
+_LOADED_WHEN_CALLED = {
+    "serve": "logbrook.cli.serve",
+    "config": "logbrook.cli.config",
+    "archive": "logbrook.cli.archive",
+    "replay": "logbrook.cli.replay",
+    "audit": "logbrook.cli.audit",
+    "pipeline": "logbrook.cli.pipeline",
+    "table": "logbrook.cli.table",
+}
 
 
 class _Commands(TyperGroup):
@@ -54,3 +62,28 @@ def serve() -> None:
 @app.command()
 def config() -> None:
     """Show the settings that `serve` would run with, and where each is from."""
+
+
+@app.command()
+def archive() -> None:
+    """Copy the records of topics into a table, each once (on Spark)."""
+
+
+@app.command()
+def replay() -> None:
+    """Write the records of a topic or of a table to a topic (on Spark)."""
+
+
+@app.command()
+def audit() -> None:
+    """Look at every record: counts, gaps, duplicates, keys and checksums (on Spark)."""
+
+
+@app.command()
+def pipeline() -> None:
+    """Run topics through SQL into topics and tables (on Spark)."""
+
+
+@app.command()
+def table() -> None:
+    """Look after the tables that pipelines write: compact, vacuum."""

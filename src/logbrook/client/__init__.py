@@ -1,6 +1,7 @@
 """A small client that moves raw batches: for Spark executors, the command line, replication and tests.
 
-`Client` knows topics and their leaders; `Connection` speaks any message to one broker.
+`Client` knows topics and their leaders; `Producer` writes many batches at a time, each once; `Connection` speaks any
+message to one broker.
 """
 
 from logbrook.client.client import EARLIEST, LATEST, Client, Fetched
@@ -10,9 +11,12 @@ from logbrook.client.errors import (
     ClientError,
     ConnectFailedError,
     ConnectionClosedError,
+    DeliveryTimedOutError,
+    ProducerStateError,
     TimedOutError,
     UnexpectedAnswerError,
 )
+from logbrook.client.producer import Producer
 
 __all__ = [
     "EARLIEST",
@@ -23,7 +27,10 @@ __all__ = [
     "ConnectFailedError",
     "Connection",
     "ConnectionClosedError",
+    "DeliveryTimedOutError",
     "Fetched",
+    "Producer",
+    "ProducerStateError",
     "Sent",
     "TimedOutError",
     "UnexpectedAnswerError",

@@ -7,7 +7,7 @@ doing it twice would hurt. A client belongs to one thread.
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from logbrook.client.connection import Connection
 from logbrook.client.errors import BrokerError, ClientError, ConnectFailedError
@@ -30,6 +30,7 @@ from logbrook.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from logbrook.protocol.schema import ApiMessage
 from logbrook.records.batch import iter_headers
 
+Address: TypeAlias = tuple[str, int]
 A = TypeVar("A")
 R = TypeVar("R", bound=ApiMessage)
 
@@ -43,18 +44,28 @@ _THE_BROKERS_DEFAULT = -1
 
 
 class Fetched(NamedTuple):
-    """Whole record batches as the broker keeps them; the first may begin before the offset that was asked for."""
+    """Whole record batches as the broker keeps them; the first may begin before the offset that was asked for.
 
-    batches: list[memoryview]
+    `aborted` has, for one who reads committed records only, the transactions whose records do not count: the producer's
+    id and the first offset of each.
+    """
+
+    records: memoryview
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    aborted: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def batches(self) -> list[memoryview]:
+        """The batches one by one, without a last one that was cut off."""
+        return [self.records[position : position + header.size] for position, header in iter_headers(self.records)]
 
 
 class _Topic(NamedTuple):
     id: bytes
     # Partition to (host, port) of its leader.
-    leaders: dict[int, tuple[str, int]]
+    leaders: dict[int, Address]
 
 
 class Client:
@@ -71,7 +82,7 @@ class Client:
         self._bootstrap = [_address(name) for name in names]
         self._client_id = client_id
         self._timeout_s = timeout_s
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connections: dict[Address, Connection] = {}
         self._topics: dict[str, _Topic] = {}
 
     def __enter__(self) -> "Client":
@@ -90,7 +101,7 @@ class Client:
         failed: ConnectFailedError | None = None
         for address in self._bootstrap:
             try:
-                connection = self._connection(address)
+                connection = self.connection(address)
             except ConnectFailedError as error:
                 failed = error
                 continue
@@ -106,6 +117,20 @@ class Client:
         """The partitions of `topic` that have a leader."""
         self._topics.pop(topic, None)
         return sorted(self._topic(topic).leaders)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions `topic` has, with a leader or without."""
+        answer = _only(f"looking up topic {topic}", self.metadata([topic]).topics)
+        self._check(topic, f"looking up topic {topic}", answer.error_code)
+        return len(answer.partitions)
+
+    def topic_id(self, topic: str) -> bytes:
+        """Zeros where brokers do not have them yet."""
+        return self._topic(topic).id
+
+    def connect(self, host: str, port: int) -> Connection:
+        """A new connection that is the caller's own. Raises ConnectFailedError."""
+        return Connection(host, port, client_id=self._client_id, timeout_s=self._timeout_s)
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         configs = [CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
@@ -140,10 +165,12 @@ class Client:
         bytes_max: int = 16 << 20,
         min_bytes: int = 1,
         max_wait_ms: int = 500,
+        committed_only: bool = False,
     ) -> Fetched:
         """The batches from `offset` on, once there are `min_bytes` of them or `max_wait_ms` have passed.
 
-        About `bytes_max` of them, though never less than one batch, if there is one.
+        About `bytes_max` of them, though never less than one batch, if there is one. With `committed_only` none past
+        the first transaction that is still open.
         """
         what = f"fetching from {topic}-{partition}"
         wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max)
@@ -152,6 +179,7 @@ class Client:
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=bytes_max,
+            isolation_level=int(committed_only),
             topics=[FetchTopic(topic=topic, topic_id=self._topic(topic).id, partitions=[wanted])],
         )
         response = self._request_leader(topic, partition, request, FetchResponse, extra_s=max_wait_ms / 1000)
@@ -160,8 +188,8 @@ class Client:
         self._check(topic, what, answer.error_code)
         view = memoryview(b"") if answer.records is None else answer.records
         assert isinstance(view, memoryview)
-        batches = [view[position : position + header.size] for position, header in iter_headers(view)]
-        return Fetched(batches, answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
+        aborted = tuple((one.producer_id, one.first_offset) for one in answer.aborted_transactions or ())
+        return Fetched(view, answer.high_watermark, answer.last_stable_offset, answer.log_start_offset, aborted)
 
     def list_offset(self, topic: str, partition: int, timestamp_ms: int = LATEST) -> int:
         """The first offset whose timestamp is not before `timestamp_ms`, -1 if there is none; or LATEST, EARLIEST."""
@@ -177,6 +205,32 @@ class Client:
         self._check(topic, what, answer.error_code)
         return answer.offset
 
+    def leader(self, topic: str, partition: int) -> Address:
+        """Where the partition is led."""
+        leader = self._topic(topic).leaders.get(partition)
+        if leader is None:
+            self.forget(topic)
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"finding the leader of {topic}-{partition}")
+        return leader
+
+    def forget(self, topic: str) -> None:
+        """Look up the leaders of `topic` again when they are needed."""
+        self._topics.pop(topic, None)
+
+    def connection(self, address: Address) -> Connection:
+        """The connection to one broker, opened if need be."""
+        known = self._connections.get(address)
+        if known is not None and not known.is_closed:
+            return known
+        connection = self.connect(*address)
+        self._connections[address] = connection
+        return connection
+
+    @property
+    def timeout_s(self) -> float:
+        """How long an answer may take."""
+        return self._timeout_s
+
     @property
     def _timeout_ms(self) -> int:
         return round(self._timeout_s * 1000)
@@ -184,14 +238,11 @@ class Client:
     def _request_leader(
         self, topic: str, partition: int, message: ApiMessage, response: type[R], *, extra_s: float = 0.0
     ) -> R:
-        leader = self._topic(topic).leaders.get(partition)
-        if leader is None:
-            del self._topics[topic]
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"finding the leader of {topic}-{partition}")
+        leader = self.leader(topic, partition)
         try:
-            return self._connection(leader).request(message, response, timeout_s=self._timeout_s + extra_s)
+            return self.connection(leader).request(message, response, timeout_s=self._timeout_s + extra_s)
         except ClientError:
-            self._topics.pop(topic, None)
+            self.forget(topic)
             raise
 
     def _topic(self, name: str) -> _Topic:
@@ -205,15 +256,6 @@ class Client:
         leaders = {one.partition_index: brokers[one.leader_id] for one in answer.partitions if one.leader_id in brokers}
         self._topics[name] = _Topic(answer.topic_id, leaders)
         return self._topics[name]
-
-    def _connection(self, address: tuple[str, int]) -> Connection:
-        known = self._connections.get(address)
-        if known is not None and not known.is_closed:
-            return known
-        host, port = address
-        connection = Connection(host, port, client_id=self._client_id, timeout_s=self._timeout_s)
-        self._connections[address] = connection
-        return connection
 
     def _check(self, topic: str, what: str, code: int, message: str | None = None) -> None:
         """Raises BrokerError."""

@@ -104,6 +104,10 @@ class Connection:
     def is_closed(self) -> bool:
         return self._is_closed
 
+    def fileno(self) -> int:
+        """The socket's descriptor, to wait for answers on several connections at once."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         self._is_closed = True
         self._socket.close()

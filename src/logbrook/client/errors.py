@@ -53,3 +53,19 @@ class BrokerError(ClientError):
     @property
     def is_retriable(self) -> bool:
         return self.code in RETRIABLE
+
+
+class ProducerStateError(BrokerError):
+    """The broker and a producer disagree about what was written before; to go on would lose records or double them."""
+
+
+class DeliveryTimedOutError(ClientError):
+    """A batch was tried again and again until its time was up. Whether it was written is not known."""
+
+    def __init__(self, topic: str, partition: int, timeout_s: float, last_error: Exception | None) -> None:
+        reason = f"the last error is: {last_error}" if last_error else "nothing has answered"
+        super().__init__(f"producing to {topic}-{partition} did not succeed within {timeout_s:g} s; {reason}")
+        self.topic = topic
+        self.partition = partition
+        self.timeout_s = timeout_s
+        self.last_error = last_error

@@ -34,6 +34,11 @@ def streams_classpath() -> str:
     return _with_compiled(_resolved(HERE / "streams" / "pom.xml"), list(HERE.glob("streams/*.java")))
 
 
+def spark_connector_jars() -> list[str]:
+    """Spark's own Kafka connector, and what it needs beside Spark. Raises MissingToolError."""
+    return _resolved(HERE / "spark" / "pom.xml").split(os.pathsep)
+
+
 def _resolved(pom: Path, *options: str) -> str:
     """All that the POM depends on. Maven is asked only where the answer is not known, and goes to its own cache."""
     for tool in ("java", "javac", "mvn"):

@@ -86,10 +86,12 @@ class ToolHost:
         assert self._jvm is not None
         assert self._jvm.stdout is not None
         descriptor = self._jvm.stdout.fileno()
+        # Not select, which knows no descriptor above 1023, and a test run may have more files open than that.
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
         data = bytearray()
         while len(data) < length:
-            readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-            if not readable:
+            if not poll.poll(1000 * max(0.0, deadline - time.monotonic())):
                 raise TimeoutError(f"no word from the JVM that runs {command}")
             chunk = os.read(descriptor, length - len(data))
             if not chunk:

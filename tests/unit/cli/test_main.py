@@ -39,9 +39,9 @@ def test_it_starts_without_numpy_numba_and_pyarrow() -> None:
 @pytest.mark.parametrize(
     ("arguments", "unwanted"),
     [
-        (["--version"], ["rich", "asyncio", "logbrook.config", "logbrook.server"]),
-        (["config"], ["rich", "asyncio", "logbrook.server"]),
-        (["serve", "--partitions", "0"], ["rich", "asyncio", "logbrook.server"]),
+        (["--version"], ["rich", "asyncio", "logbrook.config", "logbrook.server", "logbrook.spark"]),
+        (["config"], ["rich", "asyncio", "logbrook.server", "logbrook.spark"]),
+        (["serve", "--partitions", "0"], ["rich", "asyncio", "logbrook.server", "logbrook.spark"]),
     ],
 )
 def test_a_command_loads_only_what_it_needs(arguments: list[str], unwanted: list[str]) -> None:

@@ -1,0 +1,101 @@
+"""`logbrook pipeline`: run a pipeline on Spark, or write an example of one.
+
+Spark is imported when a pipeline is run, by name: this package does without the libraries that it brings along.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+
+NO_SPARK = 5
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Run topics through SQL into topics and tables (on Spark).",
+)
+
+
+@app.command()
+def run(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A pipeline: orders.toml or orders.py.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and print the plan; nothing is written.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Take what is there, then end.")] = False,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            help="Begin there instead, such as -1h or earliest; refused once there is progress.",
+        ),
+    ] = None,
+    bootstrap_servers: Annotated[
+        str | None, typer.Option("--bootstrap-servers", metavar="HOST:PORT", help="Instead of the file's.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", metavar="DIR", help="Where progress is kept, instead of the file's.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="Spark's master, instead of the file's or local[*].")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show all that Spark says.")] = False,
+) -> None:
+    """Run a pipeline until it is told to stop.
+
+    A TOML file names sources, views in SQL, and sinks;
+    `logbrook pipeline init` writes an example.
+    A Python file has a function pipeline(spark) that returns
+    one or more DataStreamWriters, not yet started.
+
+    SIGINT or SIGTERM ends it after the batches in flight, a second one at once.
+
+    Exit codes:
+      0  it is done, or was told to stop
+      2  the file or an option is wrong
+      3  the cluster cannot be asked, or a topic is missing
+      4  a query failed
+      5  Spark is not installed, or does not start
+      130, 143  it was told to stop twice
+    """
+    command = _of_spark("logbrook.spark.pipeline.command")
+    request = command.Request(
+        file=file,
+        dry_run=dry_run,
+        once=once,
+        start=start,
+        bootstrap_servers=bootstrap_servers,
+        checkpoint=checkpoint,
+        master=master,
+        verbose=verbose,
+    )
+    raise typer.Exit(command.run(request))
+
+
+@app.command()
+def init(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Where the files go; it is created.")],
+    declarative: Annotated[
+        bool, typer.Option("--declarative", help="A project for Spark's own spark-pipelines instead.")
+    ] = False,
+) -> None:
+    """Write an example of a pipeline that works as it is. No file is overwritten."""
+    projects = import_module("logbrook.spark.pipeline.projects")
+    try:
+        written = projects.write_project(directory, declarative=declarative)
+    except projects.ProjectError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    for path in written:
+        typer.echo(path)
+
+
+def _of_spark(module: str) -> Any:
+    if find_spec("pyspark") is None:
+        typer.echo("error: pipelines run on Spark, which is not here: pip install 'logbrook[spark]'", err=True)
+        raise typer.Exit(NO_SPARK)
+    return import_module(module)

@@ -1,0 +1,271 @@
+"""Rows to topics: what a task of a writer does.
+
+An Arrow batch is sorted by topic and partition, keeping the order within each, and every run of one partition is
+encoded as record batches. Python runs once for a run and once for a record batch, never for a row.
+
+A Spark worker runs one task after the other, so the producer of a task that has gone well is kept for the next: a
+producer id for each task of each micro-batch would fill the brokers' memory. It is not used for a cluster that was
+replaced at the same address, where its id may be somebody else's.
+"""
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logbrook.client import BrokerError, Client, ClientError, Producer
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.records.batch import HEADER_BYTES
+from logbrook.records.columns import encode
+from logbrook.spark.errors import RecordError, UnreachableError
+from logbrook.spark.partitioner import Ints, Longs, Partitioner
+from logbrook.spark.write_options import WriteOptions
+
+_ENCODED = ("key", "value", "headers", "timestamp")
+# The most that a record in a batch of its own has beside its bytes: three lengths and the count of its headers of up to
+# five bytes, attributes and two deltas of one. A header has two lengths.
+_RECORD_OVERHEAD_BYTES = 23
+_HEADER_OVERHEAD_BYTES = 10
+# Groups that are fewer are sorted in linear time.
+_SMALL = 1 << 16
+
+
+def send_rows(options: WriteOptions, batches: Iterator[Any]) -> int:
+    """Write the rows of these pyarrow.RecordBatch and return their number, once they are written.
+
+    Raises RecordError for a row that cannot be a record, UnreachableError, ClientError.
+    """
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return 0
+    rows = 0
+    with _producer(options) as producer:
+        sending = Sending(options, producer)
+        for batch in chain([first], batches):
+            sending.send(batch)
+            rows += batch.num_rows
+        producer.flush()
+    return rows
+
+
+class Sending:
+    """The rows of one task on their way to `producer`."""
+
+    def __init__(self, options: WriteOptions, producer: Producer, partitioner: Partitioner | None = None) -> None:
+        self._options = options
+        self._producer = producer
+        self._partitioner = partitioner or Partitioner(random.randrange)
+        self._counts: dict[str, int] = {}
+
+    def send(self, batch: Any) -> None:
+        """Raises RecordError, before any row of `batch` is sent, and ClientError."""
+        if not batch.num_rows:
+            return
+        rows = _Rows(batch)
+        topics, topic_of = self._topics(rows)
+        counts = np.array([self._count(rows, topics, topic_of, n) for n in range(len(topics))], np.int64)
+        key, given = rows.column("key"), rows.column("partition")
+        self._check_given(rows, topics, counts, topic_of, given)
+        partitions = self._partitioner.assign(topics, counts, topic_of, key, given)
+        self._check_headers(rows, topics, topic_of, partitions)
+        self._check_sizes(rows, topics, topic_of, partitions)
+        numbers = np.cumsum(counts) - counts
+        self._send_groups(rows, topics, topic_of, partitions, numbers[topic_of] + partitions)
+
+    def _topics(self, rows: "_Rows") -> tuple[list[str], Longs]:
+        """The topics of these rows, and for each row which of them is its own."""
+        if self._options.topic is not None:
+            return [self._options.topic], np.zeros(rows.count, np.int64)
+        column = rows.column("topic")
+        if column.null_count:
+            row = int(np.argmax(np.asarray(column.is_null())))
+            raise RecordError(None, None, rows.key_length(row), "its column 'topic' is null")
+        encoded = column.dictionary_encode()
+        return encoded.dictionary.to_pylist(), np.asarray(encoded.indices).astype(np.int64)
+
+    def _count(self, rows: "_Rows", topics: list[str], topic_of: Longs, number: int) -> int:
+        """How many partitions a topic has."""
+        topic = topics[number]
+        if topic not in self._counts:
+            try:
+                self._counts[topic] = self._producer.partition_count(topic)
+            except BrokerError as error:
+                reason = str(error)
+                if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    servers = self._options.bootstrap_servers
+                    reason = f"there is no such topic at {servers}; create it first, or correct the name"
+                row = int(np.argmax(topic_of == number))
+                raise RecordError(topic, rows.partition(row), rows.key_length(row), reason) from error
+        return self._counts[topic]
+
+    def _check_given(self, rows: "_Rows", topics: list[str], counts: Longs, topic_of: Longs, given: Any) -> None:
+        if given is None or given.null_count == rows.count:
+            return
+        partitions = np.asarray(given.fill_null(0))
+        is_wrong = (partitions < 0) | (partitions >= counts[topic_of])
+        if is_wrong.any():
+            row = int(np.argmax(is_wrong))
+            number = int(topic_of[row])
+            reason = f"the topic has {counts[number]} partitions, and they are counted from 0"
+            raise RecordError(topics[number], int(partitions[row]), rows.key_length(row), reason)
+
+    def _check_headers(self, rows: "_Rows", topics: list[str], topic_of: Longs, partitions: Ints) -> None:
+        row = rows.row_with_keyless_header()
+        if row is not None:
+            reason = "it has a header without a key"
+            raise RecordError(topics[int(topic_of[row])], int(partitions[row]), rows.key_length(row), reason)
+
+    def _check_sizes(self, rows: "_Rows", topics: list[str], topic_of: Longs, partitions: Ints) -> None:
+        bytes_max = self._options.request_bytes_max
+        sizes = rows.sizes() + HEADER_BYTES + _RECORD_OVERHEAD_BYTES
+        if sizes.max() > bytes_max:
+            row = int(sizes.argmax())
+            reason = f"it takes {sizes[row]} bytes, and max.request.size is {bytes_max}"
+            raise RecordError(topics[int(topic_of[row])], int(partitions[row]), rows.key_length(row), reason)
+
+    def _send_groups(
+        self, rows: "_Rows", topics: list[str], topic_of: Longs, partitions: Ints, groups: npt.NDArray[Any]
+    ) -> None:
+        records = rows.encoded
+        if (groups != groups[0]).any():
+            order = np.argsort(groups.astype(np.uint16) if groups.max() < _SMALL else groups, kind="stable")
+            records, groups = records.take(pa.array(order)), groups[order]
+            topic_of, partitions = topic_of[order], partitions[order]
+        starts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist()]
+        now_ms = round(time.time() * 1000)
+        for first, end in zip(starts, [*starts[1:], rows.count], strict=True):
+            topic, partition = topics[int(topic_of[first])], int(partitions[first])
+            self._send_run(topic, partition, records.slice(first, end - first), now_ms)
+
+    def _send_run(self, topic: str, partition: int, records: Any, now_ms: int) -> None:
+        encoded = encode(
+            records,
+            now_ms=now_ms,
+            codec=self._options.codec,
+            batch_bytes_max=self._options.batch_bytes_max,
+            producer_id=self._producer.producer_id,
+            producer_epoch=self._producer.producer_epoch,
+            base_sequence=self._producer.next_sequence(topic, partition),
+        )
+        for batch in encoded:
+            self._producer.send(topic, partition, batch)
+
+
+class _Rows:
+    """An Arrow batch, whose columns may be missing."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+        self.count: int = batch.num_rows
+        self.encoded = batch.select([name for name in _ENCODED if name in batch.schema.names])
+
+    def column(self, name: str) -> Any:
+        return self._batch.column(name) if name in self._batch.schema.names else None
+
+    def key_length(self, row: int) -> int | None:
+        key = self.column("key")
+        return None if key is None or not key[row].is_valid else pc.binary_length(key[row]).as_py()
+
+    def partition(self, row: int) -> int | None:
+        column = self.column("partition")
+        return None if column is None else column[row].as_py()
+
+    def sizes(self) -> Longs:
+        """How many bytes the key, the value and the headers of each row have."""
+        sizes = np.zeros(self.count, np.int64)
+        for name in ("key", "value"):
+            if self.column(name) is not None:
+                sizes += _lengths(self.column(name))
+        if self._has_headers:
+            keys, values = self.column("headers").values.flatten()
+            sizes += self._sum_of_headers(_lengths(keys) + _lengths(values) + _HEADER_OVERHEAD_BYTES)
+        return sizes
+
+    def row_with_keyless_header(self) -> int | None:
+        if not self._has_headers:
+            return None
+        keys, _ = self.column("headers").values.flatten()
+        if not keys.null_count:
+            return None
+        keyless = self._sum_of_headers(np.asarray(keys.is_null()).astype(np.int64))
+        return int(np.argmax(keyless)) if keyless.any() else None
+
+    @property
+    def _has_headers(self) -> bool:
+        headers = self.column("headers")
+        return headers is not None and headers.null_count < self.count
+
+    def _sum_of_headers(self, numbers: Longs) -> Longs:
+        """For each row the sum of the numbers that its headers have."""
+        headers = self.column("headers")
+        sums = np.concatenate([[0], np.cumsum(numbers)])
+        bounds = np.asarray(headers.offsets)
+        return np.where(np.asarray(headers.is_null()), 0, sums[bounds[1:]] - sums[bounds[:-1]])
+
+
+def _lengths(column: Any) -> Longs:
+    return np.asarray(pc.binary_length(column).fill_null(0)).astype(np.int64)
+
+
+class _Idle(NamedTuple):
+    client: Client
+    producer: Producer
+    cluster_id: str | None
+
+    def close(self) -> None:
+        self.producer.close()
+        self.client.close()
+
+
+_idle: dict[WriteOptions, _Idle] = {}
+
+
+def close_idle() -> None:
+    """Hang up whatever is kept for later tasks."""
+    while _idle:
+        _idle.popitem()[1].close()
+
+
+@contextmanager
+def _producer(options: WriteOptions) -> Iterator[Producer]:
+    """A producer for one task, which is kept for the next if it has written everything."""
+    found = _take_idle(options) or _new(options)
+    try:
+        yield found.producer
+    except BaseException:
+        found.close()
+        raise
+    _idle[options] = found
+
+
+def _take_idle(options: WriteOptions) -> _Idle | None:
+    found = _idle.pop(options, None)
+    if found is None:
+        return None
+    with suppress(ClientError):
+        if found.client.metadata([]).cluster_id == found.cluster_id:
+            return found
+    found.close()
+    return None
+
+
+def _new(options: WriteOptions) -> _Idle:
+    """Raises UnreachableError."""
+    client = options.client()
+    try:
+        producer = Producer(
+            client,
+            delivery_timeout_s=options.delivery_timeout_s,
+            request_bytes_max=options.request_bytes_max,
+        )
+        return _Idle(client, producer, client.metadata([]).cluster_id)
+    except ClientError as error:
+        client.close()
+        raise UnreachableError(options.bootstrap_servers, str(error)) from error

@@ -1,0 +1,102 @@
+"""`logbrook pipeline` as a shell sees it: one that runs until it is told to stop, and a declarative project."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from confluent_kafka import Producer
+
+from logbrook import Broker
+from logbrook.spark.pipeline.projects import write_project
+
+BIN = Path(sys.executable).parent
+# The quick compiler is enough for what little is run here.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+ORDER = b'{"id": 1, "amount": 2.5, "at": "2026-01-01T00:00:00Z"}'
+SKIP_SLOW = "LOGBROOK_SKIP_SLOW_TESTS"
+
+
+def send(broker: Broker, topic: str, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+
+
+def test_it_runs_until_it_is_told_to_stop(broker: Broker, topic: str, tmp_path: Path) -> None:
+    broker.create_topic(topic)
+    broker.create_topic(f"{topic}-copy")
+    send(broker, topic, ORDER, ORDER)
+    file = tmp_path / "p.toml"
+    file.write_text(f"""\
+name = "p"
+bootstrap_servers = "{broker.bootstrap_servers}"
+trigger = "200ms"
+[spark]
+master = "local[1]"
+spark.driver.extraJavaOptions = "{JAVA}"
+spark.driver.host = "127.0.0.1"
+[sources.orders]
+topic = "{topic}"
+schema = "id BIGINT"
+[sinks.copy]
+view = "orders"
+topic = "{topic}-copy"
+""")
+    environment = os.environ | {"TMPDIR": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [str(BIN / "logbrook"), "pipeline", "run", str(file)]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines: list[str] = []
+        while not any("p-copy: batch 0, 2 rows in " in line for line in lines):
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            lines.append(line)
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    told = [line.split(" ", 1)[1] for line in rest.splitlines()]
+    assert told[0] == "stopping; the batches in flight have 30 s to end"
+    assert told[-1] == "stopped"
+    # Spark leaves nothing behind, and its log is kept only where something went wrong.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "p.toml"]
+
+
+@pytest.mark.skipif(SKIP_SLOW in os.environ, reason=f"{SKIP_SLOW} is set, and this takes a minute and a half")
+def test_a_declarative_project_takes_what_is_new(broker: Broker, topic: str, tmp_path: Path) -> None:
+    broker.create_topic(topic)
+    send(broker, topic, ORDER, ORDER)
+    project = tmp_path / "project"
+    write_project(str(project), declarative=True)
+    spec = project / "spark-pipeline.yml"
+    text = spec.read_text().replace("127.0.0.1:9092", broker.bootstrap_servers)
+    spec.write_text(text.replace('topic: "orders"', f'topic: "{topic}"'))
+    assert broker.bootstrap_servers in spec.read_text()
+    environment = os.environ | {
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "TMPDIR": str(tmp_path),
+    }
+    for rows in (2, 3):
+        done = subprocess.run(
+            [project / "run.sh", "--conf", f"spark.driver.extraJavaOptions={JAVA}", "--conf", "spark.ui.enabled=false"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ds.dataset(project / "spark-warehouse" / "orders", format="parquet").count_rows() == rows
+        totals = ds.dataset(project / "spark-warehouse" / "totals", format="parquet").to_table().to_pylist()
+        assert [(total["orders"], total["total"]) for total in totals] == [(rows, rows * 2.5)]
+        send(broker, topic, ORDER)

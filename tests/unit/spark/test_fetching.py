@@ -1,0 +1,492 @@
+"""What a task does: a range of offsets as rows, from a real broker, and from one that lies."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StructField, StructType
+
+from logbrook import Broker
+from logbrook.client import BrokerError, Client, Fetched
+from logbrook.model import TopicPartition
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.records.batch import BatchHeader, Codec, iter_headers
+from logbrook.records.builder import build_batch, seal
+from logbrook.records.record import Record
+from logbrook.spark import fetching
+from logbrook.spark.errors import CorruptRecordsError, DataLossError, TopicMissingError, UnreachableError
+from logbrook.spark.fetching import read_range
+from logbrook.spark.planner import DataLossWarning
+from logbrook.spark.read_options import ReadOptions, read_options
+from logbrook.spark.schema import spark_schema
+from logbrook.spark.splits import OffsetRange
+from tests.unit.client.peer import Peer
+
+ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+NOWHERE = "127.0.0.1:1"
+TIME_MS = 1_700_000_000_123
+COMMIT, ABORT = 1, 0
+PLAIN_PRODUCER = 99
+_MARKER = Struct(">hh")
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def own_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Connections are kept for the next task, and a test is none."""
+    clients: dict[Any, Any] = {}
+    monkeypatch.setattr(fetching, "_clients", clients)
+    yield
+    for client in clients.values():
+        client.close()
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    with Client(broker.bootstrap_servers) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    name = f"fetching-{next(_numbers)}"
+    broker.create_topic(name)
+    return name
+
+
+def options_for(servers: str, **options: str) -> ReadOptions:
+    texts = {name.replace("_", "."): text for name, text in options.items()}
+    least = {"kafka.bootstrap.servers": servers, "subscribe": "t", "fetchOffset.retryIntervalMs": "10"}
+    return read_options(least | texts, is_batch=True)
+
+
+def read(
+    servers: str, topic: str, start: int, end: int, columns: Sequence[str] = ("offset",), **options: str
+) -> list[Any]:
+    range_ = OffsetRange(TopicPartition(topic, 0), start, end)
+    batches = read_range(options_for(servers, **options), tuple(columns), range_)
+    return [row if len(row) > 1 else row[columns[0]] for batch in batches for row in batch.to_pylist()]
+
+
+def batch_at(offset: int, *values: bytes, **how: Any) -> bytes:
+    return bytes(build_batch([Record(value=value, timestamp=TIME_MS) for value in values], base_offset=offset, **how))
+
+
+def produce(client: Client, topic: str, records: int, per_batch: int = 1, size: int = 10) -> None:
+    for first in range(0, records, per_batch):
+        client.produce(topic, 0, batch_at(0, *[b"%0*d" % (size, first + n) for n in range(per_batch)]))
+
+
+@dataclass
+class Liar:
+    """In place of a client: gives the batches that end after the offset, `at_once` of them."""
+
+    batches: list[bytes]
+    # Producer, first offset and last offset of each transaction that was aborted.
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    at_once: int = 1000
+    asked: list[int] = field(default_factory=list)
+
+    def fetch(self, topic: str, partition: int, offset: int, **_: Any) -> Fetched:
+        self.asked.append(offset)
+        wanted = [one for one in self.batches if next(iter_headers(one))[1].next_offset > offset][: self.at_once]
+        data = b"".join(wanted)
+        last = max((header.last_offset for _, header in iter_headers(data)), default=-1)
+        aborted = tuple((who, first) for who, first, end in self.aborted if end >= offset and first <= last)
+        return Fetched(memoryview(data), 10**6, 10**6, 0, aborted)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Saying(Liar):
+    """Says one thing, again and again."""
+
+    said: bytes = b""
+
+    def fetch(self, topic: str, partition: int, offset: int, **_: Any) -> Fetched:
+        self.asked.append(offset)
+        return Fetched(memoryview(self.said), 10**6, 10**6, 0)
+
+
+def read_from(liar: Liar, end: int, columns: Sequence[str] = ("offset",), **options: str) -> list[Any]:
+    fetching._clients[options_for(NOWHERE, **options).cluster] = liar  # type: ignore[assignment]
+    return read(NOWHERE, "t", 0, end, columns, **options)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_every_codec_is_read(client: Client, broker: Broker, topic: str, codec: Codec) -> None:
+    records = [Record(b"k%d" % number, b"v" * number, timestamp=TIME_MS + number) for number in range(50)]
+    client.produce(topic, 0, build_batch(records, codec=codec))
+    rows = read(broker.bootstrap_servers, topic, 0, 50, ("key", "value", "offset"))
+    assert rows == [{"key": one.key, "value": one.value, "offset": n} for n, one in enumerate(records)]
+
+
+def test_rows_have_what_records_have(client: Client, broker: Broker, topic: str) -> None:
+    headers = [("a", b"1"), ("a", None), ("é", b"")]
+    records = [
+        Record(b"k", b"v", headers, TIME_MS),
+        Record(b"tombstone", None, (), TIME_MS + 1),
+        Record(None, b"", (), TIME_MS - 5),
+    ]
+    client.produce(topic, 0, build_batch(records))
+    range_ = OffsetRange(TopicPartition(topic, 0), 0, 3)
+    (batch,) = read_range(options_for(broker.bootstrap_servers), ALL, range_)
+    assert batch.schema == to_arrow_schema(spark_schema(ALL), timezone="UTC")
+    rows = batch.to_pylist()
+    assert [(row["key"], row["value"]) for row in rows] == [(b"k", b"v"), (b"tombstone", None), (None, b"")]
+    assert [row["timestamp"].timestamp() * 1000 for row in rows] == [TIME_MS, TIME_MS + 1, TIME_MS - 5]
+    assert [(row["topic"], row["partition"], row["offset"], row["timestampType"]) for row in rows] == [
+        (topic, 0, number, 0) for number in range(3)
+    ]
+    assert rows[0]["headers"] == [{"key": key, "value": value} for key, value in headers]
+    assert [row["headers"] for row in rows[1:]] == [None, None], "null where there are none"
+
+
+def test_a_range_is_read_exactly_wherever_batches_begin(client: Client, broker: Broker, topic: str) -> None:
+    produce(client, topic, 20, per_batch=5)
+    for start, end in ((0, 20), (0, 1), (4, 6), (5, 10), (7, 8), (19, 20)):
+        assert read(broker.bootstrap_servers, topic, start, end) == list(range(start, end))
+
+
+def test_many_fetches_are_one_stream_of_rows(
+    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(client, topic, 60, per_batch=3)
+    monkeypatch.setattr(fetching, "_FETCH_BYTES", 300)
+    assert read(broker.bootstrap_servers, topic, 1, 59) == list(range(1, 59))
+
+
+def test_a_record_larger_than_a_fetch_is_read(
+    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(client, topic, 3, size=50_000)
+    monkeypatch.setattr(fetching, "_FETCH_BYTES", 1000)
+    assert [len(value) for value in read(broker.bootstrap_servers, topic, 0, 3, ("value",))] == [50_000] * 3
+
+
+def test_rows_come_in_batches_that_suit_spark(
+    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(client, topic, 60, per_batch=20)
+    monkeypatch.setattr(fetching, "_ROWS_MAX", 8)
+    options, range_ = options_for(broker.bootstrap_servers), OffsetRange(TopicPartition(topic, 0), 0, 60)
+    batches = list(read_range(options, ("offset",), range_))
+    assert max(batch.num_rows for batch in batches) == 8
+    assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == list(range(60))
+    monkeypatch.setattr(fetching, "_BYTES_MAX", 1)
+    assert [batch.num_rows for batch in read_range(options, ("offset",), range_)] == [1] * 60
+
+
+def test_batches_that_are_too_large_together_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [batch_at(number, bytes(2000), codec=Codec.ZSTD) for number in range(5)]
+    monkeypatch.setattr(fetching, "_DECODED_BYTES_MAX", 3000)
+    assert read_from(Liar(batches), 5) == [0, 1, 2, 3, 4]
+    monkeypatch.setattr(fetching, "_DECODED_BYTES_MAX", 1000)
+    with pytest.raises(
+        CorruptRecordsError, match=r"t-0 has a batch at or after offset 0 .* decompresses to more than 1000"
+    ):
+        read_from(Liar(batches), 5)
+
+
+def test_the_gaps_of_a_compacted_topic_are_no_loss(client: Client, broker: Broker) -> None:
+    topic = f"fetching-{next(_numbers)}"
+    broker.create_topic(
+        topic, 1, {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.01"}
+    )
+    for number in range(60):
+        keys = [b"k%d" % (number % 3), b"only-%d" % number if number % 20 == 0 else b"k"]
+        client.produce(topic, 0, build_batch([Record(key, b"x" * 60, timestamp=TIME_MS) for key in keys]))
+    assert broker.run_maintenance().logs_compacted >= 1
+    end = client.list_offset(topic, 0)
+    offsets = read(broker.bootstrap_servers, topic, 0, end)
+    assert len(offsets) < end / 2, "it was not compacted"
+    assert offsets == sorted(set(offsets))
+    assert {0 + 1, 40 + 1, 80 + 1} <= set(offsets), "keys that came once are kept"
+    latest = read(broker.bootstrap_servers, topic, end - 6, end, ("key",))
+    assert set(latest) == {b"k", b"k0", b"k1", b"k2"}
+    for start in range(0, end, 7):
+        expected = [offset for offset in offsets if start <= offset < start + 7]
+        assert read(broker.bootstrap_servers, topic, start, min(start + 7, end)) == expected
+
+
+def test_values_may_be_json(client: Client, broker: Broker, topic: str) -> None:
+    client.produce(topic, 0, batch_at(0, b'{"a": 1}', b"no json", b'{"a": 3}'))
+    schema = StructType([StructField("a", LongType())])
+    options = options_for(broker.bootstrap_servers, value_format="json")._replace(value_schema=schema)
+    (batch,) = read_range(options, ("offset", "value"), OffsetRange(TopicPartition(topic, 0), 0, 3))
+    assert batch.column("value").to_pylist() == [{"a": 1}, None, {"a": 3}]
+    spark = StructType([StructField("offset", LongType()), StructField("value", schema)])
+    assert batch.schema == to_arrow_schema(spark, timezone="UTC")
+
+
+def marker(offset: int, producer: int, kind: int) -> bytes:
+    record = Record(_MARKER.pack(0, kind), bytes(6), timestamp=TIME_MS)
+    how = {"producer_id": producer, "producer_epoch": 0, "transactional": True, "control": True}
+    return bytes(build_batch([record], base_offset=offset, **how))  # type: ignore[arg-type]
+
+
+def written(offset: int, producer: int, *values: bytes, transactional: bool = True) -> bytes:
+    how = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0, "transactional": transactional}
+    return batch_at(offset, *values, **how)
+
+
+def test_what_was_aborted_is_left_out() -> None:
+    batches = [
+        written(0, 1, b"a", b"b"),
+        written(2, 2, b"c"),
+        written(3, PLAIN_PRODUCER, b"d", transactional=False),
+        written(4, 1, b"e"),
+        marker(5, 1, ABORT),
+        written(6, 1, b"f"),
+        marker(7, 2, COMMIT),
+        written(8, 2, b"g"),
+        marker(9, 1, COMMIT),
+        marker(10, 2, ABORT),
+        batch_at(11, b"h"),
+    ]
+    liar = Liar(batches, [(1, 0, 5), (2, 8, 10)])
+    assert read_from(liar, 12, ("value",), isolation_level="read_committed") == [b"c", b"d", b"f", b"h"]
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.integers(1, 3), st.sampled_from(["write", "write", "plain", "commit", "abort"]), st.integers(1, 3)
+        ),
+        max_size=30,
+    ),
+    at_once=st.integers(1, 6),
+)
+def test_only_what_was_committed_is_read_however_transactions_interleave(
+    steps: list[tuple[int, str, int]], at_once: int
+) -> None:
+    batches: list[bytes] = []
+    aborted: list[tuple[int, int, int]] = []
+    committed: list[int] = []
+    pending: dict[int, list[int]] = {}
+    offset = 0
+    for producer, step, size in [*steps, *((number, "abort", 1) for number in (1, 2, 3))]:
+        offsets = list(range(offset, offset + size))
+        if step == "plain":
+            batches.append(batch_at(offset, *[b"p"] * size))
+            committed += offsets
+        elif step == "write":
+            batches.append(written(offset, producer, *[b"t"] * size))
+            pending.setdefault(producer, []).extend(offsets)
+        else:
+            batches.append(marker(offset, producer, COMMIT if step == "commit" else ABORT))
+            offsets, ended = [offset], pending.pop(producer, [])
+            if step == "commit":
+                committed += ended
+            elif ended:
+                aborted.append((producer, ended[0], offset))
+        offset += len(offsets)
+    liar = Liar(batches, aborted, at_once)
+    fetching._clients.clear()
+    assert read_from(liar, offset, isolation_level="read_committed") == sorted(committed)
+
+
+def damaged(batch: bytes, position: int, by: int = 0xFF) -> bytes:
+    changed = bytearray(batch)
+    changed[position] ^= by
+    return bytes(changed)
+
+
+GOOD = batch_at(0, b"good")
+NEXT = batch_at(1, b"next")
+
+
+@pytest.mark.parametrize(
+    ("said", "offset", "reason"),
+    [
+        (GOOD + damaged(NEXT, len(NEXT) - 1), 0, "CRC32C"),
+        (GOOD + damaged(NEXT, 16), 0, "message format v"),
+        (GOOD + damaged(NEXT, 8), 0, "batch length -"),
+        (damaged(GOOD, 8) + NEXT, 0, "batch length -"),
+    ],
+)
+def test_damaged_bytes_are_an_error_that_names_the_place(said: bytes, offset: int, reason: str) -> None:
+    message = rf"^t-0 has a batch at or after offset {offset} that cannot be read: .*{reason}"
+    with pytest.raises(CorruptRecordsError, match=message):
+        read_from(Saying([], said=said), 2)
+
+
+def test_records_that_do_not_fit_their_batch_are_an_error_that_names_the_place() -> None:
+    header: BatchHeader = next(iter_headers(NEXT))[1]
+    changed = bytearray(NEXT)
+    # The checksum holds, and the count of its records is a lie.
+    seal(header._replace(count=2, last_offset_delta=1), changed)
+    with pytest.raises(CorruptRecordsError, match=r"^t-0 has a batch at or after offset 1 that cannot be read"):
+        read_from(Liar([GOOD, bytes(changed)], at_once=1), 3)
+
+
+def test_a_marker_that_cannot_be_read_is_an_error_that_names_the_place() -> None:
+    broken = damaged(marker(1, 1, ABORT), -1)
+    header = next(iter_headers(broken))[1]
+    lying = bytearray(broken)
+    seal(header._replace(count=7), lying)
+    liar = Liar([written(0, 1, b"a"), bytes(lying), NEXT], [(1, 0, 1)])
+    with pytest.raises(CorruptRecordsError, match=r"^t-0 has a batch at or after offset 0 that cannot be read"):
+        read_from(liar, 2, isolation_level="read_committed")
+
+
+def test_a_broker_that_sends_what_was_read_before_is_not_asked_for_ever() -> None:
+    liar = Saying([], said=GOOD)
+    with pytest.raises(
+        CorruptRecordsError, match="offset 1 that cannot be read: the broker sends batches that end at offset 0"
+    ):
+        read_from(liar, 2)
+    assert liar.asked == [0, 1]
+
+
+def test_a_broker_that_sends_nothing_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "_EMPTY_MAX", 3)
+    liar = Saying([], said=GOOD[:70])
+    with pytest.raises(UnreachableError, match="t-0 has nothing at offset 0, though it should go on to 2"):
+        read_from(liar, 2)
+    assert len(liar.asked) == 4
+
+
+def delete_before(broker: Broker, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for deleted in admin.delete_records([ConfluentPartition(topic, 0, offset)]).values():
+        assert deleted.result(10).low_watermark == offset
+
+
+def test_what_retention_took_before_is_an_error_with_the_numbers(client: Client, broker: Broker, topic: str) -> None:
+    produce(client, topic, 10)
+    delete_before(broker, topic, 6)
+    message = rf"^offset 2 of {topic}-0 is gone; the log now starts at 6; to go on .* failOnDataLoss to false$"
+    with pytest.raises(DataLossError, match=message):
+        read(broker.bootstrap_servers, topic, 2, 9)
+    with pytest.warns(DataLossWarning, match=f"offset 2 of {topic}-0 is gone; the log now starts at 6"):
+        assert read(broker.bootstrap_servers, topic, 2, 9, failOnDataLoss="false") == [6, 7, 8]
+    with pytest.warns(DataLossWarning, match="the log now starts at 6"):
+        assert read(broker.bootstrap_servers, topic, 2, 5, failOnDataLoss="false") == []
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_retention_overtakes_in_the_middle(
+    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    produce(client, topic, 30)
+    monkeypatch.setattr(fetching, "_FETCH_BYTES", 1)
+    options = options_for(broker.bootstrap_servers, failOnDataLoss=fails)
+    batches = read_range(options, ("offset",), OffsetRange(TopicPartition(topic, 0), 0, 30))
+    read = next(batches).column(0).to_pylist()
+    delete_before(broker, topic, 28)
+
+    def read_on() -> None:
+        for batch in batches:
+            read.extend(batch.column(0).to_pylist())
+
+    if fails == "true":
+        with pytest.raises(DataLossError, match=rf"^offset \d+ of {topic}-0 is gone; the log now starts at 28"):
+            read_on()
+        assert read == list(range(len(read)))
+        assert len(read) < 28
+    else:
+        with pytest.warns(DataLossWarning, match="the log now starts at 28"):
+            read_on()
+        assert read[-2:] == [28, 29]
+        assert read[:-2] == list(range(len(read) - 2)), "nothing twice, and nothing out of order"
+
+
+def test_offsets_past_the_end_are_an_error_with_the_numbers(client: Client, broker: Broker, topic: str) -> None:
+    produce(client, topic, 3)
+    with pytest.raises(DataLossError, match=rf"^offset 7 of {topic}-0 is not there; the log ends at 3;"):
+        read(broker.bootstrap_servers, topic, 7, 9)
+    with pytest.warns(DataLossWarning, match=f"offset 7 of {topic}-0 is not there; the log ends at 3"):
+        assert read(broker.bootstrap_servers, topic, 7, 9, failOnDataLoss="false") == []
+
+
+def test_a_topic_that_is_gone_is_an_error_that_says_so(broker: Broker) -> None:
+    with pytest.raises(TopicMissingError, match="there is no topic 'none' at"):
+        read(broker.bootstrap_servers, "none", 0, 1)
+
+
+def test_nobody_there_is_an_error_that_says_so() -> None:
+    with pytest.raises(
+        UnreachableError, match=r"the cluster at 127.0.0.1:1 cannot be asked: cannot connect to 127.0.0.1:1"
+    ):
+        read(NOWHERE, "t", 0, 1)
+
+
+def test_somebody_else_there_is_an_error_that_says_so() -> None:
+    with (
+        Peer(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as peer,
+        pytest.raises(UnreachableError, match="cannot be asked"),
+    ):
+        read(peer.address, "t", 0, 1)
+
+
+def test_a_broker_that_goes_away_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "_FETCH_BYTES", 1)
+    with Broker(["t"]) as gone:
+        with Client(gone.bootstrap_servers) as client:
+            produce(client, "t", 9)
+        servers = gone.bootstrap_servers
+        batches = read_range(options_for(servers), ("offset",), OffsetRange(TopicPartition("t", 0), 0, 9))
+        assert next(batches).column(0).to_pylist() == [0]
+    with pytest.raises(UnreachableError, match=rf"^the cluster at {servers} cannot be asked: "):
+        list(batches)
+
+
+def test_a_broker_that_comes_back_is_read_on_from(tmp_path: Path) -> None:
+    data = str(tmp_path)
+    with Broker(["t"], data=data) as before:
+        with Client(before.bootstrap_servers) as client:
+            produce(client, "t", 3)
+        servers = before.bootstrap_servers
+        assert read(servers, "t", 0, 3) == [0, 1, 2]
+    with Broker(data=data, settings={"network": {"listen": servers}}):
+        assert read(servers, "t", 0, 3) == [0, 1, 2], "the connection that is kept is a dead one"
+
+
+def test_an_error_that_passes_is_not_the_end() -> None:
+    @dataclass
+    class Shaky(Liar):
+        failures: int = 2
+
+        def fetch(self, topic: str, partition: int, offset: int, **how: Any) -> Fetched:
+            self.failures -= 1
+            if self.failures >= 0:
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fetching")
+            return super().fetch(topic, partition, offset, **how)
+
+    assert read_from(Shaky([GOOD, NEXT]), 2) == [0, 1]
+    with pytest.raises(UnreachableError, match="fetching: NOT_LEADER_OR_FOLLOWER"):
+        read_from(Shaky([GOOD], failures=9), 1)
+
+
+def test_whoever_stops_early_leaves_no_thread_behind(
+    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(client, topic, 5)
+    monkeypatch.setattr(fetching, "_WAIT_MS", 100)
+    before = set(threading.enumerate())
+    batches = read_range(
+        options_for(broker.bootstrap_servers), ("offset",), OffsetRange(TopicPartition(topic, 0), 0, 9)
+    )
+    next(batches)
+    assert set(threading.enumerate()) > before
+    batches.close()  # type: ignore[attr-defined]
+    assert set(threading.enumerate()) == before

@@ -1,0 +1,179 @@
+"""The options of a reader, each by its name."""
+
+import pytest
+
+from logbrook.client import LATEST
+from logbrook.spark.errors import OptionError
+from logbrook.spark.options import OptionReader
+from logbrook.spark.read_options import (
+    ClusterOptions,
+    Limits,
+    ReadOptions,
+    read_columns,
+    read_options,
+    read_value_format,
+)
+
+LEAST = {"kafka.bootstrap.servers": "here:9092", "subscribe": "t"}
+ALL_BUT_HEADERS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+def batch(**options: str) -> ReadOptions:
+    return read_options(LEAST | dotted(options), is_batch=True)
+
+
+def stream(**options: str) -> ReadOptions:
+    return read_options(LEAST | dotted(options), is_batch=False)
+
+
+def dotted(options: dict[str, str]) -> dict[str, str]:
+    return {name.replace("__", "."): text for name, text in options.items()}
+
+
+def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
+    found = stream()
+    assert found.cluster == ClusterOptions("here:9092")
+    assert found.subscription.names == ("t",)
+    assert found.starting.everywhere == LATEST
+    assert found.fails_without_time
+    assert found.fail_on_data_loss
+    assert found.limits == Limits(delay_ms=15 * 60_000)
+    assert (found.splits_min, found.split_records_max, found.group_id) == (None, None, None)
+    assert found.columns == ALL_BUT_HEADERS
+    assert not found.is_committed_only
+    assert not found.is_json
+
+
+def test_every_option_is_heard() -> None:
+    found = stream(
+        kafka__client__id="me",
+        kafka__request__timeout__ms="1500",
+        fetchOffset__numRetries="5",
+        fetchOffset__retryIntervalMs="7",
+        startingOffsetsByTimestampStrategy="LATEST",
+        failOnDataLoss="False",
+        maxOffsetsPerTrigger="100",
+        minOffsetsPerTrigger="10",
+        maxBytesPerTrigger="1000",
+        maxTriggerDelay="3s",
+        minPartitions="4",
+        maxRecordsPerPartition="50",
+        includeHeaders="TRUE",
+        kafka__group__id="g",
+        kafka__isolation__level="read_committed",
+        value__format="JSON",
+        value__schema="a long",
+    )
+    assert found.cluster == ClusterOptions("here:9092", "me", 1.5, 5, 7)
+    assert not found.fails_without_time
+    assert not found.fail_on_data_loss
+    assert found.limits == Limits(100, 10, 1000, 3000)
+    assert (found.splits_min, found.split_records_max, found.group_id) == (4, 50, "g")
+    assert found.columns == (*ALL_BUT_HEADERS, "headers")
+    assert found.is_committed_only
+    assert found.is_json
+
+
+def test_names_are_known_in_any_letter_case_and_with_or_without_kafkas_prefix() -> None:
+    texts = {"BOOTSTRAP.SERVERS": "a:1", "SUBSCRIBE": "t", "Kafka.MinPartitions": "2", "path": "", "queryName": "q"}
+    found = read_options(texts, is_batch=True)
+    assert found.cluster.bootstrap_servers == "a:1"
+    assert found.splits_min == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["groupIdPrefix", "kafka.partition.metadata.cache.ttl.ms", "kafkaConsumer.pollTimeoutMs"]
+)
+def test_what_has_no_meaning_here_is_taken_all_the_same(name: str) -> None:
+    assert read_options(LEAST | {name: "1"}, is_batch=True) == batch()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("startingOfsets", "did you mean 'startingOffsets'"),
+        ("maxOffsetPerTrigger", "did you mean 'maxOffsetsPerTrigger'"),
+        ("kafka.security.protocol", "docs/SPARK.md lists them all"),
+    ],
+)
+def test_an_option_that_does_not_exist_is_refused_with_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(OptionError, match=rf"^option '{name}': there is no such option; {hint}"):
+        read_options(LEAST | {name: "1"}, is_batch=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["auto.offset.reset", "enable.auto.commit", "key.deserializer", "value.deserializer", "interceptor.classes"],
+)
+@pytest.mark.parametrize("prefix", ["", "kafka."])
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_what_spark_itself_keeps_track_of_is_refused(name: str, prefix: str, is_batch: bool) -> None:
+    with pytest.raises(OptionError, match=rf"^option '{name}': it cannot be set here"):
+        read_options(LEAST | {f"{prefix}{name}": "x"}, is_batch=is_batch)
+
+
+@pytest.mark.parametrize(
+    "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay", "group.id"]
+)
+def test_what_is_for_streams_is_refused_in_a_batch(name: str) -> None:
+    with pytest.raises(OptionError, match=rf"^option '{name}': it is for streams$"):
+        read_options(LEAST | {name: "1"}, is_batch=True)
+
+
+@pytest.mark.parametrize("name", ["endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"])
+def test_what_is_for_batches_is_refused_in_a_stream(name: str) -> None:
+    with pytest.raises(OptionError, match=rf"^option '{name}': it is for batch queries$"):
+        read_options(LEAST | {name: "1"}, is_batch=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("minPartitions", "0", "it must be at least 1, not 0"),
+        ("minPartitions", "many", "'many' is not a whole number"),
+        ("maxRecordsPerPartition", "0", "it must be at least 1"),
+        ("maxOffsetsPerTrigger", "0", "it must be at least 1"),
+        ("minOffsetsPerTrigger", "-1", "it must be at least 1"),
+        ("maxBytesPerTrigger", "0", "it must be at least 1"),
+        ("maxTriggerDelay", "15", "'15' is not a time"),
+        ("failOnDataLoss", "no", "it must be true or false"),
+        ("includeHeaders", "1", "it must be true or false"),
+        ("isolation.level", "serializable", "it must be read_uncommitted or read_committed"),
+        ("startingOffsetsByTimestampStrategy", "earliest", "it must be error or latest"),
+        ("request.timeout.ms", "0", "it must be at least 1"),
+        ("fetchOffset.numRetries", "-1", "it must be at least 0"),
+        ("fetchOffset.retryIntervalMs", "x", "'x' is not a whole number"),
+        ("columns", "key,colour", "it must name different ones of key, value"),
+        ("columns", "key,KEY", "it must name different ones"),
+        ("columns", ",", "it must name different ones"),
+        ("value.format", "avro", "it must be binary or json"),
+        ("value.schema", "a long", "it is for values that 'value.format' says are json"),
+    ],
+)
+def test_a_wrong_text_is_refused_with_the_reason(name: str, text: str, reason: str) -> None:
+    with pytest.raises(OptionError, match=rf"^option '{name}': {reason}"):
+        read_options(LEAST | {name: text}, is_batch=False)
+
+
+def test_the_least_is_not_more_than_the_most() -> None:
+    assert stream(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5").limits.offsets_min == 5
+    with pytest.raises(OptionError, match=r"^option 'minOffsetsPerTrigger': 6 is more than maxOffsetsPerTrigger, 5$"):
+        stream(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
+
+
+def test_the_servers_have_to_be_given() -> None:
+    with pytest.raises(OptionError, match=r"^option 'kafka.bootstrap.servers': it is required$"):
+        read_options({"subscribe": "t"}, is_batch=True)
+
+
+def test_columns_have_the_order_in_which_they_are_named() -> None:
+    assert read_columns(OptionReader({"columns": " Offset, key,HEADERS"})) == ("offset", "key", "headers")
+    assert read_columns(OptionReader({"columns": "timestamptype"})) == ("timestampType",)
+    assert read_columns(OptionReader({"columns": "", "includeHeaders": "true"})) == (*ALL_BUT_HEADERS, "headers")
+
+
+def test_values_are_bytes_unless_they_are_said_to_be_json() -> None:
+    assert read_value_format(OptionReader({})) == (False, None)
+    assert read_value_format(OptionReader({"value.format": "binary"})) == (False, None)
+    assert read_value_format(OptionReader({"VALUE.FORMAT": "Json", "value.schema": "a long"})) == (True, "a long")
+    assert read_value_format(OptionReader({"value.format": "json"})) == (True, None)
