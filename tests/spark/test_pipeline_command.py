@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pyarrow.dataset as ds
-import pytest
 from confluent_kafka import Producer
 
 from logbrook import Broker
@@ -17,7 +16,6 @@ BIN = Path(sys.executable).parent
 # The quick compiler is enough for what little is run here.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ORDER = b'{"id": 1, "amount": 2.5, "at": "2026-01-01T00:00:00Z"}'
-SKIP_SLOW = "LOGBROOK_SKIP_SLOW_TESTS"
 
 
 def send(broker: Broker, topic: str, *values: bytes) -> None:
@@ -69,7 +67,6 @@ topic = "{topic}-copy"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "p.toml"]
 
 
-@pytest.mark.skipif(SKIP_SLOW in os.environ, reason=f"{SKIP_SLOW} is set, and this takes a minute and a half")
 def test_a_declarative_project_takes_what_is_new(broker: Broker, topic: str, tmp_path: Path) -> None:
     broker.create_topic(topic)
     send(broker, topic, ORDER, ORDER)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-NO_SPARK = 5
+from logbrook.spark.exit_codes import NO_SPARK
 
 app = typer.Typer(
     add_completion=False,

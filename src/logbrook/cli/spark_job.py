@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from logbrook.spark.exit_codes import FAILED, NO_SPARK
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JOB_FAILED = 4
-NO_SPARK = 5
 _LOOK_S = 0.5
 _SAY_S = 10.0
 
@@ -38,9 +38,9 @@ def spark_job(what: str, master: str | None, reading: Mapping[str, str] | None =
         from logbrook.spark import session  # noqa: PLC0415
         from logbrook.spark.errors import SparkError  # noqa: PLC0415
         from logbrook.spark.pipeline.errors import exit_code_of  # noqa: PLC0415
-        from logbrook.spark.pipeline.sentences import our_error, sentence_of  # noqa: PLC0415
         from logbrook.spark.planner import Planner  # noqa: PLC0415
         from logbrook.spark.read_options import read_options  # noqa: PLC0415
+        from logbrook.spark.sentences import our_error, sentence_of  # noqa: PLC0415
     except ImportError as error:
         _stop(f"this needs Spark, and {error.name or error} is not installed: pip install 'logbrook[spark]'", NO_SPARK)
     try:
@@ -62,7 +62,7 @@ def spark_job(what: str, master: str | None, reading: Mapping[str, str] | None =
         # Spark's own errors have no common root that is worth naming; those of ours come wrapped in them.
         if our_error(str(error)) is None and not type(error).__module__.startswith(("pyspark", "py4j")):
             raise
-        _stop(sentence_of(error), JOB_FAILED)
+        _stop(sentence_of(error), FAILED)
     finally:
         spark.stop()
 

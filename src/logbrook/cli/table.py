@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from logbrook.cli.spark_job import NO_SPARK
+from logbrook.spark.exit_codes import NO_SPARK, WRONG
 
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help="Look after a pipeline's tables."
@@ -13,7 +13,6 @@ app = typer.Typer(
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
 _MIB = 1 << 20
-_WRONG = 2
 
 
 @app.command()
@@ -55,4 +54,4 @@ def _run(what: str, table: str, **arguments: Any) -> Any:
         return getattr(maintenance, what)(table, **arguments)
     except SparkError as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(_WRONG) from None
+        raise typer.Exit(WRONG) from None

@@ -77,7 +77,7 @@ def test_the_help_loads_nothing_of_spark() -> None:
     script = (
         "import sys\nfrom logbrook.cli.main import app\n"
         "try:\n    app(['pipeline', 'run', '--help'])\nexcept SystemExit:\n    pass\n"
-        "sys.exit(repr([name for name in ('pyspark', 'numpy', 'logbrook.spark') if name in sys.modules]))"
+        "sys.exit(repr([name for name in ('pyspark', 'numpy', 'pyarrow', 'logbrook.spark.sessions') if name in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == "[]"

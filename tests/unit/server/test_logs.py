@@ -200,11 +200,11 @@ def test_colour_is_for_terminals_that_want_it(
 def test_our_loggers_follow_the_level_and_others_are_heard_from_warning_on() -> None:
     stream = io.StringIO()
     configure_logging(LoggingConfig(level=LogLevel.DEBUG), stream)
-    for name in ("logbrook.server", "another.library"):
+    for name in ("logbrook.server", "elsewhere"):
         logging.getLogger(name).debug("detail of %s", name)
         logging.getLogger(name).warning("warning of %s", name)
     messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
-    assert messages == ["detail of logbrook.server", "warning of logbrook.server", "warning of another.library"]
+    assert messages == ["detail of logbrook.server", "warning of logbrook.server", "warning of elsewhere"]
 
 
 @pytest.mark.usefixtures("restored_loggers")

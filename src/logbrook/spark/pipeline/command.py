@@ -30,9 +30,9 @@ from logbrook.spark.pipeline.file import read_pipeline
 from logbrook.spark.pipeline.python_file import check_file, queries_of
 from logbrook.spark.pipeline.reading import find_sources
 from logbrook.spark.pipeline.running import Run
-from logbrook.spark.pipeline.sentences import sentence_of
 from logbrook.spark.pipeline.signals import StopSignals
 from logbrook.spark.pipeline.spec import Pipeline
+from logbrook.spark.sentences import sentence_of
 from logbrook.spark.sessions import register, session
 
 _STDERR = 2

@@ -18,9 +18,9 @@ from logbrook.spark.options import KAFKA_PREFIX
 from logbrook.spark.pipeline.errors import PipelineRefusedError
 from logbrook.spark.pipeline.parsing import META_COLUMNS, RowParser, as_key, records_of
 from logbrook.spark.pipeline.reading import Options
-from logbrook.spark.pipeline.sentences import position_in, sentence_of
 from logbrook.spark.pipeline.spec import Pipeline, Sink, Source, View
 from logbrook.spark.pipeline.targets import check_table
+from logbrook.spark.sentences import position_in, sentence_of
 from logbrook.spark.writer import stream_writer
 
 RECORD_COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")

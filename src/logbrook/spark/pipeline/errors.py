@@ -4,12 +4,8 @@ from collections.abc import Sequence
 
 from logbrook.config.errors import Problem
 from logbrook.spark.errors import SparkError, TopicMissingError, UnreachableError
+from logbrook.spark.exit_codes import FAILED, NO_SPARK, UNREACHABLE, WRONG
 from logbrook.spark.java import JavaError
-
-WRONG = 2
-UNREACHABLE = 3
-QUERY_FAILED = 4
-NO_SPARK = 5
 
 
 class PipelineError(SparkError):
@@ -53,7 +49,7 @@ class NoSparkError(PipelineError):
 def exit_code_of(error: SparkError) -> int:
     match error:
         case QueryFailedError():
-            return QUERY_FAILED
+            return FAILED
         case TopicMissingError() | UnreachableError():
             return UNREACHABLE
         case NoSparkError() | JavaError():

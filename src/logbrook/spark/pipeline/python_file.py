@@ -20,7 +20,7 @@ from logbrook.config.errors import Problem
 from logbrook.config.printable import printable
 from logbrook.spark.pipeline.compiling import Query
 from logbrook.spark.pipeline.errors import PipelineRefusedError
-from logbrook.spark.pipeline.sentences import sentence_of
+from logbrook.spark.sentences import sentence_of
 
 _FUNCTION = "pipeline"
 

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from logbrook.spark.pipeline.compiling import Query
 from logbrook.spark.pipeline.display import Display
 from logbrook.spark.pipeline.errors import QueryFailedError
-from logbrook.spark.pipeline.sentences import sentence_of
 from logbrook.spark.pipeline.watching import QueryState
+from logbrook.spark.sentences import sentence_of
 
 STOP_S_MAX = 30.0
 _LOOK_EVERY_S = 0.5

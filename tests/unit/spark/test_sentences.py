@@ -2,7 +2,7 @@
 
 import pytest
 
-from logbrook.spark.pipeline.sentences import our_error, position_in, sentence_of
+from logbrook.spark.sentences import our_error, position_in, sentence_of
 
 HEAD = "[STREAM_FAILED] Query [id = 7945405a, runId = 49634d85] terminated with exception: "
 TAIL = """ SQLSTATE: XXKST
