@@ -74,10 +74,11 @@ def test_the_help_tells_the_exit_codes() -> None:
 
 
 def test_the_help_loads_nothing_of_spark() -> None:
+    unwanted = ("pyspark", "numpy", "pyarrow", "logbrook.spark.sessions")
     script = (
         "import sys\nfrom logbrook.cli.main import app\n"
         "try:\n    app(['pipeline', 'run', '--help'])\nexcept SystemExit:\n    pass\n"
-        "sys.exit(repr([name for name in ('pyspark', 'numpy', 'pyarrow', 'logbrook.spark.sessions') if name in sys.modules]))"
+        f"sys.exit(repr([name for name in {unwanted!r} if name in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == "[]"
