@@ -11,7 +11,7 @@ STORAGE: tuple[Metric, ...] = (
     gauge(
         "logbrook_storage_writes_refused",
         "1 while nothing can be written: the storage is offline, or the broker started on a full disk.",
-        lambda scrape: int(scrape.environment.health.refusal is not None),
+        lambda scrape: int((scrape.environment.health.refusal or scrape.broker.services.appends.refusal) is not None),
     ),
     counter(
         "logbrook_storage_corruptions_total",
