@@ -12,7 +12,7 @@ from logbrook.model import TopicPartition as Partition
 from logbrook.model.version import VERSION
 from logbrook.server.metrics.catalogue import all_metrics
 from logbrook.server.metrics.declaration import Kind
-from logbrook.storage.errors import CorruptLogError, StorageOfflineError
+from logbrook.storage.errors import CorruptLogError, DiskFullError, StorageOfflineError
 from tests.unit.server.http_kit import TIMEOUT_S, Served
 
 PARTITIONS = 3
@@ -221,6 +221,17 @@ def test_storage_that_is_offline_is_shown(served: Served) -> None:
     scraped = served.scrape()
     assert scraped.value("logbrook_storage_offline") == 1
     assert scraped.value("logbrook_storage_writes_refused") == 1
+
+
+def test_a_broker_that_waits_for_room_to_begin_its_epoch_is_shown(served: Served) -> None:
+    async def refuse() -> None:
+        served.broker.services.appends.refusal = DiskFullError("a file", 1)
+
+    assert served.scrape().value("logbrook_storage_writes_refused") == 0
+    served.call(refuse())
+    scraped = served.scrape()
+    assert scraped.value("logbrook_storage_writes_refused") == 1
+    assert scraped.value("logbrook_storage_offline") == 0
 
 
 def test_the_broker_says_what_it_is_and_since_when(served: Served) -> None:
