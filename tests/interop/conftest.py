@@ -1,7 +1,6 @@
 """The clients, and a broker for all of them."""
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
@@ -15,7 +14,7 @@ from tests.interop.clients.interface import Client
 from tests.interop.clients.kafka_python_client import KafkaPythonClient
 from tests.interop.clients.kcat_client import KcatClient
 from tests.interop.clients.kcat_install import KcatMissingError, find_or_install_kcat
-from tests.interop.leftovers import children, left_behind
+from tests.interop.leftovers import Before
 from tests.interop.waiting import wait_until
 
 NAMES = ("confluent", "kafka-python", "aiokafka", "kcat")
@@ -27,11 +26,11 @@ NewTopic = Callable[..., str]
 @pytest.fixture(autouse=True)
 def nothing_stays(request: pytest.FixtureRequest) -> Iterator[None]:
     """No test leaves a thread or a process behind. The folders below have clients, and rules, of their own."""
-    before, children_before = set(threading.enumerate()), children()
+    before = Before.now()
     yield
     if request.path.parent == Path(__file__).parent:
-        left = left_behind(before, children_before)
-        wait_until(lambda: left_behind(before, children_before) == [], f"the end of {left}", within_s=5)
+        left = before.left_behind()
+        wait_until(lambda: before.left_behind() == [], f"the end of {left}", within_s=5)
 
 
 @pytest.fixture(scope="session")
