@@ -7,8 +7,9 @@ Commands, with the words that change them:
     sync CLIENT [member=M] [instance=I] [generation=N] [protocol=P] [CLIENT:ASSIGNMENT ...]
     heartbeat CLIENT [member=M] [instance=I] [generation=N]
     leave CLIENT ... | leave instance=I
-    commit CLIENT|- TOPIC-PARTITION=OFFSET[:NOTE] ... [generation=N]
-    fetch [TOPIC-PARTITION ...]
+    commit CLIENT|- TOPIC-PARTITION=OFFSET[:NOTE] ... [generation=N] [producer=N]
+    end-transaction N commit|abort  of producer N, whose commits are pending until then
+    fetch [TOPIC-PARTITION ...]     offsets that a transaction may change are said to be unstable
     delete-offsets TOPIC-PARTITION ... | delete-group | delete-topic TOPIC | describe | list
     disconnect CLIENT               the connection of its last request is gone
     advance MS                      time passes; whatever is due on the way happens when it is due
@@ -34,7 +35,6 @@ from logbrook.core.groups import (
     LeavingMember,
     OffsetToCommit,
     Outcome,
-    Record,
     Reply,
     SyncRequest,
     Write,
@@ -57,6 +57,15 @@ class Client:
 
 
 @dataclass(slots=True)
+class Entry:
+    """Something in the log, or on its way there: a write, which may be part of a transaction, or the end of one."""
+
+    write: Write
+    producer_id: int | None = None
+    is_commit: bool | None = None
+
+
+@dataclass(slots=True)
 class Words:
     """A command's words: plain ones, and those of the form key=value."""
 
@@ -71,8 +80,8 @@ class GroupWorld:
         self._coordinator = self._started(GroupCoordinator(self._config, self._random))
         self._now_ms = 0
         self._clients: dict[str, Client] = {}
-        self._log: list[Record] = []
-        self._held: list[Write] | None = None
+        self._log: list[Entry] = []
+        self._held: list[Entry] | None = None
         self._trace = Trace()
         self._states: dict[str, str] = {}
         self._lines: list[str] = []
@@ -159,19 +168,33 @@ class GroupWorld:
         generation = int(words.named.pop("generation", client.generation))
         group_id = self._group(words)
         member_id = self._member_id(name, words) if name != "-" else ""
+        producer = words.named.pop("producer", None)
+        producer_id = None if producer is None else int(producer)
         for word in ("group", "member"):
             words.named.pop(word, None)
         offsets = [_offset(partition, value) for partition, value in words.named.items()]
-        request = CommitRequest(group_id, member_id, generation, offsets, client.instance_id)
+        request = CommitRequest(
+            group_id, member_id, generation, offsets, client.instance_id, transactional=producer_id is not None
+        )
         decision = self._coordinator.commit_offsets(request, self._now_ms)
         for partition, error in decision.errors.items():
             self._say(f"{partition}: {self._trace.error(error)}")
-        self._write(decision.write)
+        self._write(decision.write, producer_id)
+
+    def _do_end_transaction(self, words: Words) -> None:
+        producer, decision = words.plain
+        entry = Entry(Write("", []), int(producer), is_commit=decision == "commit")
+        if self._held is None:
+            self._make_durable(entry)
+        else:
+            self._held.append(entry)
 
     def _do_fetch(self, words: Words) -> None:
         partitions = [_partition(word) for word in words.plain] or None
+        unstable = self._coordinator.unstable(self._group(words))
         for partition, offset in self._coordinator.fetch_offsets(self._group(words), partitions).items():
-            self._say(f"{partition} at {offset.offset}" + (f" ({offset.metadata})" if offset.metadata else ""))
+            note = f" ({offset.metadata})" if offset.metadata else ""
+            self._say(f"{partition} at {offset.offset}{note}" + (", unstable" if partition in unstable else ""))
 
     def _do_delete_offsets(self, words: Words) -> None:
         partitions = [_partition(word) for word in words.plain]
@@ -228,12 +251,12 @@ class GroupWorld:
 
     def _do_durable(self, words: Words) -> None:
         held, self._held = self._held or [], None
-        for write in held:
-            self._make_durable(write)
+        for entry in held:
+            self._make_durable(entry)
 
     def _do_fail(self, words: Words) -> None:
         assert self._held, "nothing was held"
-        self._apply(self._coordinator.write_failed(self._held.pop(0), self._now_ms))
+        self._apply(self._coordinator.write_failed(self._held.pop(0).write, self._now_ms))
 
     def _do_crash(self, words: Words) -> None:
         settings: dict[str, Any] = {name: int(value) for name, value in words.named.items()}
@@ -243,8 +266,8 @@ class GroupWorld:
         self._coordinator = GroupCoordinator(self._config, self._random)
 
     def _do_load(self, words: Words) -> None:
-        for key, value in self._log:
-            self._coordinator.replay(key, value)
+        for entry in self._log:
+            self._replay(entry)
         self._coordinator.finish_loading(self._now_ms)
 
     def _do_restart(self, words: Words) -> None:
@@ -262,20 +285,31 @@ class GroupWorld:
         if request is not None and request not in self._delivered:
             self._say(f"{request[0]}.{request[1]}: waits")
 
-    def _write(self, write: Write) -> None:
+    def _write(self, write: Write, producer_id: int | None = None) -> None:
+        within = "" if producer_id is None else f", by producer {producer_id}"
         for line in self._trace.write(write):
-            self._say(line)
+            self._say(line + within)
+        entry = Entry(write, producer_id)
         if self._held is None:
-            self._make_durable(write)
+            self._make_durable(entry)
         else:
-            self._held.append(write)
+            self._held.append(entry)
 
-    def _make_durable(self, write: Write) -> None:
-        self._log += write.records
-        for key, value in write.records:
-            self._coordinator.replay(key, value)
-        for reply in write.replies:
+    def _make_durable(self, entry: Entry) -> None:
+        self._log.append(entry)
+        self._replay(entry)
+        for reply in entry.write.replies:
             self._deliver(reply)
+
+    def _replay(self, entry: Entry) -> None:
+        if entry.producer_id is None:
+            for key, value in entry.write.records:
+                self._coordinator.replay(key, value)
+            return
+        for key, value in entry.write.records:
+            self._coordinator.replay_transactional(entry.producer_id, key, value)
+        if entry.is_commit is not None:
+            self._coordinator.end_transaction(entry.producer_id, is_commit=entry.is_commit)
 
     def _deliver(self, reply: Reply) -> None:
         assert isinstance(reply.reply_to, tuple)

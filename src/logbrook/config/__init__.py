@@ -14,6 +14,7 @@ from logbrook.config.log import UNLIMITED, CleanupPolicy, CompressionType, LogCo
 from logbrook.config.network import NetworkConfig
 from logbrook.config.storage import Durability, StorageConfig
 from logbrook.config.topics import TopicsConfig
+from logbrook.config.transactions import TransactionConfig
 
 __all__ = [
     "UNLIMITED",
@@ -34,4 +35,5 @@ __all__ = [
     "StorageConfig",
     "TimestampSource",
     "TopicsConfig",
+    "TransactionConfig",
 ]

@@ -9,6 +9,7 @@ from logbrook.config.network import NetworkConfig
 from logbrook.config.setting import Settings, setting
 from logbrook.config.storage import StorageConfig
 from logbrook.config.topics import TopicsConfig
+from logbrook.config.transactions import TransactionConfig
 
 
 class Maintenance(StrEnum):
@@ -80,6 +81,7 @@ class BrokerConfig(Settings):
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     log: LogConfig = field(default_factory=LogConfig)
     groups: GroupConfig = field(default_factory=GroupConfig)
+    transactions: TransactionConfig = field(default_factory=TransactionConfig)
     storage: StorageConfig = field(default_factory=StorageConfig)
     maintenance: MaintenanceConfig = field(default_factory=MaintenanceConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)

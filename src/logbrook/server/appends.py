@@ -13,7 +13,8 @@ from typing_extensions import Buffer
 
 from logbrook.model import TopicPartition
 from logbrook.ports import Clock
-from logbrook.records.builder import build_batch
+from logbrook.records.batch import NO_PRODUCER_ID
+from logbrook.records.builder import NO_PRODUCER_EPOCH, build_batch
 from logbrook.records.record import Record
 from logbrook.storage.batch_set import Origin
 from logbrook.storage.errors import StorageError
@@ -70,9 +71,20 @@ class Appends:
         ticket: Ticket = await done
         return ticket.result()
 
-    def batch_of(self, records: Sequence[tuple[bytes, bytes | None]]) -> bytearray:
+    def batch_of(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> bytearray:
+        """The broker's own records, as part of a producer's transaction if there is a producer."""
         now_ms = self._clock.now_ms()
-        return build_batch([Record(timestamp=now_ms, key=key, value=value) for key, value in records])
+        return build_batch(
+            [Record(timestamp=now_ms, key=key, value=value) for key, value in records],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer_id != NO_PRODUCER_ID,
+        )
 
     def _complete(self, one: _Append) -> None:
         """On the committer's thread."""

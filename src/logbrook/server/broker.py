@@ -1,7 +1,7 @@
 """The broker, put together: the one place where parts are made and handed to each other.
 
 start   the data directory is opened and recovered, the metadata is read, then the door opens;
-        groups are read back while it is open, and are "loading" until they are
+        groups and transactions are read back while it is open, and are "loading" until they are
 stop    the door closes, what was accepted is answered, then everything is made durable and let go
 """
 
@@ -27,6 +27,7 @@ from logbrook.server.maintenance import Housekeeper
 from logbrook.server.probe import ServerProbe
 from logbrook.server.services import Endpoint, Services
 from logbrook.server.topics import Topics
+from logbrook.server.transactions import Transactions
 from logbrook.storage.committer import Committer
 from logbrook.storage.errors import StorageOfflineError
 from logbrook.storage.log_directory import LogDirectory
@@ -90,6 +91,8 @@ class BrokerServer:
         topics = Topics(config, directory, appends, clock, self._random)
         await topics.open()
         apis = all_apis()
+        groups = Groups(config.groups, loop, topics, appends, clock, self._random)
+        transactions = Transactions(config.transactions, loop, topics, appends, fetch_waits, groups, clock)
         self.services = Services(
             config=config,
             loop=loop,
@@ -99,7 +102,8 @@ class BrokerServer:
             appends=appends,
             fetch_waits=fetch_waits,
             fetch_sessions=FetchSessions(config.network.fetch_sessions_max, self._random),
-            groups=Groups(config.groups, loop, topics, appends, clock, self._random),
+            groups=groups,
+            transactions=transactions,
             probe=ServerProbe(),
             served_versions={api.key: api.versions for api in apis},
         )
@@ -115,10 +119,15 @@ class BrokerServer:
         self.housekeeper = Housekeeper(config.maintenance, loop, topics, fetch_waits, clock)
         self._started.push_async_callback(self.housekeeper.stop)
         self.housekeeper.start()
-        loading = loop.create_task(self.services.groups.load())
+        loading = loop.create_task(self._load())
         self._started.callback(loading.cancel)
         await self.listener.start()
         self.is_ready = True
+
+    async def _load(self) -> None:
+        """First the groups: transactions that are ended at the start decide what they commit."""
+        await self.services.groups.load()
+        await self.services.transactions.load()
 
     async def _listen(self) -> Endpoint:
         network = self.config.network
@@ -135,6 +144,7 @@ class BrokerServer:
         services = self.services
         services.fetch_waits.wake_all()
         services.groups.stop()
+        services.transactions.stop()
         await self.listener.stop(self.config.network.stop_ms / 1000)
         try:
             await self._started.aclose()

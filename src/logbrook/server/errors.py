@@ -7,6 +7,7 @@ from logbrook.config.kafka_settings import InvalidSettingError
 from logbrook.core import fetch_sessions
 from logbrook.core.groups import errors as groups
 from logbrook.core.metadata import errors as metadata
+from logbrook.core.transactions import errors as transactions
 from logbrook.model import InvalidPartitionError, InvalidTopicNameError, LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.records import errors as records
@@ -39,6 +40,17 @@ _CODES: dict[type[LogbrookError], ErrorCode] = {
     groups.NonEmptyGroupError: ErrorCode.NON_EMPTY_GROUP,
     groups.GroupSubscribedToTopicError: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     groups.OffsetMetadataTooLargeError: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    transactions.CoordinatorLoadingError: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    transactions.CoordinatorNotAvailableError: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    transactions.InvalidTransactionalIdError: ErrorCode.INVALID_REQUEST,
+    transactions.InvalidTransactionTimeoutError: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    transactions.TooManyTransactionalIdsError: ErrorCode.POLICY_VIOLATION,
+    transactions.ConcurrentTransactionsError: ErrorCode.CONCURRENT_TRANSACTIONS,
+    transactions.TransactionalProducerFencedError: ErrorCode.PRODUCER_FENCED,
+    transactions.InvalidProducerIdMappingError: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    transactions.InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
+    transactions.TransactionalIdNotFoundError: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    transactions.InvalidPatternError: ErrorCode.INVALID_REGULAR_EXPRESSION,
     fetch_sessions.FetchSessionNotFoundError: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     fetch_sessions.InvalidFetchSessionEpochError: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     leader_epoch.FencedLeaderEpochError: ErrorCode.FENCED_LEADER_EPOCH,

@@ -2,7 +2,8 @@
 
 Group records live in `__consumer_offsets`, a compacted topic that is created with the first of them. Writes go out in
 the order in which the coordinator gave them, and come back to it, replayed, in the same order. Until the topic has been
-read at start, the coordinator answers that it is loading.
+read at start, the coordinator answers that it is loading. Offsets that belong to a transaction are written as part of
+it, and count when the transaction coordinator says so.
 """
 
 import asyncio
@@ -16,26 +17,27 @@ from logbrook.core.groups import CommitRequest, GroupCoordinator, JoinRequest, O
 from logbrook.core.groups.errors import CoordinatorNotAvailableError, GroupError
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.ports import Clock, Random
-from logbrook.records.batch import check_batch, iter_headers
+from logbrook.records.control import read_marker
 from logbrook.records.reader import iter_records
 from logbrook.server.appends import Appends
+from logbrook.server.internal_topic import InternalTopic
 from logbrook.server.topics import CONSUMER_OFFSETS, Topics
 from logbrook.storage.batch_set import Origin
 from logbrook.storage.ticket import Ticket
 
-_SETTINGS = {
-    "cleanup.policy": "compact",
-    "compression.type": "producer",
-    "segment.bytes": str(100 << 20),
-    "max.message.bytes": str(16 << 20),
-}
-_LOAD_BYTES = 256 * 1024
-
 _logger = logging.getLogger(__name__)
+
+
+class _Producer(NamedTuple):
+    """Whose transaction a write belongs to."""
+
+    producer_id: int
+    producer_epoch: int
 
 
 class _Pending(NamedTuple):
     write: Write
+    producer: _Producer | None
     on_done: Callable[[GroupError | None], None]
     ended: "asyncio.Future[None]"
 
@@ -57,6 +59,7 @@ class Groups:
         self._loop = loop
         self._topics = topics
         self._appends = appends
+        self._topic = InternalTopic(topics, CONSUMER_OFFSETS, config.offsets_partitions)
         # Sessions are counted in a time that no correction of the clock can make jump.
         self._clock = clock
         self._origin_ms = clock.now_ms() - int(clock.monotonic_s() * 1000)
@@ -72,17 +75,11 @@ class Groups:
     def now_ms(self) -> int:
         return self._origin_ms + int(self._clock.monotonic_s() * 1000)
 
-    @property
-    def _is_in_memory(self) -> bool:
-        return self._config.offsets is OffsetStore.MEMORY
-
     async def load(self) -> None:
         """Read the groups and offsets of the past, a little at a time. Until then all requests are told to wait."""
-        topic = None if self._is_in_memory else self._topics.metadata.topics.get(CONSUMER_OFFSETS)
-        if topic is not None:
+        if not self._is_in_memory:
             try:
-                for partition in topic.partitions:
-                    await self._load(partition)
+                await self._load()
             except LogbrookError:
                 # Offsets that cannot be read are not "no offsets": the groups stay unavailable.
                 _logger.exception("the consumer offsets cannot be read; groups stay unavailable")
@@ -124,7 +121,22 @@ class Groups:
     def commit(self, request: CommitRequest) -> "asyncio.Future[dict[TopicPartition, GroupError]]":
         """The partitions whose offsets were refused, once the others are durable. Raises GroupError."""
         decision = self.coordinator.commit_offsets(request, self.now_ms)
-        return self._when_written(decision.write, decision.errors)
+        producer = _Producer(request.producer_id, request.producer_epoch) if request.transactional else None
+        return self._when_written(decision.write, decision.errors, producer)
+
+    async def offsets_partition(self, group_id: str) -> TopicPartition:
+        """Where the group's offsets are written; the topic is made if it is not there. Raises LogbrookError."""
+        if not self._is_in_memory:
+            await self._topic.create()
+        return self._topic.partition_of(group_id)
+
+    @property
+    def _is_in_memory(self) -> bool:
+        return self._config.offsets is OffsetStore.MEMORY
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """The transaction of a producer is decided, durably, and so are the offsets in it."""
+        self.coordinator.end_transaction(producer_id, is_commit=is_commit)
 
     def writes_under_way(self, group_ids: Iterable[str]) -> "list[asyncio.Future[None]]":
         """What to wait for until all that was asked of these groups so far can be seen. Not to be cancelled."""
@@ -169,7 +181,7 @@ class Groups:
             self._schedule()
 
     def _when_written(
-        self, write: Write, errors: dict[TopicPartition, GroupError]
+        self, write: Write, errors: dict[TopicPartition, GroupError], producer: _Producer | None = None
     ) -> "asyncio.Future[dict[TopicPartition, GroupError]]":
         future: asyncio.Future[dict[TopicPartition, GroupError]] = self._loop.create_future()
 
@@ -181,16 +193,21 @@ class Groups:
             else:
                 future.set_exception(error)
 
-        self._write(write, done)
+        self._write(write, done, producer)
         return future
 
-    def _write(self, write: Write, on_done: Callable[[GroupError | None], None] = lambda _error: None) -> None:
-        pending = _Pending(write, on_done, self._loop.create_future())
+    def _write(
+        self,
+        write: Write,
+        on_done: Callable[[GroupError | None], None] = lambda _error: None,
+        producer: _Producer | None = None,
+    ) -> None:
+        pending = _Pending(write, producer, on_done, self._loop.create_future())
         if not write.records or self._is_in_memory:
             self._written(pending)
             return
         self._last_writes[write.group_id] = pending.ended
-        if self._waiting_for_topic or CONSUMER_OFFSETS not in self._topics.metadata.topics:
+        if self._waiting_for_topic or not self._topic.exists:
             self._waiting_for_topic.append(pending)
             if self._creation is None:
                 self._creation = self._loop.create_task(self._create_topic())
@@ -205,14 +222,18 @@ class Groups:
                 self._failed(pending, ticket.error)
 
         try:
-            log = self._topics.log(self._partition_of(pending.write.group_id))
-            self._appends.append(log, self._appends.batch_of(pending.write.records), done, Origin.COORDINATOR)
+            log = self._topic.log_of(pending.write.group_id)
+            batch = self._appends.batch_of(pending.write.records, *(pending.producer or ()))
+            self._appends.append(log, batch, done, Origin.COORDINATOR)
         except LogbrookError as error:
             self._failed(pending, error)
 
     def _written(self, pending: _Pending) -> None:
         for key, value in pending.write.records:
-            self.coordinator.replay(key, value)
+            if pending.producer is None:
+                self.coordinator.replay(key, value)
+            else:
+                self.coordinator.replay_transactional(pending.producer.producer_id, key, value)
         for reply in pending.write.replies:
             _send(reply)
         pending.on_done(None)
@@ -231,7 +252,7 @@ class Groups:
 
     async def _create_topic(self) -> None:
         try:
-            await self._topics.create(CONSUMER_OFFSETS, self._config.offsets_partitions, _SETTINGS)
+            await self._topic.create()
         except LogbrookError as error:
             waiting, self._waiting_for_topic = self._waiting_for_topic, deque()
             for pending in waiting:
@@ -242,21 +263,23 @@ class Groups:
         finally:
             self._creation = None
 
-    def _partition_of(self, group_id: str) -> TopicPartition:
-        count = self._topics.metadata.topic(CONSUMER_OFFSETS).partition_count
-        return TopicPartition(CONSUMER_OFFSETS, (_java_hash(group_id) & 0x7FFF_FFFF) % count)
-
-    async def _load(self, partition: TopicPartition) -> None:
-        log = self._topics.log(partition)
-        bytes_max = log.environment.config.decompressed_bytes_max
-        for part in log.read_range(log.log_start_offset, log.high_watermark, _LOAD_BYTES):
-            for position, _ in iter_headers(part.data):
-                # A flipped bit may well be another offset.
-                check_batch(part.data, position, part.length)
-                for record in iter_records(part.data, position, bytes_max=bytes_max):
-                    if record.key is not None:
-                        self.coordinator.replay(record.key, record.value)
-            await asyncio.sleep(0)
+    async def _load(self) -> None:
+        """Raises LogbrookError."""
+        coordinator = self.coordinator
+        bytes_max = self._topics.directory.environment.config.decompressed_bytes_max
+        async for header, batch in self._topic.batches():
+            if header.is_control:
+                marker = read_marker(batch)
+                if marker is not None:
+                    coordinator.end_transaction(header.producer_id, is_commit=marker.is_commit)
+                continue
+            for record in iter_records(batch, bytes_max=bytes_max):
+                if record.key is None:
+                    continue
+                if header.is_transactional:
+                    coordinator.replay_transactional(header.producer_id, record.key, record.value)
+                else:
+                    coordinator.replay(record.key, record.value)
 
     def _schedule(self) -> None:
         """Set the one timer to when the coordinator next has something to do."""
@@ -282,12 +305,3 @@ def _send(reply: Reply) -> None:
         future.set_exception(reply.result)
     else:
         future.set_result(reply.result)
-
-
-def _java_hash(text: str) -> int:
-    """Java's String.hashCode, by which Kafka spreads groups over the partitions."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(units), 2):
-        value = (31 * value + int.from_bytes(units[position : position + 2], "big")) & 0xFFFF_FFFF
-    return value

@@ -12,6 +12,7 @@ from logbrook.server.fetch_waits import FetchWaits
 from logbrook.server.groups import Groups
 from logbrook.server.probe import ServerProbe
 from logbrook.server.topics import Topics
+from logbrook.server.transactions import Transactions
 
 
 @dataclass
@@ -33,6 +34,7 @@ class Services:
     fetch_waits: FetchWaits
     fetch_sessions: FetchSessions
     groups: Groups
+    transactions: Transactions
     probe: ServerProbe
     # By API key, from the list of handlers.
     served_versions: dict[int, Versions]

@@ -36,7 +36,8 @@ SettingsChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 METADATA = TopicPartition("__cluster_metadata", 0)
 CONSUMER_OFFSETS = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, METADATA.topic})
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, METADATA.topic})
 
 _METADATA_CONFIG = LogConfig(segment_bytes=1 << 20, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
 _PRODUCER_IDS_AT_ONCE = 1_000

@@ -19,6 +19,7 @@ from logbrook.records.batch import (
     stamp,
     stamp_log_append_time,
 )
+from logbrook.records.control import read_marker
 from logbrook.records.errors import InvalidBatchError
 from logbrook.storage.errors import BatchTooLargeError
 
@@ -49,6 +50,9 @@ def check_batches(
         header = check_batch(view, position, end)
         if origin is Origin.CLIENT:
             check_produced(header, is_log_append_time=is_append_time)
+        elif header.is_control:
+            # What it says must be known when the log is read again.
+            read_marker(view[position : position + header.size])
         size = LENGTH_PREFIX_BYTES + header.batch_length
         if size > size_max:
             raise BatchTooLargeError(partition, size, size_max)

@@ -13,9 +13,13 @@ steps belong to the log's owner. `compact` does all of it at once. The rules:
 - Offsets never change; a batch that loses records keeps its base offset and its last offset.
 - A tombstone stays for `delete.retention.ms` after it is first compacted, so that a reader that is behind sees the
   deletion; the time is kept in its batch, as KIP-534 does. By then no older record of its key is left.
-- Transactional batches stay, and supersede nothing: whether they were committed is not known here yet.
-- Control batches stay, and so does the last batch of every producer among what is compacted, with no records in it if
-  need be: what comes after it may not be durable yet.
+- Records of an aborted transaction go, and supersede nothing; those of a committed one are like any other. The marker
+  that decides must be synced.
+- A transaction's marker stays as long as a batch of the transaction does, and `delete.retention.ms` longer. That of an
+  abort stays until the log is durably rid of the abort: who is told of one skips its producer up to the marker. Other
+  control batches stay.
+- The last batch of every producer among what is compacted stays, with no records in it if need be, and so does its last
+  marker: what comes after it may not be durable yet.
 - A batch that cannot be decoded stays as it is: it is its writer's, and nobody here knows what is in it.
 - The old segments go when the new one is complete and synced; see `swap`.
 """
@@ -33,6 +37,7 @@ from logbrook.records.errors import RecordsError
 from logbrook.records.reader import iter_records
 from logbrook.records.record import RawRecord
 from logbrook.storage.closed_segment import ClosedSegment
+from logbrook.storage.compacted_transactions import CompactedTransactions, is_marker
 from logbrook.storage.disk_errors import IO_FAILURES, sync_file
 from logbrook.storage.errors import CorruptLogError, OvertakenError, StorageError, StorageOfflineError
 from logbrook.storage.log import Log
@@ -117,7 +122,7 @@ def plan_compaction(log: Log, now_ms: int, *, force: bool = False) -> "Compactio
 
 
 def _plan(log: Log, now_ms: int, force: bool) -> "Compaction | None":
-    limit = min(log.last_stable_offset, log.recovery_point.offset)
+    limit = min(log.last_stable_offset, log.recovery_point.offset, log.decided_offset)
     first_dirty = max(log.state.cleaned_offset, log.log_start_offset)
     spans: list[Span] = []
     dirty_bytes = 0
@@ -147,7 +152,9 @@ class Compaction:
         self._floor_number = log.state.floor_number
         self._map = OffsetMap(log.environment.config.compaction_map_bytes_max)
         self._producer_ids = log.producers.ids()
-        self._last_batches: dict[int, int] = {}
+        self._last_batches: dict[tuple[int, bool], int] = {}
+        aborted = log.producers.aborted.overlapping(spans[0].segment.base_offset, self._end_offset)
+        self._transactions = CompactedTransactions(aborted, log.aborted_removed_version <= log.snapshot_version)
         self._done = Compacted(0, 0, 0, 0, first_dirty_offset)
 
     def build_map(self) -> None:
@@ -166,7 +173,7 @@ class Compaction:
         try:
             for header in scan_headers(file, 0, segment.size):
                 if header.producer_id in self._producer_ids:
-                    self._last_batches[header.producer_id] = header.base_offset
+                    self._last_batches[header.producer_id, header.is_control] = header.base_offset
         except OSError as error:
             raise self._log.environment.read_error(segment.path, error) from error
         finally:
@@ -176,7 +183,9 @@ class Compaction:
         """False when there was no room for all of it."""
         for batch in self._scan(segment):
             header = batch.header
-            if header.last_offset < self._first_dirty_offset or header.is_control or header.is_transactional:
+            if header.last_offset < self._first_dirty_offset or header.is_control:
+                continue
+            if header.is_transactional and self._transactions.is_aborted(header):
                 continue
             if header.count > self._map.room and len(self._map):
                 self._end_offset = header.base_offset
@@ -254,6 +263,7 @@ class Compaction:
         if self._is_overtaken or start is None or log.closed[start : start + before] != group.segments:
             # What is left will be compacted by the next pass.
             self._discard(rewritten.path)
+            self._transactions.keep_markers()
             return
         base_offset = group.segments[0].base_offset
         due_ms = self._now_ms + log.config.file_delete_delay_ms
@@ -279,6 +289,8 @@ class Compaction:
         log = self._log
         if self._end_offset > log.state.cleaned_offset and not self._is_overtaken:
             log.save_state(replace(log.state, cleaned_offset=self._end_offset))
+        if self._transactions.gone and not self._is_overtaken:
+            log.remove_aborted(self._transactions.gone)
         probe = log.environment.probe
         probe.compactions += 1
         probe.compacted_bytes_read += self._done.bytes_read
@@ -297,20 +309,58 @@ class Compaction:
     def _keep(self, batch: ScannedBatch) -> memoryview | bytearray:
         """What stays of a batch: the bytes themselves when all of it does, nothing when none of it must."""
         header = batch.header
-        if header.is_control or header.is_transactional or header.base_offset >= self._end_offset:
+        if header.base_offset >= self._end_offset:
             return batch.data
+        if header.is_control:
+            return self._keep_control(batch)
+        if not header.is_transactional:
+            return self._keep_data(batch)
+        is_aborted = self._transactions.is_aborted(header)
+        kept = self._keep_nothing(batch) if is_aborted else self._keep_data(batch)
+        if kept:
+            self._transactions.note_kept(header)
+        return kept
+
+    def _keep_data(self, batch: ScannedBatch) -> memoryview | bytearray:
+        header = batch.header
         records = self._records(batch)
         if records is None:
             return batch.data
         kept = [record for record in records if self._stays(header, record)]
         horizon_ms = None
         if header.delete_horizon_ms is None and any(record.is_tombstone and record.key is not None for record in kept):
-            horizon_ms = min(self._now_ms + self._log.config.delete_retention_ms, _TIME_MAX_MS)
-        if len(kept) == len(records) and horizon_ms is None:
+            horizon_ms = self._horizon_ms
+        if len(kept) == len(records) and horizon_ms is None and kept:
             return batch.data
-        if not kept and self._last_batches.get(header.producer_id) != header.base_offset:
+        return rebuild_batch(header, kept, delete_horizon_ms=horizon_ms) if kept else self._keep_nothing(batch)
+
+    def _keep_nothing(self, batch: ScannedBatch) -> memoryview | bytearray:
+        """No record of a batch stays: then it goes, unless its producer is known by it."""
+        header = batch.header
+        if not self._is_last(header):
             return bytearray()
-        return rebuild_batch(header, kept, delete_horizon_ms=horizon_ms)
+        return rebuild_batch(header, []) if header.count else batch.data
+
+    def _keep_control(self, batch: ScannedBatch) -> memoryview | bytearray:
+        header = batch.header
+        records = self._records(batch)
+        if not records or not is_marker(batch):
+            return batch.data
+        if self._transactions.end(header) or self._is_last(header):
+            return batch.data
+        if header.delete_horizon_ms is None:
+            return rebuild_batch(header, records, delete_horizon_ms=self._horizon_ms)
+        is_due = header.delete_horizon_ms <= self._now_ms
+        return bytearray() if is_due and self._transactions.may_go(header) else batch.data
+
+    @property
+    def _horizon_ms(self) -> int:
+        """From when on what is compacted now for the first time may go."""
+        return min(self._now_ms + self._log.config.delete_retention_ms, _TIME_MAX_MS)
+
+    def _is_last(self, header: BatchHeader) -> bool:
+        """Whether its producer, if the log knows it, has no later batch, or no later marker, that is compacted."""
+        return self._last_batches.get((header.producer_id, header.is_control)) == header.base_offset
 
     def _stays(self, header: BatchHeader, record: RawRecord) -> bool:
         if record.key is None:

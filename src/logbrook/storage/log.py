@@ -9,17 +9,15 @@ elsewhere. Offsets that matter, from low to high:
     log_end_offset      the next to be written
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 from typing_extensions import Buffer
 
 from logbrook.config import LogConfig, TimestampSource
 from logbrook.model import TopicPartition
-from logbrook.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, iter_headers
+from logbrook.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP
 from logbrook.storage.active_segment import ActiveSegment
 from logbrook.storage.batch_set import Checked, Origin, Placed, check_batches, stamp_batches
 from logbrook.storage.closed_segment import ClosedSegment
@@ -33,29 +31,16 @@ from logbrook.storage.errors import (
     StorageOfflineError,
 )
 from logbrook.storage.leader_epochs import LeaderEpochs
+from logbrook.storage.log_reading import ReadableLog
 from logbrook.storage.log_sync import LogSync
 from logbrook.storage.partition_files import PartitionState, Quarantine, RecoveryPoint, Snapshot, write_state
+from logbrook.storage.paths import ABORTED
 from logbrook.storage.producers import ProducedBatch, Producers
-from logbrook.storage.segment import OFFSET_DELTA_MAX, LogSlice, Segment, TimestampedOffset
+from logbrook.storage.segment import OFFSET_DELTA_MAX
 from logbrook.storage.ticket import CommitLine, Ticket
 
 
-class LogRead(NamedTuple):
-    """Whole batches, in order, the first of which holds the offset asked for or the next one there is."""
-
-    slices: list[LogSlice]
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    # Where to go on reading.
-    next_offset: int
-
-    @property
-    def length(self) -> int:
-        return sum(part.length for part in self.slices)
-
-
-class Log:
+class Log(ReadableLog):
     """Made by recovery or by `LogDirectory.create`, which hand it its parts."""
 
     def __init__(
@@ -71,42 +56,20 @@ class Log:
         producers: Producers,
         recovery_point: RecoveryPoint,
     ) -> None:
-        self.partition = partition
+        super().__init__(partition, environment, state, closed, active, log_end_offset, producers)
         self.config = config
-        self.environment = environment
-        self.state = state
-        self.closed = closed
-        self.active = active
-        self.log_end_offset = log_end_offset
         self.epochs = epochs
-        self.producers = producers
         self.recovery_point = recovery_point
-        self.corruption: CorruptLogError | None = None
+        # Every transaction with records before this is decided by a marker before the recovery point.
+        self.decided_offset = 0
         # Why nothing can be appended, if so.
         self.refusal: StorageError | None = None
-        self.is_deleted = False
         # Counts changes to epochs and producers; the snapshot on disk has those up to `snapshot_version`.
         self.state_version = 0
         self.snapshot_version = 0
+        # When an aborted transaction was last removed, in that count.
+        self.aborted_removed_version = 0
         self._directory = partition.directory.encode()
-        self._commit_line = CommitLine(log_end_offset)
-
-    @property
-    def log_start_offset(self) -> int:
-        return self.state.log_start_offset
-
-    @property
-    def high_watermark(self) -> int:
-        return self._commit_line.offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        undecided = self.producers.first_undecided_offset
-        return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
-
-    @property
-    def segments(self) -> list[Segment]:
-        return [*self.closed, self.active]
 
     @property
     def size(self) -> int:
@@ -151,7 +114,7 @@ class Log:
         if leader_epoch > self.epochs.latest:
             self.state_version += self.epochs.assign(leader_epoch, base_offset)
         if from_producers:
-            self._replay(batches, placed)
+            self._replay(view, batches, placed)
         self.log_end_offset = next_offset = base_offset + records
         environment.probe.batches_appended += len(batches)
         environment.probe.bytes_appended += length
@@ -159,76 +122,6 @@ class Log:
         ticket = Ticket(self._commit_line, base_offset, next_offset, time_ms, False)
         durability.submit(ticket, self._directory, active.base_offset, position, view)
         return ticket
-
-    def read(self, offset: int, bytes_max: int, *, up_to: int | None = None, at_least_one: bool = True) -> LogRead:
-        """Batches from the one that holds `offset` on, as many whole ones as fit into `bytes_max`.
-
-        Batches with records at or past `up_to` are left out; without it, those past the high watermark are. The first
-        batch is there even when it alone is larger than `bytes_max`, unless `at_least_one` is false. Raises
-        OffsetOutOfRangeError, PartitionNotFoundError for a log that was deleted, CorruptLogError, ReadFailedError or
-        TooManyOpenFilesError.
-        """
-        if self.is_deleted:
-            raise PartitionNotFoundError(self.partition)
-        end_offset = self.high_watermark if up_to is None else min(up_to, self.log_end_offset)
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(self.partition, offset, self.log_start_offset, self.log_end_offset)
-        if self.corruption is not None:
-            if offset >= self.corruption.offset:
-                raise self.corruption.with_traceback(None)
-            end_offset = min(end_offset, self.corruption.offset)
-        slices: list[LogSlice] = []
-        next_offset = offset
-        if offset < end_offset:
-            try:
-                found = list(self._slices(offset, end_offset, bytes_max, at_least_one))
-            except CorruptLogError as error:
-                self.quarantine(error)
-                raise
-            except IO_FAILURES as error:
-                raise self.environment.read_error(self.partition.directory, error) from error
-            slices = [part for part, _ in found]
-            next_offset = found[-1][1] if found else offset
-        return LogRead(slices, self.high_watermark, self.last_stable_offset, self.log_start_offset, next_offset)
-
-    def read_range(self, start_offset: int, end_offset: int, bytes_max: int = 1 << 20) -> Iterator[LogSlice]:
-        """All batches that hold an offset from `start_offset` up to, not including, `end_offset`, bit by bit.
-
-        It ends at the high watermark when that comes first. Raises as `read` does.
-        """
-        end_offset = min(end_offset, self.high_watermark)
-        while start_offset < end_offset:
-            # A batch that begins in the range belongs to it, though it may end outside.
-            part = self.read(start_offset, bytes_max).slices
-            for one in part:
-                length = sum(header.size for _, header in iter_headers(one.data) if header.base_offset < end_offset)
-                if length:
-                    yield one._replace(length=length, data=one.data[:length])
-            if not part:
-                return
-            start_offset = _next_offset(part[-1])
-
-    def find_time(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is `timestamp` or later; None when there is none that readers may see.
-
-        Raises as `read` does.
-        """
-        if self.is_deleted:
-            raise PartitionNotFoundError(self.partition)
-        try:
-            for segment in self.segments:
-                if segment.size and segment.max_timestamp >= timestamp:
-                    found = segment.find_time(
-                        timestamp, self.log_start_offset, self.environment.config.decompressed_bytes_max
-                    )
-                    if found is not None:
-                        return found if found.offset < self.high_watermark else None
-        except CorruptLogError as error:
-            self.quarantine(error)
-            raise
-        except IO_FAILURES as error:
-            raise self.environment.read_error(self.partition.directory, error) from error
-        return None
 
     def roll(self) -> None:
         """Close the active segment, unless it is empty, and begin the next. Raises DiskFullError or
@@ -264,6 +157,7 @@ class Log:
         """Move the log's start, which is durable already or will be told by the name of its first segment."""
         self.state = replace(self.state, log_start_offset=offset)
         self.epochs.cut_start(offset)
+        self.producers.aborted.drop_before(offset)
         self.state_version += 1
 
     def begin_sync(self) -> LogSync | None:
@@ -280,17 +174,24 @@ class Log:
             return None
         self.active.write_index()
         snapshot = self.take_snapshot() if snapshot_is_stale else None
+        decided_offset = self.producers.decided_before(self.log_end_offset)
+        self.producers.settle(self.high_watermark)
         first = self.recovery_point.segment_base_offset
         dirty = [segment for segment in self.segments if segment.base_offset >= first]
         log_paths = [segment.path for segment in dirty]
-        index_paths = [segment.index_path for segment in dirty]
-        return LogSync(self, point, log_paths, index_paths, snapshot, self.state_version, self.state.floor_number)
+        cache_paths = [segment.index_path for segment in dirty]
+        if snapshot is not None and snapshot.aborted_count:
+            cache_paths.append(f"{self.partition.directory}/{ABORTED}")
+        return LogSync(
+            self, point, decided_offset, log_paths, cache_paths, snapshot, self.state_version, self.state.floor_number
+        )
 
     def take_snapshot(self) -> Snapshot:
-        """Epochs and producers as they are now."""
+        """Epochs and producers as they are now; the aborted transactions are written to their file. Raises OSError."""
+        self.producers.aborted.write(self.environment.files, self.partition.directory)
         epochs = [list(start) for start in self.epochs.starts]
         number = self.environment.durability.next_number
-        return Snapshot(self.log_end_offset, number, epochs, self.producers.to_json())
+        return Snapshot(self.log_end_offset, number, epochs, self.producers.to_json(), self.producers.aborted.count)
 
     def sync_segments(self) -> None:
         """Make every byte of the log durable in its own file, now. Raises DiskFullError or StorageOfflineError."""
@@ -306,6 +207,12 @@ class Log:
         expired = self.producers.expire(before_ms)
         self.state_version += bool(expired)
         return len(expired)
+
+    def remove_aborted(self, last_offsets: Collection[int]) -> None:
+        """Forget the aborted transactions with these markers, of which a compaction has left nothing."""
+        self.producers.aborted.remove(last_offsets)
+        self.state_version += 1
+        self.aborted_removed_version = self.state_version
 
     def remove_segments(self, count: int, due_ms: int) -> list[str]:
         """Take the `count` oldest segments out of the log, which must start after them. Returns their paths.
@@ -361,12 +268,6 @@ class Log:
     def holds(self, path: str) -> bool:
         """Whether a segment with this path is part of the log."""
         return not self.is_deleted and any(segment.path == path for segment in self.segments)
-
-    def segment_of(self, offset: int) -> int:
-        """The number in `segments` of the one in which `offset` is or would be."""
-        if offset >= self.active.base_offset:
-            return len(self.closed)
-        return max(0, bisect_right(self.closed, offset, key=lambda segment: segment.base_offset) - 1)
 
     def new_active(self, base_offset: int) -> ActiveSegment:
         environment = self.environment
@@ -440,12 +341,12 @@ class Log:
             return self.environment.write_error("roll", fresh.path, 0, worse)
         return failure
 
-    def _replay(self, batches: Sequence[Checked], placed: Sequence[Placed]) -> None:
-        for (_, header), (_, base_offset, max_timestamp) in zip(batches, placed, strict=True):
+    def _replay(self, view: memoryview, batches: Sequence[Checked], placed: Sequence[Placed]) -> None:
+        for (position, header), (_, base_offset, max_timestamp) in zip(batches, placed, strict=True):
             if header.producer_id != NO_PRODUCER_ID:
                 if max_timestamp != header.max_timestamp:
                     header = header._replace(max_timestamp=max_timestamp)  # noqa: PLW2901 - as it was written
-                self.producers.replay(header, base_offset)
+                self.producers.replay(header, base_offset, view, position)
                 self.state_version += 1
 
     def _is_active_full(self, length: int, records: int, now_ms: int) -> bool:
@@ -457,44 +358,3 @@ class Log:
             or self.log_end_offset + records - active.base_offset > OFFSET_DELTA_MAX
             or (active.first_append_ms is not None and now_ms - active.first_append_ms >= self.config.segment_ms)
         )
-
-    def _slices(
-        self, offset: int, end_offset: int, bytes_max: int, at_least_one: bool
-    ) -> Iterator[tuple[LogSlice, int]]:
-        """What there is to read, and the offset after it. Keeps no slice: an error keeps its frames."""
-        closed, active = self.closed, self.active
-        number = self.segment_of(offset)
-        segment: Segment = closed[number] if number < len(closed) else active
-        position = segment.position_of(offset)
-        while True:
-            number += 1
-            is_last = number > len(closed)
-            following: Segment = closed[number] if number < len(closed) else active
-            after = self.log_end_offset if is_last else following.base_offset
-            end = segment.size if end_offset >= after else self._end_position(segment, end_offset)
-            if position < end:
-                limit = position + bytes_max
-                stop = end if limit >= end else segment.batch_end_before(limit, position)
-                if stop > limit and not at_least_one:
-                    return
-                next_offset = min(after, end_offset) if stop == end else segment.offset_at(stop)
-                yield segment.read(position, stop - position), next_offset
-                at_least_one = False
-                bytes_max -= stop - position
-                if stop < end or bytes_max <= 0:
-                    return
-            if is_last or following.base_offset >= end_offset:
-                return
-            segment, position = following, 0
-
-    def _end_position(self, segment: Segment, end_offset: int) -> int:
-        """Where to stop in a segment: before the batch with `end_offset`, or before what is known to be bad."""
-        bad = self.corruption
-        if bad is not None and bad.file == segment.path and bad.offset == end_offset:
-            return bad.position
-        return segment.position_of(end_offset)
-
-
-def _next_offset(part: LogSlice) -> int:
-    """The offset after the last record of a slice."""
-    return max(header.next_offset for _, header in iter_headers(part.data))

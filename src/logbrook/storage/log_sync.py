@@ -21,6 +21,7 @@ class SyncedLog(Protocol):
     is_deleted: bool
     corruption: CorruptLogError | None
     recovery_point: RecoveryPoint
+    decided_offset: int
     snapshot_version: int
 
     def holds(self, path: str) -> bool:
@@ -33,8 +34,10 @@ class LogSync(NamedTuple):
 
     log: SyncedLog
     point: RecoveryPoint
+    decided_offset: int
     log_paths: list[str]
-    index_paths: list[str]
+    # Indexes, and the aborted transactions.
+    cache_paths: list[str]
     snapshot: Snapshot | None
     state_version: int
     floor_number: int
@@ -62,11 +65,11 @@ class LogSync(NamedTuple):
             except FileNotFoundError:
                 if self.log.holds(path) and self.log.corruption is None:
                     raise
-        for path in self.index_paths:
+        for path in self.cache_paths:
             try:
                 _sync_path(files, path)
             except FileNotFoundError:
-                # An index is a cache; a segment may be without one until it is next read.
+                # What is missing is made again from the log when it is next asked for.
                 continue
         sync_directory(files, self.log.partition.directory)
 
@@ -74,6 +77,7 @@ class LogSync(NamedTuple):
         """Believe it: the checkpoint that says so is durable."""
         if not self.is_overtaken:
             self.log.recovery_point = self.point
+            self.log.decided_offset = self.decided_offset
             self.log.snapshot_version = self.state_version
 
 

@@ -29,12 +29,16 @@ class Quarantine:
 
 
 class Snapshot(NamedTuple):
-    """Leader epochs and producers as of `offset`, taken when the write-ahead log was at `number`."""
+    """Leader epochs and producers as of `offset`, taken when the write-ahead log was at `number`.
+
+    `aborted_count` entries of the file of aborted transactions belong to it.
+    """
 
     offset: int
     number: int
     epochs: list[list[int]]
     producers: list[Any]
+    aborted_count: int = 0
 
 
 class RecoveryPoint(NamedTuple):

@@ -8,6 +8,7 @@ wal/<20 digits>.wal.damaged             a file of it that had bad bytes between 
 <topic>-<partition>/                    a partition
     state                               what its owner decided: log start, truncation, compaction progress
     snapshot                            leader epochs and producers as of an offset
+    aborted                             the transactions that were aborted, unless there never was one
     <20 digits>.log                     a segment, named by its first offset
     <20 digits>.index                   its sparse index by offset and by time
     <20 digits>-<20 digits>.swap        a compacted segment that replaces those with offsets in this range
@@ -23,6 +24,7 @@ WAL_DIRECTORY = "wal"
 WAL_SUFFIX = ".wal"
 STATE = "state"
 SNAPSHOT = "snapshot"
+ABORTED = "aborted"
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 SWAP_SUFFIX = ".swap"

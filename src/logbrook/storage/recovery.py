@@ -10,13 +10,15 @@ number of times, so a crash during recovery is recovered from like any other.
 """
 
 from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from logbrook.config import LogConfig
 from logbrook.model import TopicPartition
 from logbrook.ports import Files
-from logbrook.records.batch import NO_PRODUCER_ID, BatchHeader
+from logbrook.records.batch import NO_PRODUCER_ID
 from logbrook.records.errors import RecordsError
+from logbrook.storage.aborted import AbortedTransactions
 from logbrook.storage.active_segment import ActiveSegment
 from logbrook.storage.closed_segment import ClosedSegment
 from logbrook.storage.disk_errors import sync_directory, sync_file
@@ -42,9 +44,10 @@ from logbrook.storage.paths import (
     parse_swap,
 )
 from logbrook.storage.producers import Producers
-from logbrook.storage.scan import scan_batches
+from logbrook.storage.replay import derive_aborted, replay_producers
+from logbrook.storage.scan import ScannedBatch, scan_batches
 from logbrook.storage.swap import finish_swap
-from logbrook.storage.truncation import finish_truncation, replay_producers
+from logbrook.storage.truncation import finish_truncation
 from logbrook.storage.wal_reader import WalContents
 
 
@@ -170,8 +173,9 @@ class LogRecovery:
             producers=Producers(image.partition),
             recovery_point=point,
         )
+        self._aborted_are_lost = False
         if self._snapshot:
-            self._log.producers.load_json(self._snapshot.producers)
+            self._load_producers(self._snapshot)
 
     def run(self) -> Log:
         """Raises OSError."""
@@ -181,6 +185,8 @@ class LogRecovery:
             log.draw_commit_line(log.log_end_offset)
             if self._snapshot is None:
                 self._replay_from_the_start()
+            elif self._aborted_are_lost:
+                derive_aborted(log)
             if image.state.truncate_to is not None:
                 log.log_end_offset = image.state.truncate_to
                 finish_truncation(log)
@@ -189,6 +195,9 @@ class LogRecovery:
             # What was promised is not there to be read, but its offsets are taken: no end that was shown goes back.
             log.log_end_offset = max(log.log_end_offset, image.durable_offset)
             log.draw_commit_line(log.log_end_offset)
+            self._replay_what_is_good()
+        if log.log_end_offset == log.recovery_point.offset:
+            log.decided_offset = log.producers.decided_before(log.log_end_offset)
         log.epochs.cut_start(log.log_start_offset)
         self._restore_quarantine()
         return log
@@ -254,7 +263,7 @@ class LogRecovery:
                     reason = f"offset {header.base_offset} stands where {log.log_end_offset} is due"
                     return self._end_here(active, batch.position, later, reason)
                 active.adopt(header.base_offset, header.max_timestamp, header.size)
-                self._take_note(header)
+                self._take_note(batch)
                 log.log_end_offset = header.next_offset
                 self._report.bytes_scanned += header.size
         except RecordsError as error:
@@ -280,14 +289,32 @@ class LogRecovery:
             sync_directory(files, self._image.directory)
         return False
 
-    def _take_note(self, header: BatchHeader) -> None:
+    def _take_note(self, batch: ScannedBatch) -> None:
+        header = batch.header
         if self._snapshot is None or header.base_offset < self._snapshot.offset:
             return
         log = self._log
         log.state_version += log.epochs.assign(header.leader_epoch, header.base_offset)
         if header.producer_id != NO_PRODUCER_ID:
-            log.producers.replay(header, header.base_offset)
+            log.producers.replay(header, header.base_offset, batch.data)
             log.state_version += 1
+
+    def _load_producers(self, snapshot: Snapshot) -> None:
+        """Raises OSError."""
+        producers, image = self._log.producers, self._image
+        producers.load_json(snapshot.producers)
+        if snapshot.aborted_count:
+            found = AbortedTransactions.load(
+                self._environment.files,
+                image.directory,
+                snapshot.aborted_count,
+                snapshot.offset,
+                image.state.log_start_offset,
+            )
+            if found is None:
+                self._aborted_are_lost = True
+            else:
+                producers.aborted = found
 
     def _replay_from_the_start(self) -> None:
         log = self._log
@@ -295,6 +322,12 @@ class LogRecovery:
             for hop in segment.hops():
                 log.epochs.assign(hop.header.leader_epoch, hop.header.base_offset)
         replay_producers(log)
+
+    def _replay_what_is_good(self) -> None:
+        """Of a log that is bad somewhere, what can be read must still not show an aborted record as committed."""
+        if self._snapshot is None or self._aborted_are_lost:
+            with suppress(CorruptLogError):
+                replay_producers(self._log)
 
     def _believable_snapshot(self) -> Snapshot | None:
         """The snapshot, unless the log was truncated since. A log that is read from its start needs none."""

@@ -10,13 +10,12 @@ intent there is no way back, and recovery carries it out.
 from dataclasses import replace
 from itertools import islice
 
-from logbrook.records.batch import NO_PRODUCER_ID
 from logbrook.storage.disk_errors import IO_FAILURES, is_disk_full, sync_directory, sync_file
 from logbrook.storage.errors import CorruptLogError, OffsetOutOfRangeError, StorageOfflineError
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import PartitionState, RecoveryPoint, prepare_state, publish_state, write_snapshot
 from logbrook.storage.paths import TEMPORARY_SUFFIX
-from logbrook.storage.producers import Producers
+from logbrook.storage.replay import replay_producers
 from logbrook.storage.sealed_json import create_anew
 from logbrook.storage.segment import Segment
 
@@ -85,16 +84,6 @@ def settled_state(log: Log, floor: RecoveryPoint) -> PartitionState:
     )
 
 
-def replay_producers(log: Log) -> None:
-    """Make the producers' state anew from the batches that are in the log."""
-    log.producers = Producers(log.partition)
-    for segment in log.segments:
-        for hop in segment.hops():
-            if hop.header.producer_id != NO_PRODUCER_ID:
-                log.producers.replay(hop.header, hop.header.base_offset)
-    log.state_version += 1
-
-
 def _settle(log: Log, settled: PartitionState) -> None:
     log.state = settled
     log.recovery_point = settled.floor
@@ -102,6 +91,7 @@ def _settle(log: Log, settled: PartitionState) -> None:
     log.draw_commit_line(log.log_end_offset)
     log.epochs.cut_end(log.log_end_offset)
     replay_producers(log)
+    log.decided_offset = log.producers.decided_before(log.log_end_offset)
 
 
 def _renew_snapshot(log: Log) -> None:

@@ -1,4 +1,4 @@
-"""Reading a log to see whether it is good: checksums, offsets, and an index that tells the truth."""
+"""Reading a log to see whether it is good: checksums, offsets, and indexes that tell the truth."""
 
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ from logbrook.storage.disk_errors import IO_FAILURES
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.index import BadIndexError
 from logbrook.storage.log import Log
+from logbrook.storage.replay import check_aborted, derive_aborted
 from logbrook.storage.scan import scan_batches
 from logbrook.storage.segment import Segment
 
@@ -22,11 +23,22 @@ class Verified(NamedTuple):
 
 
 def verify(log: Log) -> Verified:
-    """Read every byte of a log. Raises as `verify_segment` does, at the first that is bad."""
+    """Read every byte of a log, and find out whether it knows the transactions that were aborted.
+
+    If it does not, it does now: they are all in the log. Raises as `verify_segment` does, at the first bad byte.
+    """
     total = Verified(0, 0, 0, 0)
     for segment in log.segments:
         found = verify_segment(log, segment)
         total = Verified(*(a + b for a, b in zip(total, found, strict=True)))
+    try:
+        if not check_aborted(log):
+            derive_aborted(log)
+    except CorruptLogError as error:
+        log.quarantine(error)
+        raise
+    except IO_FAILURES as error:
+        raise log.environment.read_error(log.partition.directory, error) from error
     return total
 
 

@@ -16,6 +16,7 @@ from logbrook.core.groups.errors import (
     OffsetMetadataTooLargeError,
 )
 from logbrook.core.metadata import TopicNotFoundError
+from logbrook.core.transactions.errors import CorruptTransactionRecordError
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
 from logbrook.server.broker import NotAdvertisedError
@@ -47,6 +48,8 @@ NO_CODE_NEEDED = {
     RefusedError,
     # Met while the groups are loaded: it is logged, and they stay "loading" for every client.
     CorruptGroupRecordError,
+    # The same for transactions.
+    CorruptTransactionRecordError,
     # Keeps the broker from starting.
     NotAdvertisedError,
 }

@@ -25,7 +25,7 @@ from logbrook.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from logbrook.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from logbrook.server.groups import _java_hash
+from logbrook.server.internal_topic import java_hash
 from logbrook.server.topics import CONSUMER_OFFSETS
 from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles
 from logbrook.testing.crash_states import crash_states
@@ -103,7 +103,7 @@ def test_the_topic_of_the_offsets_is_made_once_by_many_first_commits_at_once() -
         topic = shell.services.topics.metadata.topic(CONSUMER_OFFSETS)
         assert topic.partition_count == 20
         written = [number for number in range(20) if shell.log(CONSUMER_OFFSETS, number).log_end_offset]
-        assert written == sorted({(_java_hash(f"g{number}") & 0x7FFF_FFFF) % 20 for number in range(10)})
+        assert written == sorted({(java_hash(f"g{number}") & 0x7FFF_FFFF) % 20 for number in range(10)})
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_topic_of_the_offsets_is_made_once_by_many_first_commits_at_once() -
 )
 def test_groups_are_spread_as_java_would(text: str, value: int) -> None:
     """Two units for what is outside the first plane; the hash may be negative in Java, here it is taken as unsigned."""
-    assert _java_hash(text) == value
+    assert java_hash(text) == value
 
 
 def test_a_commit_is_told_and_shown_once_it_is_durable() -> None:

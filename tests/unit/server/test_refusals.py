@@ -19,11 +19,11 @@ def services_of(broker: Broker) -> Services:
 
 def test_refusals_are_counted_by_api_and_code() -> None:
     with Broker() as broker, Peer(broker.bootstrap_servers) as peer:
-        peer.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b"]), FindCoordinatorResponse)
+        peer.ask(FindCoordinatorRequest(key_type=7, coordinator_keys=["a", "b"]), FindCoordinatorResponse)
         partitions = [OffsetCommitRequestPartition(partition_index=number) for number in range(3)]
         topic = OffsetCommitRequestTopic(name="nobody", partitions=partitions)
         peer.ask(OffsetCommitRequest(group_id="group", topics=[topic]), OffsetCommitResponse, 9)
         assert dict(services_of(broker).probe.errors) == {
-            ("FindCoordinator", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.name): 2,
+            ("FindCoordinator", ErrorCode.INVALID_REQUEST.name): 2,
             ("OffsetCommit", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name): 3,
         }

@@ -9,8 +9,10 @@ from logbrook.model import TopicPartition
 from logbrook.ports import Files
 from logbrook.records.batch import Codec, iter_headers, read_header, stamp
 from logbrook.records.builder import build_batch
+from logbrook.records.control import build_marker
 from logbrook.records.reader import iter_records
 from logbrook.records.record import RawRecord, Record
+from logbrook.storage.batch_set import Origin
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.storage.segment import LogSlice
@@ -50,6 +52,11 @@ def batch(
         transactional=transactional,
         control=control,
     )
+
+
+def marker(producer_id: int, epoch: int = 0, *, commits: bool = True) -> bytearray:
+    """The control batch with which a coordinator ends the producer's transaction."""
+    return build_marker(producer_id, epoch, commits, NOW_MS, coordinator_epoch=3)
 
 
 def numbered(count: int, first: int = 0) -> list[bytearray]:
@@ -161,6 +168,12 @@ class Store:
         tickets = [self.append(data) for data in batches]
         self.directory.commit()
         return tickets[-1].result()
+
+    def end(self, producer_id: int, epoch: int = 0, *, commits: bool = True) -> Ticket:
+        """End the producer's transaction, and commit that."""
+        ticket = self.append(marker(producer_id, epoch, commits=commits), origin=Origin.COORDINATOR)
+        self.directory.commit()
+        return ticket.result()
 
     def read(self, offset: int = 0, bytes_max: int = ALL_BYTES, **arguments: Any) -> list[LogSlice]:
         return self.log.read(offset, bytes_max, **arguments).slices

@@ -6,10 +6,10 @@ import pytest
 
 from logbrook.config import LogConfig
 from logbrook.records.batch import check_batch, iter_headers
-from logbrook.records.errors import InvalidBatchError, RecordsError
+from logbrook.records.errors import CorruptBatchError, InvalidBatchError, RecordsError
 from logbrook.storage.batch_set import Checked, Origin, check_batches, stamp_batches
 from logbrook.storage.errors import BatchTooLargeError
-from tests.unit.storage.kit import BATCH_BYTES, NOW_MS, PARTITION, batch, numbered
+from tests.unit.storage.kit import BATCH_BYTES, NOW_MS, PARTITION, batch, marker, numbered
 
 
 class BatchSet(NamedTuple):
@@ -52,10 +52,15 @@ def test_every_batch_is_measured() -> None:
 
 
 def test_what_a_client_may_not_write_a_coordinator_may() -> None:
-    marker = batch(control=True, transactional=True, producer=(5, 0, -1))
+    data = marker(5)
     with pytest.raises(InvalidBatchError):
-        checked(marker)
-    assert checked(marker, Origin.COORDINATOR).records == 1
+        checked(data)
+    assert checked(data, Origin.COORDINATOR).records == 1
+
+
+def test_a_marker_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(CorruptBatchError, match="no version and type"):
+        checked(batch(control=True, transactional=True, producer=(5, 0, -1)), Origin.COORDINATOR)
 
 
 def test_offsets_are_given_one_after_the_other_and_the_checksums_still_hold() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from logbrook.config import CleanupPolicy
 from logbrook.records.batch import Codec, renew_crc
+from logbrook.records.control import build_marker
 from logbrook.storage.batch_set import Origin
 from logbrook.storage.compaction import compact
 from logbrook.storage.errors import (
@@ -263,8 +264,7 @@ def test_a_lookup_of_times_decompresses_no_more_than_it_may(new_store: NewStore)
 def test_markers_are_not_found_by_time(new_store: NewStore) -> None:
     store = new_store()
     store.write(batch(timestamps=[10]))
-    marker = batch(timestamps=[50], control=True, transactional=True, producer=(5, 0, -1))
-    store.append(marker, origin=Origin.COORDINATOR)
+    store.append(build_marker(5, 0, True, 50, coordinator_epoch=0), origin=Origin.COORDINATOR)
     store.directory.commit()
     assert store.log.find_time(20) is None
 

@@ -7,7 +7,7 @@ import pytest
 from logbrook.records.batch import SEQUENCE_MAX, BatchHeader, read_header
 from logbrook.storage.errors import OutOfOrderSequenceError, ProducerFencedError
 from logbrook.storage.producers import BATCHES_KEPT, Producers
-from tests.unit.storage.kit import NOW_MS, PARTITION, batch
+from tests.unit.storage.kit import NOW_MS, PARTITION, batch, marker
 
 ID = 77
 
@@ -19,7 +19,6 @@ def header(
     producer_id: int = ID,
     *,
     transactional: bool = False,
-    control: bool = False,
     timestamp: int = NOW_MS,
 ) -> BatchHeader:
     return read_header(
@@ -28,7 +27,6 @@ def header(
             timestamps=[timestamp] * count,
             producer=(producer_id, epoch, sequence),
             transactional=transactional,
-            control=control,
         )
     )
 
@@ -44,13 +42,20 @@ class Log:
         """Append what is in order."""
         assert self.producers.check(headers) is None
         for one in headers:
-            self.producers.replay(one, self.offset)
+            self.producers.replay(one, self.offset, b"")
             self.offset += one.last_offset_delta + 1
 
-    def mark(self, epoch: int = 0, producer_id: int = ID) -> None:
+    def mark(self, epoch: int = 0, producer_id: int = ID, *, commits: bool = True) -> None:
         """End the producer's transaction."""
-        self.producers.replay(header(-1, epoch=epoch, producer_id=producer_id, control=True), self.offset)
+        data = marker(producer_id, epoch, commits=commits)
+        assert self.producers.check([read_header(data)]) is None
+        self.producers.replay(read_header(data), self.offset, data)
         self.offset += 1
+
+    @property
+    def first_undecided(self) -> int | None:
+        offset = self.producers.decided_before(self.offset)
+        return offset if offset < self.offset else None
 
 
 @pytest.fixture
@@ -178,26 +183,26 @@ def test_a_refusal_changes_nothing(log: Log) -> None:
 
 
 def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker(log: Log) -> None:
-    assert log.producers.first_undecided_offset is None
+    assert log.first_undecided is None
     log.take(header(0, count=2))
     log.take(header(2, transactional=True))
     log.take(header(3, transactional=True))
-    assert log.producers.first_undecided_offset == 2
+    assert log.first_undecided == 2
     log.mark()
-    assert log.producers.first_undecided_offset is None
+    assert log.first_undecided is None
 
 
 def test_the_oldest_open_transaction_decides(log: Log) -> None:
     log.take(header(0, producer_id=1, transactional=True))
     log.take(header(0, producer_id=2, transactional=True))
     log.mark(producer_id=1)
-    assert log.producers.first_undecided_offset == 1
+    assert log.first_undecided == 1
 
 
 def test_a_marker_with_a_newer_epoch_ends_the_transaction_and_fences_the_old_one(log: Log) -> None:
     log.take(header(0, transactional=True))
     log.mark(epoch=1)
-    assert log.producers.first_undecided_offset is None
+    assert log.first_undecided is None
     with pytest.raises(ProducerFencedError):
         log.producers.check([header(1, transactional=True)])
     log.take(header(0, epoch=1, transactional=True))
@@ -207,6 +212,86 @@ def test_a_marker_does_not_count_as_a_sequence(log: Log) -> None:
     log.take(header(0, transactional=True))
     log.mark()
     log.take(header(1, transactional=True))
+
+
+def test_a_marker_of_an_older_epoch_is_fenced_and_one_of_the_same_is_not(log: Log) -> None:
+    log.take(header(0, epoch=2, transactional=True))
+    with pytest.raises(ProducerFencedError):
+        log.mark(epoch=1)
+    log.mark(epoch=2)
+    log.mark(epoch=2)
+
+
+def test_only_an_abort_is_remembered(log: Log) -> None:
+    log.take(header(0, transactional=True))
+    log.mark()
+    log.take(header(1, transactional=True))
+    log.mark(commits=False)
+    log.mark(commits=False)
+    assert log.producers.aborted.overlapping(0, log.offset) == [(ID, 2, 3, 4)]
+
+
+def test_an_abort_is_remembered_with_what_was_undecided_after_it(log: Log) -> None:
+    log.take(header(0, producer_id=1, transactional=True), header(0, producer_id=2, transactional=True))
+    log.mark(producer_id=2, commits=False)
+    log.mark(producer_id=1, commits=False)
+    assert log.producers.aborted.overlapping(0, log.offset) == [(2, 1, 2, 0), (1, 0, 3, 4)]
+
+
+def test_a_transaction_is_decided_once_its_marker_is_committed(log: Log) -> None:
+    log.take(header(0, transactional=True), header(1, transactional=True))
+    assert log.producers.last_stable_offset(2) == 0
+    log.mark()
+    assert log.producers.last_stable_offset(2) == 0
+    assert log.producers.last_stable_offset(3) == 3
+
+
+def test_what_is_not_committed_is_not_stable(log: Log) -> None:
+    log.take(header(0), header(1))
+    assert log.producers.last_stable_offset(1) == 1
+    log.take(header(2, transactional=True))
+    assert log.producers.last_stable_offset(1) == 1
+
+
+def test_the_open_transactions_have_their_epoch_and_their_beginning(log: Log) -> None:
+    log.take(header(0, producer_id=1, transactional=True, timestamp=50))
+    log.take(header(0, producer_id=2, transactional=True, epoch=4, timestamp=60))
+    log.take(header(1, producer_id=1, transactional=True, timestamp=70))
+    assert log.producers.open_transactions() == [(1, 0, 0), (2, 4, 1)]
+    producer = log.producers.get(1)
+    assert producer is not None
+    assert (producer.transaction_started_ms, producer.coordinator_epoch) == (50, -1)
+    log.mark(producer_id=1, epoch=1)
+    producer = log.producers.get(1)
+    assert producer is not None
+    assert (producer.transaction_started_ms, producer.coordinator_epoch) == (-1, 3)
+    assert log.producers.open_transactions() == [(2, 4, 1)]
+
+
+def test_a_transaction_stays_open_when_its_producer_comes_with_a_newer_epoch(log: Log) -> None:
+    log.take(header(0, transactional=True, timestamp=50))
+    log.take(header(0, epoch=1, transactional=True, timestamp=90))
+    producer = log.producers.get(ID)
+    assert producer is not None
+    assert (producer.epoch, producer.transaction_start_offset, producer.transaction_started_ms) == (1, 0, 50)
+
+
+def test_batches_without_a_sequence_are_checked_by_their_epoch_alone(log: Log) -> None:
+    log.take(header(-1, transactional=True), header(-1, transactional=True), header(-1, epoch=2, transactional=True))
+    with pytest.raises(ProducerFencedError):
+        log.take(header(-1, epoch=1, transactional=True))
+    producer = log.producers.get(ID)
+    assert producer is not None
+    assert (producer.epoch, producer.batches) == (2, [])
+
+
+def test_rows_of_an_older_snapshot_are_read() -> None:
+    producers = Producers(PARTITION)
+    producers.load_json([[ID, 3, 17, 99, [[0, 1, 17, 19, 99]]]])
+    assert producers.open_transactions() == [(ID, 3, 17)]
+    producer = producers.get(ID)
+    assert producer is not None
+    assert (producer.transaction_started_ms, producer.coordinator_epoch) == (-1, -1)
 
 
 def test_silent_producers_expire(log: Log) -> None:
@@ -236,7 +321,7 @@ def test_json_brings_everything_back(log: Log) -> None:
     again = Producers(PARTITION)
     again.load_json(json.loads(json.dumps(log.producers.to_json())))
     assert again.to_json() == log.producers.to_json()
-    assert again.first_undecided_offset == log.producers.first_undecided_offset == 2
+    assert again.decided_before(log.offset) == log.first_undecided == 2
     assert again.check([header(0, count=2)]) == log.producers.check([header(0, count=2)])
 
 
@@ -247,5 +332,5 @@ def test_replaying_a_log_gives_the_state_that_writing_it_gave(log: Log) -> None:
         log.take(one)
     again = Producers(PARTITION)
     for one, offset in written:
-        again.replay(one, offset)
+        again.replay(one, offset, b"")
     assert again.to_json() == log.producers.to_json()

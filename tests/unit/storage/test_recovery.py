@@ -28,6 +28,7 @@ from tests.unit.storage.kit import (
     batch,
     content,
     flip,
+    marker,
     numbered,
     offsets_of,
     put,
@@ -115,7 +116,7 @@ def test_an_open_transaction_is_open_after_a_kill_and_a_decided_one_is_decided(
     steps: list[Callable[[], Ticket]] = [
         lambda: store.append(batch(producer=(1, 0, 0), transactional=True)),
         lambda: store.append(batch(producer=(2, 0, 0), transactional=True)),
-        lambda: store.append(batch(producer=(1, 0, -1), transactional=True, control=True), origin=Origin.COORDINATOR),
+        lambda: store.append(marker(1), origin=Origin.COORDINATOR),
     ]
     for number, step in enumerate(steps):
         if number == checkpoints_after:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from logbrook.storage.aborted import AbortedTransactions
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.verification import verify
 from tests.unit.storage.kit import BATCH_BYTES, Store, batch, flip, numbered
@@ -54,3 +55,15 @@ def test_an_index_that_lies_is_rebuilt(new_store: NewStore) -> None:
     assert store.directory.environment.probe.indexes_rebuilt == rebuilt + 1
     verify(store.log)
     assert store.directory.environment.probe.indexes_rebuilt == rebuilt + 1
+
+
+def test_an_aborted_transaction_that_was_forgotten_is_found_again(new_store: NewStore) -> None:
+    store = new_store(segment_bytes=1)
+    store.write(batch(producer=(7, 0, 0), transactional=True))
+    store.end(7, commits=False)
+    known = store.log.producers.aborted
+    verify(store.log)
+    assert store.log.producers.aborted is known, "what is right stays as it is"
+    store.log.producers.aborted = AbortedTransactions()
+    verify(store.log)
+    assert store.log.aborted_between(0, 2) == [(7, 0)]

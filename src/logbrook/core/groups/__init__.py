@@ -1,8 +1,8 @@
 """Consumer groups: membership by Kafka's classic group protocol, and committed offsets.
 
 `coordinator` is the way in. `requests` and `results` are what goes in and out, `errors` what can be refused. Behind
-it, `group` and `member` hold the facts, `rebalance`, `joining`, `syncing` and `commits` the rules, `offsets` and
-`retention` what is kept and for how long, `records` the format in which it is kept.
+it, `group` and `member` hold the facts, `rebalance`, `joining`, `syncing` and `commits` the rules, `offsets`,
+`pending_offsets` and `retention` what is kept and for how long, `records` the format in which it is kept.
 """
 
 from logbrook.core.groups.coordinator import GroupCoordinator

@@ -7,6 +7,7 @@ in CompletingRebalance the partitions have new owners, so the consumer is sent t
 """
 
 from logbrook.config.groups import GroupConfig
+from logbrook.core.fields import STRING_BYTES_MAX
 from logbrook.core.groups.errors import (
     GroupError,
     IllegalGenerationError,
@@ -14,7 +15,6 @@ from logbrook.core.groups.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from logbrook.core.groups.fields import STRING_BYTES_MAX
 from logbrook.core.groups.group import Group, GroupState
 from logbrook.core.groups.requests import CommitRequest, OffsetToCommit
 from logbrook.core.groups.results import CommitDecision, Write

@@ -2,7 +2,8 @@
 
 A request returns what is to be written and answered (`results` has the rules for whoever does that); time is an
 argument, and `next_deadline_ms` says when to call `tick`. Offsets and group metadata change in `replay` alone, which
-is fed the records of the log at start and, from then on, each record after it has become durable.
+is fed the records of the log at start and, from then on, each record after it has become durable. What is committed
+in transactions comes through `replay_transactional`, and counts when `end_transaction` says so.
 
 Until `finish_loading` requests are refused as retriable, with two exceptions that are Kafka's: heartbeats are taken
 on trust and a sync is sent to join again, because old clients take a "loading" there for a fatal error.
@@ -11,6 +12,7 @@ on trust and a sync is sent to join again, because old clients take a "loading" 
 from collections.abc import Collection, Sequence
 
 from logbrook.config.groups import GroupConfig
+from logbrook.core.fields import STRING_BYTES_MAX
 from logbrook.core.groups.commits import commit_offsets
 from logbrook.core.groups.deletion import delete_group, delete_offsets, delete_topic_offsets
 from logbrook.core.groups.description import describe_group
@@ -25,12 +27,11 @@ from logbrook.core.groups.errors import (
     TooManyGroupsError,
     UnknownMemberIdError,
 )
-from logbrook.core.groups.fields import STRING_BYTES_MAX
 from logbrook.core.groups.group import Group, GroupState
 from logbrook.core.groups.joining import check_join, join_group
 from logbrook.core.groups.leaving import leave_group
 from logbrook.core.groups.rebalance import expire, prepare_rebalance
-from logbrook.core.groups.records import GroupKey, decode_group_metadata, decode_key, decode_offset_value
+from logbrook.core.groups.records import GroupKey, OffsetKey, decode_group_metadata, decode_key, decode_offset_value
 from logbrook.core.groups.requests import CommitRequest, JoinRequest, LeavingMember, SyncRequest
 from logbrook.core.groups.results import (
     NO_OFFSET,
@@ -45,8 +46,8 @@ from logbrook.core.groups.results import (
 )
 from logbrook.core.groups.retention import RetentionSweep, expire_offsets
 from logbrook.core.groups.syncing import sync_group
-from logbrook.core.groups.timers import Timers
 from logbrook.core.groups.turn import Turn, Waiting
+from logbrook.core.timers import Timers
 from logbrook.model import TopicPartition
 from logbrook.ports import Random
 
@@ -62,6 +63,8 @@ class GroupCoordinator:
         self._random = random
         self._loading = True
         self._groups: dict[str, Group] = {}
+        # By producer, the groups in which it may have offsets that are pending.
+        self._groups_in_transaction: dict[int, set[str]] = {}
         self._waiting: Waiting = {}
         self._timers = Timers()
         self._sweep = RetentionSweep()
@@ -170,6 +173,12 @@ class GroupCoordinator:
             return dict.fromkeys(partitions or (), NO_OFFSET)
         return group.offsets.fetch(partitions)
 
+    def unstable(self, group_id: str) -> frozenset[TopicPartition]:
+        """The partitions whose offset a transaction that is still open may change (KIP-447)."""
+        self._check_ready(group_id, may_be_empty=True)
+        group = self._groups.get(group_id)
+        return frozenset() if group is None else group.offsets.unstable
+
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> OffsetDeletion:
         """What to write so that these offsets are gone (KIP-496). Raises GroupError for the whole request."""
         return delete_offsets(self._existing(group_id), partitions)
@@ -242,6 +251,29 @@ class GroupCoordinator:
             group.offsets.replay(what.partition, offset)
         if not self._loading:
             self._forget_if_vacant(group)
+
+    def replay_transactional(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+        """Take in a record that is durable, but part of a transaction that has not ended: the offset is pending.
+        Raises CorruptGroupRecordError, before anything has changed."""
+        what = decode_key(key)
+        if not isinstance(what, OffsetKey) or value is None:
+            # Nothing but offsets is committed in transactions. A tombstone counts at once, as it does in Kafka.
+            self.replay(key, value)
+            return
+        offset = decode_offset_value(value)
+        group = self._groups.setdefault(what.group_id, Group(what.group_id))
+        group.offsets.replay_pending(producer_id, what.partition, offset)
+        self._groups_in_transaction.setdefault(producer_id, set()).add(what.group_id)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """The marker of a transaction is durable: its pending offsets become the groups' offsets, or are dropped. A
+        commit that stands behind a pending one in the log, plain or of another transaction, is not undone by it."""
+        for group_id in sorted(self._groups_in_transaction.pop(producer_id, ())):
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.offsets.end_transaction(producer_id, is_commit=is_commit)
+                if not self._loading:
+                    self._forget_if_vacant(group)
 
     def write_failed(self, write: Write, now_ms: int) -> Outcome:
         """A write was refused, and is not in the log. Those who wait for it may try again; a group whose assignment

@@ -239,6 +239,7 @@ class Group:
 
     def validate(self) -> None:
         """The rules that hold between any two calls."""
+        self.offsets.validate()
         ids = list(self.members)
         assert ids == [member.member_id for member in self.members.values()]
         assert (self.leader_id in self.members) if ids else self.leader_id is None

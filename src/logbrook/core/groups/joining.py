@@ -16,6 +16,7 @@ told. From JoinGroup v9 on it is told to skip the assignment (KIP-814); before, 
 from uuid import UUID
 
 from logbrook.config.groups import GroupConfig
+from logbrook.core.fields import STRING_BYTES_MAX
 from logbrook.core.groups.errors import (
     FencedInstanceIdError,
     GroupMaxSizeReachedError,
@@ -25,7 +26,6 @@ from logbrook.core.groups.errors import (
     OversizedFieldError,
     UnknownMemberIdError,
 )
-from logbrook.core.groups.fields import STRING_BYTES_MAX
 from logbrook.core.groups.group import Group, GroupState
 from logbrook.core.groups.member import NEW_MEMBER_JOIN_TIMEOUT_MS, Member
 from logbrook.core.groups.rebalance import complete_join_if_possible, join_result, member_listing, prepare_rebalance

@@ -8,7 +8,8 @@ A value of None is a tombstone. Field layouts: apache/kafka, group-coordinator/s
 
 from dataclasses import dataclass
 
-from logbrook.core.groups.fields import FieldReader, FieldWriter
+from logbrook.core.fields import FieldReader, FieldWriter
+from logbrook.core.groups.errors import CorruptGroupRecordError
 from logbrook.model import TopicPartition
 
 _OFFSET_KEY_VERSION = 1
@@ -79,7 +80,7 @@ class GroupMetadata:
         writer = FieldWriter().int16(_VALUE_VERSION).string(self.protocol_type).int32(self.generation)
         writer.nullable_string(self.protocol_name).nullable_string(self.leader_id)
         writer.int64(_NO_TIMESTAMP if self.state_timestamp_ms is None else self.state_timestamp_ms)
-        writer.int32(len(self.members))
+        writer.array_count(len(self.members))
         for member in self.members:
             writer.string(member.member_id).nullable_string(member.group_instance_id)
             writer.string(member.client_id).string(member.client_host)
@@ -90,7 +91,7 @@ class GroupMetadata:
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
     """What a record is about; None for kinds of records that are not ours. Raises CorruptGroupRecordError."""
-    reader = FieldReader(data, "the key of a group record")
+    reader = FieldReader(data, "the key of a group record", CorruptGroupRecordError)
     version = reader.int16()
     if version < 0:
         raise reader.error(f"has version {version}")
@@ -108,7 +109,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 def decode_offset_value(data: bytes) -> OffsetValue:
     """Raises CorruptGroupRecordError."""
-    reader = FieldReader(data, "the value of an offset")
+    reader = FieldReader(data, "the value of an offset", CorruptGroupRecordError)
     version = _read_version(reader)
     offset = reader.int64()
     leader_epoch = reader.int32() if version >= 3 else -1
@@ -122,7 +123,7 @@ def decode_offset_value(data: bytes) -> OffsetValue:
 
 def decode_group_metadata(data: bytes) -> GroupMetadata:
     """Raises CorruptGroupRecordError."""
-    reader = FieldReader(data, "the metadata of a group")
+    reader = FieldReader(data, "the metadata of a group", CorruptGroupRecordError)
     version = _read_version(reader)
     metadata = GroupMetadata(
         protocol_type=reader.string(),

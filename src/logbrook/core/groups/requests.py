@@ -68,3 +68,6 @@ class CommitRequest:
     group_instance_id: str | None = None
     # TxnOffsetCommit: old versions of it name no member, and it may come during a rebalance.
     transactional: bool = False
+    # Whose transaction it is, with `transactional`.
+    producer_id: int = -1
+    producer_epoch: int = -1

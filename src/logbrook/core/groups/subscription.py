@@ -5,15 +5,15 @@ all of its versions begin with: a version and the topics. What does not read is 
 error: a group may use the protocol type `consumer` and its own format.
 """
 
+from logbrook.core.fields import FieldReader
 from logbrook.core.groups.errors import CorruptGroupRecordError
-from logbrook.core.groups.fields import FieldReader
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """The topics, or None when the metadata does not say."""
-    reader = FieldReader(metadata, "the subscription of a consumer")
+    reader = FieldReader(metadata, "the subscription of a consumer", CorruptGroupRecordError)
     try:
         if reader.int16() < 0:
             return None

@@ -56,6 +56,6 @@ def _state(producer_id: int, producer: Producer) -> ProducerState:
         producer_epoch=producer.epoch,
         last_sequence=_NONE if last is None else last.last_sequence,
         last_timestamp=producer.last_seen_ms if last is None else last.timestamp,
-        coordinator_epoch=_NONE,
+        coordinator_epoch=producer.coordinator_epoch,
         current_txn_start_offset=_NONE if start is None else start,
     )

@@ -11,7 +11,13 @@ from typing import Any, TypeAlias
 from logbrook.core.fetch_sessions import FetchContext, FetchPartition, FetchSessionError, PartitionKey
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
-from logbrook.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from logbrook.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from logbrook.server.api import Api, Call, Handled
 from logbrook.server.errors import error_code
 from logbrook.server.fetch_waits import FetchWait
@@ -148,12 +154,15 @@ class _Fetch:
             partition = TopicPartition(name, number)
             log = topics.log(partition)
             check_leader_epoch(partition, wanted.current_leader_epoch, self._services.appends.leader_epoch)
-            up_to = None
-            if self._request.isolation_level == _READ_COMMITTED:
-                up_to = log.last_stable_offset
-                data.aborted_transactions = []
+            is_committed = self._request.isolation_level == _READ_COMMITTED
+            up_to = log.last_stable_offset if is_committed else None
             bytes_max = min(left, max(0, wanted.partition_max_bytes))
             found = log.read(wanted.fetch_offset, bytes_max, up_to=up_to, at_least_one=is_first)
+            if is_committed:
+                data.aborted_transactions = [
+                    AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                    for producer_id, first_offset in log.aborted_between(wanted.fetch_offset, found.next_offset)
+                ]
         except LogbrookError as error:
             self._has_error = True
             code = error_code(error)

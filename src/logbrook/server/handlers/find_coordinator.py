@@ -1,4 +1,4 @@
-"""FindCoordinator: who looks after a group. There is one broker, and it is this one.
+"""FindCoordinator: who looks after a group or a transactional id. There is one broker, and it is this one.
 
 Up to version 3 a request names one key, later ones name several and are answered for each.
 """
@@ -42,8 +42,5 @@ def _find(services: Services, request: FindCoordinatorRequest, key: str) -> Coor
 
 
 def _check_key_type(key_type: int) -> None:
-    if key_type == TRANSACTION:
-        # Producers report this one at once; "not available", which says it better, they would retry for ever.
-        raise RefusedError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
-    if key_type != GROUP:
+    if key_type not in (GROUP, TRANSACTION):
         raise RefusedError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of the type {key_type}")

@@ -1,9 +1,10 @@
 """OffsetFetch: how far groups have read. Null instead of topics asks for all that a group has committed.
 
 Up to version 7 a request is about one group, later ones are about several, and from version 10 on topics have ids.
-There are no transactions, so every committed offset is stable. What was committed before this was asked is waited for,
-because a client that sends both at once on one connection expects to see its own commit. Offsets of topics that are not
-there are not an error: there are none. An id that is not known is one, because there is no name to look under.
+Whoever wants stable offsets is told to ask again while a transaction is about to commit others (KIP-447). What was
+committed before this was asked is waited for, because a client that sends both at once on one connection expects to see
+its own commit. Offsets of topics that are not there are not an error: there are none. An id that is not known is one,
+because there is no name to look under.
 """
 
 import asyncio
@@ -37,13 +38,20 @@ _SEVERAL_GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 
 
+class _Offset(NamedTuple):
+    """What is answered for a partition."""
+
+    number: int
+    committed: CommittedOffset
+    code: ErrorCode = ErrorCode.NONE
+
+
 class _Found(NamedTuple):
-    """What is answered for a topic: an offset or an error for each partition."""
+    """What is answered for a topic."""
 
     topic_id: bytes
     name: str
-    offsets: list[tuple[int, CommittedOffset]]
-    code: ErrorCode = ErrorCode.NONE
+    offsets: list[_Offset]
 
 
 def handle(services: Services, request: OffsetFetchRequest, call: Call) -> Handled:
@@ -96,9 +104,9 @@ def _fetch_one(services: Services, request: OffsetFetchRequest, version: int) ->
                     committed_offset=committed.offset,
                     committed_leader_epoch=committed.leader_epoch,
                     metadata=committed.metadata,
-                    error_code=topic.code,
+                    error_code=code,
                 )
-                for number, committed in topic.offsets
+                for number, committed, code in topic.offsets
             ],
         )
         for topic in found
@@ -123,9 +131,9 @@ def _fetch_group(
                     committed_offset=committed.offset,
                     committed_leader_epoch=committed.leader_epoch,
                     metadata=committed.metadata,
-                    error_code=topic.code,
+                    error_code=code,
                 )
-                for number, committed in topic.offsets
+                for number, committed, code in topic.offsets
             ],
         )
         for topic in found
@@ -143,12 +151,13 @@ def _fetch(
 ) -> list[_Found]:
     """Raises GroupError."""
     if topics is None:
-        return _fetch_all(services, group_id, by_id=by_id)
+        return _fetch_all(services, request, group_id, by_id=by_id)
     coordinator, metadata = services.groups.coordinator, services.topics.metadata
     found = []
     seen: set[TopicPartition] = set()
     # Also when no topic is asked about: a group that is loading is an error, not an empty answer.
     coordinator.fetch_offsets(group_id, ())
+    unstable = _unstable(services, request, group_id)
     for topic in topics:
         name, topic_id = topic.name, ZERO_UUID
         if by_id and isinstance(topic, OffsetFetchRequestTopics):
@@ -163,14 +172,26 @@ def _fetch(
         partitions = [one for one in asked if one not in seen]
         seen.update(partitions)
         offsets = coordinator.fetch_offsets(group_id, partitions)
-        found.append(_Found(topic_id, name, [(one.partition, offsets[one]) for one in partitions]))
+        found.append(_Found(topic_id, name, [_offset(one, offsets[one], unstable) for one in partitions]))
     return found
 
 
-def _fetch_all(services: Services, group_id: str, *, by_id: bool) -> list[_Found]:
+def _unstable(services: Services, request: OffsetFetchRequest, group_id: str) -> frozenset[TopicPartition]:
+    """The partitions whose offsets are not to be told now."""
+    return services.groups.coordinator.unstable(group_id) if request.require_stable else frozenset()
+
+
+def _offset(partition: TopicPartition, committed: CommittedOffset, unstable: frozenset[TopicPartition]) -> _Offset:
+    if partition in unstable:
+        return _Offset(partition.partition, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    return _Offset(partition.partition, committed)
+
+
+def _fetch_all(services: Services, request: OffsetFetchRequest, group_id: str, *, by_id: bool) -> list[_Found]:
     """Raises GroupError. Where topics go by their ids, those that are gone are left out."""
     topics = services.topics.metadata.topics
     by_topic: dict[str, _Found] = {}
+    unstable = _unstable(services, request, group_id)
     for partition, committed in services.groups.coordinator.fetch_offsets(group_id, None).items():
         name = partition.topic
         if by_id and name not in topics:
@@ -178,7 +199,7 @@ def _fetch_all(services: Services, group_id: str, *, by_id: bool) -> list[_Found
         found = by_topic.get(name)
         if found is None:
             found = by_topic[name] = _Found(topics[name].id if by_id else ZERO_UUID, name, [])
-        found.offsets.append((partition.partition, committed))
+        found.offsets.append(_offset(partition, committed, unstable))
     return list(by_topic.values())
 
 
@@ -187,8 +208,7 @@ def _failed(topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics]
         _Found(
             topic.topic_id if isinstance(topic, OffsetFetchRequestTopics) else ZERO_UUID,
             topic.name,
-            [(number, NO_OFFSET) for number in topic.partition_indexes],
-            code,
+            [_Offset(number, NO_OFFSET, code) for number in topic.partition_indexes],
         )
         for topic in topics
     ]

@@ -2,12 +2,14 @@
 
 acks=1 and acks=all are answered alike: when the batch is committed. With acks=0 nothing is answered, though the request
 counts as under way until then, because its bytes are; if something goes wrong, hanging up is the only way to say so,
-and the client then learns that it has to look. A record batch is checked by its header and its checksum alone.
+and the client then learns that it has to look. A record batch is checked by its header and its checksum alone. A batch
+of a transaction is taken only while that is open.
 """
 
 from asyncio import Future
 from typing import Any
 
+from logbrook.core.transactions.errors import TransactionError
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.produce import (
@@ -25,13 +27,23 @@ from logbrook.server.services import Services
 from logbrook.storage.log import Log
 from logbrook.storage.ticket import Ticket
 
+# KIP-890: producers that add partitions by writing to them, and those that know when to abort and go on.
+_ADDS_PARTITIONS_SINCE = 12
+_ABORTABLE_SINCE = 11
+# What producers know better: an epoch that is too old, and something to try again.
+_CODES = {
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
 _ACKS = (-1, 0, 1)
 _ALL = -1
 _MESSAGE_LENGTH_MAX = 300
 
 
 def handle(services: Services, request: ProduceRequest, call: Call) -> Handled:
-    production = _Production(services, request)
+    production = _Production(services, request, call.version)
     for topic in request.topic_data:
         production.append_topic(topic.topic_id, topic.name, topic.partition_data)
     return production.answer()
@@ -51,9 +63,10 @@ class _RefusedError(Exception):
 class _Production:
     """One request under way."""
 
-    def __init__(self, services: Services, request: ProduceRequest) -> None:
+    def __init__(self, services: Services, request: ProduceRequest, version: int) -> None:
         self._services = services
         self._request = request
+        self._version = version
         self._responses: list[TopicProduceResponse] = []
         self._open = 0
         self._error: PartitionProduceResponse | None = None
@@ -93,8 +106,6 @@ class _Production:
     def _check(self, topic: str) -> None:
         if self._request.acks not in _ACKS:
             raise _RefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks may be -1, 0 or 1, not {self._request.acks}")
-        if self._request.transactional_id is not None:
-            raise _RefusedError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
         if self._services.topics.is_internal(topic):
             raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic!r} is the broker's own")
 
@@ -128,14 +139,38 @@ class _Production:
         header = read_header(records)
         if header.magic == 2 and header.size < len(records):
             raise _RefusedError(ErrorCode.INVALID_RECORD, "there is one record batch per partition, not more")
-        if header.attributes & TRANSACTIONAL_BIT:
-            raise _RefusedError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
+        if header.attributes & TRANSACTIONAL_BIT or self._request.transactional_id is not None:
+            self._join_transaction(log.partition, header)
         if self._request.acks == _ALL and log.config.min_insync_replicas > 1:
             raise _RefusedError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"min.insync.replicas is {log.config.min_insync_replicas}, and there is one replica",
             )
         return header
+
+    def _join_transaction(self, partition: TopicPartition, header: BatchHeader) -> None:
+        """See to it that the batch belongs to a transaction that is open: nobody would decide on it otherwise.
+
+        Producers of the second protocol version add a partition by writing to it (KIP-890). That need not be waited
+        for: what is appended later is durable later.
+        """
+        transactional_id = self._request.transactional_id
+        if transactional_id is None or not header.is_transactional:
+            raise _RefusedError(
+                ErrorCode.INVALID_TXN_STATE, "transactional batches need a transactional id, and the other way round"
+            )
+        transaction = (transactional_id, header.producer_id, header.producer_epoch)
+        transactions = self._services.transactions
+        try:
+            if self._version >= _ADDS_PARTITIONS_SINCE:
+                transactions.add_partitions(*transaction, [partition])
+            else:
+                transactions.coordinator.check_partition(*transaction, partition)
+        except TransactionError as error:
+            code = error_code(error)
+            if code is ErrorCode.INVALID_TXN_STATE and self._version >= _ABORTABLE_SINCE:
+                code = ErrorCode.TRANSACTION_ABORTABLE
+            raise _RefusedError(_CODES.get(code, code), str(error)) from error
 
     def _done(self, response: PartitionProduceResponse, log: Log, ticket: Ticket) -> None:
         if ticket.error is not None:

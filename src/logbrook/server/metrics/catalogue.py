@@ -5,6 +5,7 @@ from logbrook.server.metrics.declaration import Metric
 from logbrook.server.metrics.groups import GROUPS
 from logbrook.server.metrics.partitions import PARTITIONS
 from logbrook.server.metrics.storage import CLEANER, STORAGE, WAL
+from logbrook.server.metrics.transactions import TRANSACTIONS
 
 SECTIONS: dict[str, tuple[Metric, ...]] = {
     "The broker": BROKER,
@@ -13,6 +14,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     "Topics": TRAFFIC,
     "Partitions": PARTITIONS,
     "Consumer groups": GROUPS,
+    "Transactions": TRANSACTIONS,
     "Storage": STORAGE,
     "The write-ahead log": WAL,
     "The log cleaner": CLEANER,

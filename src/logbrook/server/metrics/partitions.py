@@ -51,6 +51,11 @@ PARTITIONS: tuple[Metric, ...] = (
         lambda log: log.last_stable_offset,
     ),
     _partition(
+        "logbrook_partition_undecided_offsets",
+        "How far the last stable offset is behind the high watermark: what readers of committed records wait for.",
+        lambda log: log.high_watermark - log.last_stable_offset,
+    ),
+    _partition(
         "logbrook_partition_quarantined",
         "1 when bad bytes were found in the partition: it takes no more until an operator repairs it.",
         lambda log: int(log.corruption is not None),

@@ -44,7 +44,7 @@ Worth an alert:
 | `increase(logbrook_request_errors_total{code="KAFKA_STORAGE_ERROR"}[5m]) > 0` | the same, or the disk is full |
 | `logbrook_partition_quarantined == 1` | bad bytes in a partition; it needs its operator |
 | `increase(logbrook_handler_failures_total[5m]) > 0` | a bug; the broker's log has the traceback |
-| `logbrook_partition_high_watermark - logbrook_partition_last_stable_offset > 0` for an hour | a transaction hangs |
+| `logbrook_transactions_oldest_open_seconds > 900` | a transaction hangs, in partitions with `undecided_offsets` |
 | `sum by (group, topic) (logbrook_group_lag)` that grows | a group does not keep up |
 | `histogram_quantile(0.99, rate(logbrook_wal_sync_duration_seconds_bucket[5m]))` above 0.1 | the disk is slow |
 """

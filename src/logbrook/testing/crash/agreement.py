@@ -14,6 +14,7 @@ def check_agreement(log: Log, scan: LogScan, *, expired_before_ms: int = 0, thor
     """Producers that were last seen before `expired_before_ms` may be forgotten. Raises BrokenPromiseError."""
     _check_epochs(log, scan)
     _check_producers(log, scan, expired_before_ms)
+    _check_aborted(log, scan)
     if thorough:
         log.validate()
         _check_positions(log)
@@ -57,6 +58,34 @@ def _check_producers(log: Log, scan: LogScan, expired_before_ms: int) -> None:
                 f"{log.partition}: a transaction of {producer_id} began at {known.transaction_start_offset}, "
                 f"in the log at {seen.transaction_start_offset}"
             )
+
+
+def _check_aborted(log: Log, scan: LogScan) -> None:
+    """A client that reads what is committed, any part of it, is shown just that."""
+    stable = log.last_stable_offset
+    decided = list(zip(scan.batches, scan.is_committed, strict=True))
+    for batch, is_committed in decided:
+        if is_committed is None and batch.header.last_offset < stable:
+            raise BrokenPromiseError(
+                f"{log.partition}: offset {batch.header.base_offset} is before {stable}, the last stable one, and open"
+            )
+    if stable == log.log_start_offset:
+        return
+    bounds = sorted({batch.header.base_offset for batch in scan.batches if batch.header.base_offset < stable})
+    starts = {*bounds[:: max(1, len(bounds) // 4)], *bounds[-1:]}
+    for start in starts:
+        for end in {one for one in (*starts, stable) if one > start}:
+            shown = scan.committed_records(start, end, log.aborted_between(start, end))
+            expected = [
+                record.offset
+                for batch, is_committed in decided
+                if is_committed and not batch.header.is_control and start <= batch.header.base_offset < end
+                for record in batch.records()
+            ]
+            if shown != expected:
+                raise BrokenPromiseError(
+                    f"{log.partition}: of {start} to {end}, {shown} are shown as committed, not {expected}"
+                )
 
 
 def _check_positions(log: Log) -> None:

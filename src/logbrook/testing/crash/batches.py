@@ -8,13 +8,12 @@ from random import Random
 
 from logbrook.records.batch import Codec
 from logbrook.records.builder import build_batch
+from logbrook.records.control import build_marker
 from logbrook.records.record import Record
 
 _CODECS = (Codec.NONE, Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 _KEYS = tuple(f"key-{number}".encode() for number in range(6))
 _TIME_SPREAD_MS = 5_000
-_MARKER_KEY = b"\x00\x00\x00\x01"
-_MARKER_VALUE = b"\x00\x00\x00\x00\x00\x00"
 
 
 class BatchSource:
@@ -45,14 +44,9 @@ class BatchSource:
         )
 
     def marker(self, now_ms: int, producer_id: int, producer_epoch: int) -> bytearray:
-        """The control batch with which a coordinator ends a transaction."""
-        return build_batch(
-            [Record(_MARKER_KEY, _MARKER_VALUE, timestamp=now_ms)],
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            transactional=True,
-            control=True,
-        )
+        """The control batch with which a coordinator ends a transaction, one way or the other."""
+        is_commit = self._rng.random() < 0.5
+        return build_marker(producer_id, producer_epoch, is_commit, now_ms, coordinator_epoch=self._rng.randint(0, 3))
 
     def _record(self, now_ms: int, keyed: bool) -> Record:
         rng = self._rng

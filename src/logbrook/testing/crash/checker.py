@@ -6,22 +6,22 @@ that must hold after any crash:
 - No partition is quarantined and the write-ahead log has no damage: a power loss is never corruption.
 - Offsets are dense (they rise, where the log was compacted), and every batch is one that was written at its offset.
 - Nothing below the durable end is missing, and the high watermark is not below it.
-- Of a compacted log, the newest record of every key stays, or a newer one; a tombstone goes only when its time has
-  come, and never before the records it deletes.
-- Producers, leader epochs, index and time lookups agree with a scan of the log (see `agreement`).
+- Of a compacted log, the newest committed record of every key stays, or a newer one; a tombstone goes only when its
+  time has come, and never before the records it deletes. What is not decided stays.
+- Producers, leader epochs, aborted transactions, index and time lookups agree with a scan of the log (see `agreement`).
 """
 
+from typing import NamedTuple
+
 from logbrook.model import TopicPartition
-from logbrook.records.reader import iter_records
+from logbrook.records.batch import read_header
 from logbrook.records.record import RawRecord
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.testing.crash.agreement import check_agreement
 from logbrook.testing.crash.broken_promise import BrokenPromiseError
-from logbrook.testing.crash.oracle import LogScan, scan_log
+from logbrook.testing.crash.oracle import LogScan, ScannedBatch, decisions, scan_log
 from logbrook.testing.crash.promises import PartitionPromise, Presence, Promises
-
-_DECOMPRESSED_BYTES_MAX = 1 << 24
 
 
 def check_directory(
@@ -82,14 +82,7 @@ def _check_dense(log: Log, promise: PartitionPromise, scan: LogScan) -> None:
 
 
 def _check_compacted(log: Log, promise: PartitionPromise, scan: LogScan) -> None:
-    written: dict[int, list[RawRecord]] = {}
-    newest_durable: dict[bytes | None, RawRecord] = {}
-    for _, candidates in sorted(promise.batches.items()):
-        for data in candidates:
-            for record in iter_records(data, bytes_max=_DECOMPRESSED_BYTES_MAX):
-                written.setdefault(record.offset, []).append(record)
-                if log.log_start_offset <= record.offset < promise.durable_end:
-                    newest_durable[record.key] = record
+    written, newest_durable, undecided = _written(log, promise)
     expected = 0
     for batch in scan.batches:
         if batch.header.base_offset < expected:
@@ -97,15 +90,51 @@ def _check_compacted(log: Log, promise: PartitionPromise, scan: LogScan) -> None
         expected = batch.header.next_offset
     if expected > log.log_end_offset:
         raise BrokenPromiseError(f"{log.partition}: batches end at {expected}, the log at {log.log_end_offset}")
-    found: dict[bytes | None, list[RawRecord]] = {}
     for record in scan.records:
         if not any(_is_same(record, original) for original in written.get(record.offset, ())):
             raise BrokenPromiseError(f"{log.partition}: the record at offset {record.offset} was never written there")
-        found.setdefault(record.key, []).append(record)
+    lost = undecided - {record.offset for record in scan.records}
+    if lost:
+        raise BrokenPromiseError(f"{log.partition}: records of open transactions are gone: {sorted(lost)}")
+    found: dict[bytes | None, list[RawRecord]] = {}
+    for batch, is_committed in zip(scan.batches, scan.is_committed, strict=True):
+        if is_committed and not batch.header.is_control:
+            for record in batch.records():
+                if record.offset >= log.log_start_offset:
+                    found.setdefault(record.key, []).append(record)
     for key, newest in newest_durable.items():
         if newest.offset < promise.cut_keys.get(key, 0):
             continue
         _check_key(log, promise, newest, found.get(key, []))
+
+
+class _Written(NamedTuple):
+    """What was written to a log that was compacted: every record by its offset, the newest committed one of each key
+    that is durable, and the offsets of those that are durable and not decided."""
+
+    records: dict[int, list[RawRecord]]
+    newest_durable: dict[bytes | None, RawRecord]
+    undecided: set[int]
+
+
+def _written(log: Log, promise: PartitionPromise) -> _Written:
+    """A marker that is not in the log any more decides as well: it went after what it had decided."""
+    found = _Written({}, {}, set())
+    promised = (data for _, candidates in sorted(promise.batches.items()) for data in candidates)
+    batches = [ScannedBatch(read_header(data), data) for data in promised]
+    in_log = [batch for batch in batches if batch.header.base_offset < log.log_end_offset]
+    for batch in batches:
+        for record in batch.records():
+            found.records.setdefault(record.offset, []).append(record)
+    for batch, is_committed in zip(in_log, decisions(in_log), strict=True):
+        if not batch.header.is_control:
+            for record in batch.records():
+                if log.log_start_offset <= record.offset < promise.durable_end:
+                    if is_committed:
+                        found.newest_durable[record.key] = record
+                    elif is_committed is None:
+                        found.undecided.add(record.offset)
+    return found
 
 
 def _check_key(log: Log, promise: PartitionPromise, newest: RawRecord, found: list[RawRecord]) -> None:

@@ -1,13 +1,15 @@
 """What clients do to a directory: append, retry, read."""
 
-from logbrook.records.batch import BatchHeader, TimestampType, read_header
+from logbrook.records.batch import NO_SEQUENCE, BatchHeader, TimestampType, read_header
 from logbrook.storage.batch_set import Origin
 from logbrook.storage.producers import Producer
 from logbrook.testing.crash.broken_promise import BrokenPromiseError
 from logbrook.testing.crash.life import Life, is_compacted
 
 _PRODUCER_IDS = (7, 8)
-_TRANSACTIONAL_ID = 9
+_TRANSACTIONAL_IDS = (9, 10)
+# What it writes, a coordinator writes on its behalf, as it does with the offsets of a group.
+_COORDINATED_ID = 11
 
 
 def append(life: Life) -> None:
@@ -36,17 +38,30 @@ def append_set(life: Life) -> None:
 
 
 def append_transactional(life: Life) -> None:
-    """A batch of an open transaction, or the marker that ends it."""
+    """A batch of an open transaction, or the marker that ends it, now and then with the producer's next epoch."""
     log = life.any_log()
-    if log is None or is_compacted(log):
+    if log is None:
         return
-    known = log.producers.get(_TRANSACTIONAL_ID)
-    now_ms = life.clock.now_ms()
+    producer_id = life.rng.choice((*_TRANSACTIONAL_IDS, _COORDINATED_ID))
+    known = log.producers.get(producer_id)
+    now_ms, keyed = life.clock.now_ms(), is_compacted(log)
     if known is not None and known.transaction_start_offset is not None and life.rng.random() < 0.5:
-        life.append(log, life.source.marker(now_ms, _TRANSACTIONAL_ID, known.epoch), Origin.COORDINATOR)
-    else:
-        producer = (_TRANSACTIONAL_ID, *_next_sequence(known, now_ms))
-        life.append(log, life.source.batch(now_ms, producer=producer, transactional=True))
+        epoch = known.epoch + (life.rng.random() < 0.3)
+        life.append(log, life.source.marker(now_ms, producer_id, epoch), Origin.COORDINATOR)
+        return
+    epoch, sequence = _next_sequence(known, now_ms)
+    is_coordinated = producer_id == _COORDINATED_ID
+    producer = (producer_id, epoch, NO_SEQUENCE if is_coordinated else sequence)
+    data = life.source.batch(now_ms, keyed=keyed, producer=producer, transactional=True)
+    life.append(log, data, Origin.COORDINATOR if is_coordinated else Origin.CLIENT)
+
+
+def end_transactions(life: Life) -> None:
+    """End all that are open in a log, so that what is there can be compacted."""
+    log = life.any_log()
+    if log is not None:
+        for producer_id, epoch, _ in log.producers.open_transactions():
+            life.append(log, life.source.marker(life.clock.now_ms(), producer_id, epoch), Origin.COORDINATOR)
 
 
 def retry(life: Life) -> None:

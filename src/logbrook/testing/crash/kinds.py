@@ -33,6 +33,7 @@ class Kind:
     operations: int = 30
     partitions: tuple[TopicPartition, ...] = PARTITIONS
     past_appends: int = 0
+    past_operations: tuple[Operation, ...] = (client.append,)
     kill_chance: float = 0.0
     close_chance: float = 0.02
     choices: tuple[Operation, ...] = field(init=False)
@@ -47,7 +48,8 @@ _ANY = (Durability.FSYNC, Durability.FSYNC, Durability.INTERVAL)
 _CHECKPOINTS: Weights = {owner.checkpoint: 1, owner.checkpoint_step: 4}
 _EVERYTHING: Weights = {
     **_CHECKPOINTS,
-    client.append_transactional: 2,
+    client.append_transactional: 6,
+    client.end_transactions: 2,
     owner.roll: 2,
     owner.delete_before: 1,
     owner.retain: 2,
@@ -76,6 +78,32 @@ KINDS = (
         {**_CHECKPOINTS, owner.compact: 6, owner.roll: 4, owner.wait: 4, owner.remove_files: 1},
         partitions=(TABLE,),
         past_appends=12,
+    ),
+    Kind(
+        "transactions",
+        {**_CHECKPOINTS, client.append_transactional: 12, owner.roll: 1, owner.truncate: 1, owner.delete_before: 1},
+        _ANY,
+    ),
+    Kind(
+        "compaction of transactions",
+        {
+            **_CHECKPOINTS,
+            client.append_transactional: 10,
+            client.end_transactions: 4,
+            owner.compact: 8,
+            owner.roll: 5,
+            owner.wait: 4,
+        },
+        _ANY,
+        partitions=(TABLE,),
+        past_appends=24,
+        past_operations=(
+            client.append,
+            client.append_transactional,
+            client.append_transactional,
+            client.append_transactional,
+            client.end_transactions,
+        ),
     ),
     Kind("partitions", {**_CHECKPOINTS, owner.create: 6, owner.delete: 4, owner.remove_files: 2}, _ANY),
     Kind("interval", _EVERYTHING, (Durability.INTERVAL,), past_appends=16),

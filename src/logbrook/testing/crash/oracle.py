@@ -3,22 +3,27 @@
 Nothing here uses an index, a snapshot or the engine's own bookkeeping. What the engine says is compared with this.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from logbrook.records.batch import NO_PRODUCER_ID, BatchHeader, check_batch
+from logbrook.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, check_batch
 from logbrook.records.reader import iter_records
 from logbrook.records.record import RawRecord
 from logbrook.storage.log import Log
 
 _DECOMPRESSED_BYTES_MAX = 1 << 24
 _BATCHES_KEPT = 5
+_ABORT_KEY = b"\0\0\0\0"
 
 
 class ScannedBatch(NamedTuple):
     header: BatchHeader
     data: bytes
+
+    def records(self) -> Iterator[RawRecord]:
+        return iter_records(self.data, bytes_max=_DECOMPRESSED_BYTES_MAX)
 
 
 class SeenBatch(NamedTuple):
@@ -90,15 +95,60 @@ class LogScan:
                 continue
             if header.is_transactional and seen.transaction_start_offset is None:
                 seen.transaction_start_offset = header.base_offset
+            if header.base_sequence == NO_SEQUENCE:
+                continue
             seen.batches.append(SeenBatch(header.base_sequence, header.last_sequence, header.base_offset))
             del seen.batches[:-_BATCHES_KEPT]
         return found
+
+    @cached_property
+    def is_committed(self) -> list[bool | None]:
+        """Of each batch: whether its records are committed; None for one whose transaction is open."""
+        return decisions(self.batches)
+
+    def committed_records(self, start_offset: int, end_offset: int, aborted: list[tuple[int, int]]) -> list[int]:
+        """The offsets of the records in this range that a client shows, which is told that these were aborted.
+
+        It does what clients do: from its first offset on a transaction is skipped, up to its producer's next marker
+        that says abort.
+        """
+        coming = sorted(aborted, key=lambda one: one[1], reverse=True)
+        skipped: set[int] = set()
+        shown: list[int] = []
+        for header, data in self.batches:
+            if header.last_offset < start_offset or header.base_offset >= end_offset:
+                continue
+            while coming and coming[-1][1] <= header.last_offset:
+                skipped.add(coming.pop()[0])
+            if header.is_control:
+                if _is_abort(data):
+                    skipped.discard(header.producer_id)
+            elif not header.is_transactional or header.producer_id not in skipped:
+                records = iter_records(data, bytes_max=_DECOMPRESSED_BYTES_MAX)
+                shown += [record.offset for record in records]
+        return shown
 
     def find_time(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at `timestamp` or later."""
         return next(
             ((record.offset, record.timestamp) for record in self.records if record.timestamp >= timestamp), None
         )
+
+
+def decisions(batches: Sequence[ScannedBatch]) -> list[bool | None]:
+    """Of each batch, in the order of the log, whether it is committed. A producer's next marker decides."""
+    found: list[bool | None] = []
+    ends: dict[int, bool] = {}
+    for header, data in reversed(batches):
+        if header.is_control:
+            ends[header.producer_id] = not _is_abort(data)
+        found.append(ends.get(header.producer_id) if header.is_transactional and not header.is_control else True)
+    return found[::-1]
+
+
+def _is_abort(data: bytes) -> bool:
+    """Whether a control batch is the marker of an abort."""
+    return [record.key for record in iter_records(data, bytes_max=_DECOMPRESSED_BYTES_MAX)] == [_ABORT_KEY]
 
 
 def scan_log(log: Log) -> LogScan:

@@ -174,9 +174,15 @@ class PartitionPromise:
         """What is at `offset` or past it may be lost from here on."""
         self.durable_end = min(self.durable_end, offset)
         if self.compactions:
-            for data in (data for found in self.batches.values() for data in found if _reaches(data, offset)):
-                for record in iter_records(data, bytes_max=_DECOMPRESSED_BYTES_MAX):
-                    self.cut_keys[record.key] = max(offset, self.cut_keys.get(record.key, 0))
+            written = [data for found in self.batches.values() for data in found]
+            # With its marker a transaction loses what was decided, and its records may have gone because of that, or
+            # others because of them.
+            undone = {read_header(data).producer_id for data in written if _is_marker(data) and _reaches(data, offset)}
+            for data in written:
+                header = read_header(data)
+                if _reaches(data, offset) or (header.is_transactional and header.producer_id in undone):
+                    for record in iter_records(data, bytes_max=_DECOMPRESSED_BYTES_MAX):
+                        self.cut_keys[record.key] = max(offset, self.cut_keys.get(record.key, 0))
 
     def forget_from(self, offset: int) -> None:
         """Nothing at `offset` or past it may be found any more."""
@@ -252,6 +258,10 @@ class Promises:
             promise.start_min = promise.start_max = shown.log_start_offset
             if not promise.compactions:
                 promise.batches |= {base: [data] for base, data in shown.batches}
+
+
+def _is_marker(data: bytes) -> bool:
+    return read_header(data).is_control
 
 
 def _reaches(data: bytes, offset: int) -> bool:

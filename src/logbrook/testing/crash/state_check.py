@@ -4,6 +4,7 @@ from random import Random
 
 from logbrook.config import Durability
 from logbrook.storage.log_directory import LogDirectory
+from logbrook.storage.paths import ABORTED
 from logbrook.testing.clock import FakeClock
 from logbrook.testing.crash.batches import BatchSource
 from logbrook.testing.crash.checker import check_directory
@@ -11,7 +12,7 @@ from logbrook.testing.crash.client_operations import append, retry
 from logbrook.testing.crash.life import Life
 from logbrook.testing.crash.owner_operations import commit, create
 from logbrook.testing.crash.promises import Promises
-from logbrook.testing.crash.settings import open_directory
+from logbrook.testing.crash.settings import PARTITIONS, open_directory
 from logbrook.testing.crash.workload import shown
 from logbrook.testing.kills import MortalFiles
 from logbrook.testing.memory_files import MemoryFiles
@@ -21,6 +22,7 @@ RECOVERED_AT_MS = 2_000_000
 _THOROUGH_SHARE = 0.5
 _APPEND_SHARE = 0.1
 _INTERVAL_SHARE = 0.2
+_DAMAGE_SHARE = 0.1
 
 
 def check_state(files: MemoryFiles, promises: Promises, rng: Random) -> None:
@@ -30,6 +32,8 @@ def check_state(files: MemoryFiles, promises: Promises, rng: Random) -> None:
     from `rng`.
     """
     clock = FakeClock(RECOVERED_AT_MS)
+    if rng.random() < _DAMAGE_SHARE:
+        _damage_aborted(files, rng)
     directory = _open(files, clock, rng)
     scans = check_directory(directory, promises, thorough=rng.random() < _THOROUGH_SHARE)
     if rng.random() < _APPEND_SHARE:
@@ -52,6 +56,27 @@ def _use_and_recover(
     again = _open(files, clock, rng)
     check_directory(again, promises)
     again.abandon()
+
+
+def _damage_aborted(files: MemoryFiles, rng: Random) -> None:
+    """Take the files of aborted transactions away, or parts or bits of them: the log has it all."""
+    for partition in PARTITIONS:
+        path = f"{partition.directory}/{ABORTED}"
+        try:
+            file = files.open(path)
+        except FileNotFoundError:
+            continue
+        size = file.size()
+        match rng.randrange(3):
+            case 0:
+                files.unlink(path)
+            case 1:
+                file.truncate(rng.randint(0, size))
+            case _:
+                position = rng.randrange(max(1, size))
+                flipped = bytes(byte ^ (1 << rng.randrange(8)) for byte in file.pread(1, position))
+                file.pwrite(flipped, position)
+        file.close()
 
 
 def _open(files: MemoryFiles, clock: FakeClock, rng: Random) -> LogDirectory:

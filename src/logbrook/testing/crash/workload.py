@@ -120,10 +120,11 @@ class Workload:
             for _ in self.kind.partitions:
                 life.do(owner.create)
             for _ in range(self.kind.past_appends):
-                life.do(client.append)
+                life.do(self._rng.choice(self.kind.past_operations))
                 life.do(owner.commit)
                 if self._rng.random() < _PAST_ROLL_CHANCE:
                     life.do(owner.roll)
+            life.do(client.end_transactions)
             life.close()
             self.clock.advance(_PAST_MS)
         return files

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logbrook.config.groups import GroupConfig
+from logbrook.core.fields import FieldWriter
 from logbrook.core.groups import (
     CommitRequest,
     GroupCoordinator,
@@ -16,7 +17,6 @@ from logbrook.core.groups import (
     Write,
 )
 from logbrook.core.groups.errors import GroupError
-from logbrook.core.groups.fields import FieldWriter
 from logbrook.model import TopicPartition
 from logbrook.testing.seeded_random import SeededRandom
 

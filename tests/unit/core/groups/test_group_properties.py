@@ -6,7 +6,8 @@
 - Nobody is told an assignment that is not durable.
 - The log alone gives a fresh coordinator the same offsets and the same group metadata.
 
-Writes become durable late, in order, and some fail.
+Writes become durable late, in order, and some fail. Some commits are part of transactions, which end later: then, of
+all that was committed for a partition, what is last in the log counts.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +24,6 @@ from logbrook.core.groups import (
     LeavingMember,
     OffsetToCommit,
     Outcome,
-    Record,
     Reply,
     SyncRequest,
     SyncResult,
@@ -35,7 +35,14 @@ from logbrook.core.groups.errors import (
     MemberIdRequiredError,
     RebalanceInProgressError,
 )
-from logbrook.core.groups.records import GroupKey, GroupMetadata, decode_group_metadata, decode_key
+from logbrook.core.groups.records import (
+    GroupKey,
+    GroupMetadata,
+    OffsetKey,
+    decode_group_metadata,
+    decode_key,
+    decode_offset_value,
+)
 from logbrook.model import TopicPartition
 from logbrook.testing.seeded_random import SeededRandom
 from tests.unit.core.groups.kit import a_config, subscription
@@ -97,6 +104,25 @@ class Answers:
     disconnected: set[int] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class Entry:
+    """Something that goes to the log: a write, which may be part of a producer's transaction, or its end."""
+
+    write: Write
+    producer_id: int | None = None
+    is_commit: bool | None = None
+
+    def replay(self, coordinator: GroupCoordinator) -> None:
+        if self.is_commit is not None:
+            assert self.producer_id is not None
+            coordinator.end_transaction(self.producer_id, is_commit=self.is_commit)
+        for key, value in self.write.records:
+            if self.producer_id is None:
+                coordinator.replay(key, value)
+            else:
+                coordinator.replay_transactional(self.producer_id, key, value)
+
+
 class Groups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -105,8 +131,8 @@ class Groups(RuleBasedStateMachine):
         self.coordinator.finish_loading(0)
         self.now_ms = 0
         self.clients = [Client(number) for number in range(6)]
-        self.log: list[Record] = []
-        self.in_flight: list[Write] = []
+        self.log: list[Entry] = []
+        self.in_flight: list[Entry] = []
         self.requests = 0
         self.answers = Answers()
         self.generations: dict[str, int] = {}
@@ -225,6 +251,25 @@ class Groups(RuleBasedStateMachine):
             return
         self.write(decision.write)
 
+    @rule(
+        group_id=st.sampled_from(GROUPS),
+        partition=PARTITIONS,
+        offset=st.integers(0, 100),
+        producer_id=st.integers(1, 3),
+    )
+    def commit_in_transaction(self, group_id: str, partition: TopicPartition, offset: int, producer_id: int) -> None:
+        offsets = [OffsetToCommit(partition, offset)]
+        request = CommitRequest(group_id, "", -1, offsets, transactional=True, producer_id=producer_id)
+        try:
+            decision = self.coordinator.commit_offsets(request, self.now_ms)
+        except GroupError:
+            return
+        self.in_flight.append(Entry(decision.write, producer_id))
+
+    @rule(producer_id=st.integers(1, 3), is_commit=st.booleans())
+    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
+        self.in_flight.append(Entry(Write("", []), producer_id, is_commit))
+
     # What others do
 
     @rule(group_id=st.sampled_from(GROUPS), partition=PARTITIONS, kind=st.integers(0, 2))
@@ -269,12 +314,12 @@ class Groups(RuleBasedStateMachine):
     @precondition(lambda self: self.in_flight)
     @rule(count=st.integers(1, 5))
     def make_durable(self, count: int) -> None:
-        for write in self.in_flight[:count]:
-            self.log += write.records
-            for key, value in write.records:
-                self.coordinator.replay(key, value)
+        for entry in self.in_flight[:count]:
+            self.log.append(entry)
+            entry.replay(self.coordinator)
+            for key, value in entry.write.records:
                 self.check_one_assignment(key, value)
-            for reply in write.replies:
+            for reply in entry.write.replies:
                 self.deliver(reply)
         del self.in_flight[:count]
 
@@ -286,8 +331,12 @@ class Groups(RuleBasedStateMachine):
             self.make_durable(1)
             return
         failed, self.in_flight = self.in_flight, []
-        for write in failed:
-            self.apply(self.coordinator.write_failed(write, self.now_ms))
+        for entry in failed:
+            if entry.is_commit is None:
+                self.apply(self.coordinator.write_failed(entry.write, self.now_ms))
+            else:
+                # A decision is not taken back: its marker is tried again.
+                self.in_flight.append(entry)
 
     @rule(really=RARELY)
     def restart(self, really: bool) -> None:
@@ -326,11 +375,40 @@ class Groups(RuleBasedStateMachine):
         for group_id in GROUPS:
             assert fresh.fetch_offsets(group_id, None) == self.coordinator.fetch_offsets(group_id, None)
             assert durable(fresh, group_id) == durable(self.coordinator, group_id)
+            assert fresh.unstable(group_id) == self.coordinator.unstable(group_id)
+
+    @invariant()
+    def what_is_last_in_the_log_counts(self) -> None:
+        for group_id in GROUPS:
+            told = self.coordinator.fetch_offsets(group_id, None)
+            assert {partition: each.offset for partition, each in told.items()} == self.last_offsets(group_id)
+
+    def last_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        """Of each partition the last of what is decided and not aborted, unless a deletion is behind it."""
+        ends = {at: entry for at, entry in enumerate(self.log) if entry.is_commit is not None}
+        offsets: dict[TopicPartition, int] = {}
+        for at, entry in enumerate(self.log):
+            if entry.producer_id is not None:
+                own = [
+                    ends[end].is_commit
+                    for end in sorted(ends)
+                    if end >= at and ends[end].producer_id == entry.producer_id
+                ]
+                if not own or not own[0]:
+                    continue
+            for key, value in entry.write.records:
+                what = decode_key(key)
+                if isinstance(what, OffsetKey) and what.group_id == group_id:
+                    if value is None:
+                        offsets.pop(what.partition, None)
+                    else:
+                        offsets[what.partition] = decode_offset_value(value).offset
+        return offsets
 
     def fresh_coordinator(self) -> GroupCoordinator:
         fresh = GroupCoordinator(CONFIG, self.random)
-        for key, value in self.log:
-            fresh.replay(key, value)
+        for entry in self.log:
+            entry.replay(fresh)
         fresh.finish_loading(self.now_ms)
         return fresh
 
@@ -341,7 +419,7 @@ class Groups(RuleBasedStateMachine):
         return self.requests
 
     def held(self) -> set[object]:
-        return {reply.reply_to for write in self.in_flight for reply in write.replies}
+        return {reply.reply_to for entry in self.in_flight for reply in entry.write.replies}
 
     def unanswered(self) -> set[int]:
         return self.answers.asked.keys() - self.answers.answered - self.answers.disconnected
@@ -353,7 +431,7 @@ class Groups(RuleBasedStateMachine):
             self.write(write)
 
     def write(self, write: Write) -> None:
-        self.in_flight.append(write)
+        self.in_flight.append(Entry(write))
 
     def deliver(self, reply: Reply) -> None:
         assert isinstance(reply.reply_to, int)
@@ -368,7 +446,8 @@ class Groups(RuleBasedStateMachine):
 
     def check_told_durably(self, group_id: str, result: SyncResult) -> None:
         key = GroupKey(group_id).encode()
-        written = [decode_group_metadata(value) for each, value in self.log if each == key and value is not None]
+        records = [record for entry in self.log for record in entry.write.records]
+        written = [decode_group_metadata(value) for each, value in records if each == key and value is not None]
         told = {member.assignment for metadata in written for member in metadata.members}
         assert result.assignment in told, "an assignment that a restart would forget"
 

@@ -98,3 +98,64 @@ def test_a_commit_that_failed_is_forgotten() -> None:
     offsets.commit([OffsetToCommit(T0, 5)], now_ms=100)
     offsets.settle(T0, OffsetValue(5, -1, "", 100))
     assert not offsets
+
+
+def pending(producer_id: int = 1, offset: int = 7, now_ms: int = 0) -> GroupOffsets:
+    """Offsets of one partition: 5 is committed, and another in a transaction."""
+    offsets = committed()
+    offsets.replay_pending(producer_id, T0, OffsetValue(offset, -1, "", now_ms))
+    return offsets
+
+
+def test_an_offset_in_a_transaction_is_visible_when_the_transaction_commits() -> None:
+    offsets = pending()
+    assert offsets.fetch([T0]) == {T0: CommittedOffset(5, 1, "note")}
+    assert offsets.unstable == {T0}
+    offsets.end_transaction(1, is_commit=True)
+    assert offsets.fetch(None) == {T0: CommittedOffset(7)}
+    assert offsets.unstable == frozenset()
+
+
+def test_an_offset_in_a_transaction_is_forgotten_when_the_transaction_aborts() -> None:
+    offsets = pending()
+    offsets.end_transaction(1, is_commit=False)
+    assert offsets.fetch(None) == {T0: CommittedOffset(5, 1, "note")}
+    assert offsets.unstable == frozenset()
+
+
+def test_a_plain_commit_after_one_in_a_transaction_is_not_undone_by_its_end() -> None:
+    offsets = pending()
+    replay(offsets, offsets.commit([OffsetToCommit(T0, 9)], now_ms=1))
+    assert offsets.unstable == frozenset(), "whatever becomes of the transaction, this is the offset"
+    offsets.end_transaction(1, is_commit=True)
+    assert offsets.fetch([T0]) == {T0: CommittedOffset(9)}
+
+
+def test_an_offset_in_a_transaction_does_not_expire_nor_does_the_one_it_may_replace() -> None:
+    offsets = pending()
+    assert offsets.expired(10**9, 1_000, None, ()) == []
+    assert offsets.has_others_than([T0])
+    offsets.end_transaction(1, is_commit=False)
+    assert offsets.expired(10**9, 1_000, None, ()) == [T0]
+    assert not offsets.has_others_than([T0])
+
+
+def test_a_deletion_covers_offsets_in_transactions() -> None:
+    offsets = GroupOffsets("g")
+    offsets.replay_pending(1, T0, OffsetValue(7, -1, "", 0))
+    deletion = offsets.delete([T0, T1])
+    assert deletion == offsets.delete_where(lambda _: True) == [(OffsetKey("g", T0).encode(), None)]
+    replay(offsets, deletion)
+    assert not offsets
+    offsets.end_transaction(1, is_commit=True)
+    assert not offsets
+
+
+def test_a_commit_in_a_transaction_is_on_its_way_until_it_is_replayed() -> None:
+    offsets = committed()
+    ((_, value),) = offsets.commit([OffsetToCommit(T0, 6)], now_ms=5_000)
+    assert value is not None
+    assert offsets.expired(10**9, 1_000, None, ()) == []
+    offsets.replay_pending(1, T0, decode_offset_value(value))
+    offsets.end_transaction(1, is_commit=False)
+    assert offsets.expired(10**9, 1_000, None, ()) == [T0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
+from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from logbrook.testing.broker import Broker
 from tests.unit.server.handlers.kit import NODE_ID, Peer, every_version
@@ -44,12 +44,10 @@ def test_this_broker_looks_after_every_group(broker: Broker, peer: Peer, version
 
 
 @every_version(FindCoordinatorRequest, first=KEY_TYPES_SINCE)
-def test_a_transactional_producer_is_told_at_once_that_it_cannot_be_served(peer: Peer, version: int) -> None:
+def test_this_broker_looks_after_every_transactional_id(broker: Broker, peer: Peer, version: int) -> None:
     (one,) = find(peer, version, "producer", key_type=TRANSACTION)
-    assert one.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert one.error_code not in RETRIABLE
-    assert one.error_message == "transactions are not supported yet"
-    assert (one.node_id, one.host, one.port) == (-1, "", -1)
+    assert (one.error_code, one.error_message, one.node_id) == (ErrorCode.NONE, None, NODE_ID)
+    assert f"{one.host}:{one.port}" == broker.bootstrap_servers
 
 
 @every_version(FindCoordinatorRequest, first=KEY_TYPES_SINCE)

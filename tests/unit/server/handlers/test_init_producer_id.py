@@ -1,7 +1,8 @@
-"""InitProducerId: ids that are never given out twice."""
+"""InitProducerId: ids that are never given out twice, and transactional ids that have one producer at a time."""
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -45,11 +46,56 @@ def test_every_version_gets_a_new_id(client: Connection, version: int) -> None:
 
 
 @every_version(InitProducerIdRequest)
-def test_a_transactional_producer_is_told_for_good_that_there_are_no_transactions(
+def test_a_transactional_id_keeps_its_producer_id_and_gets_a_new_epoch(client: Connection, version: int) -> None:
+    first, second = (ask(client, version, f"transactional-{version}") for _ in range(2))
+    assert (first.error_code, first.producer_epoch) == (ErrorCode.NONE, 0)
+    assert (second.error_code, second.producer_id) == (ErrorCode.NONE, first.producer_id)
+    assert second.producer_epoch == 1
+
+
+@every_version(InitProducerIdRequest)
+@pytest.mark.parametrize("timeout_ms", [0, -1, 15 * 60_000 + 1])
+def test_a_timeout_that_is_no_timeout_is_refused(client: Connection, version: int, timeout_ms: int) -> None:
+    request = InitProducerIdRequest(transactional_id="hasty", transaction_timeout_ms=timeout_ms)
+    response = client.request(request, InitProducerIdResponse, version)
+    assert (response.error_code, response.producer_id) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1)
+
+
+@every_version(InitProducerIdRequest)
+def test_a_transactional_id_is_not_empty(client: Connection, version: int) -> None:
+    assert ask(client, version, "").error_code == ErrorCode.INVALID_REQUEST
+
+
+@every_version(InitProducerIdRequest, first=3)
+def test_a_producer_that_goes_on_after_an_error_is_fenced_if_another_took_over(
     client: Connection, version: int
 ) -> None:
-    response = ask(client, version, "tx")
-    assert (response.error_code, response.producer_id) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
+    name = f"goes-on-{version}"
+    first = ask(client, version, name)
+
+    def go_on(epoch: int) -> InitProducerIdResponse:
+        request = InitProducerIdRequest(
+            transactional_id=name, transaction_timeout_ms=1_000, producer_id=first.producer_id, producer_epoch=epoch
+        )
+        return client.request(request, InitProducerIdResponse, version)
+
+    assert (go_on(0).error_code, go_on(0).producer_epoch) == (ErrorCode.NONE, 1)
+    ask(client, version, name)
+    fenced = ErrorCode.PRODUCER_FENCED if version >= 4 else ErrorCode.INVALID_PRODUCER_EPOCH
+    assert go_on(1).error_code == fenced
+
+
+@pytest.mark.parametrize("given", [{"producer_id": 1}, {"producer_epoch": 1}])
+def test_a_producer_that_goes_on_says_all_of_who_it_was(client: Connection, given: dict[str, Any]) -> None:
+    request = InitProducerIdRequest(transactional_id="half", transaction_timeout_ms=1_000, **given)
+    assert client.request(request, InitProducerIdResponse, LAST).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("field", ["enable2_pc", "keep_prepared_txn"])
+def test_transactions_that_others_prepare_are_refused(client: Connection, field: str) -> None:
+    request = InitProducerIdRequest(transactional_id="two-phases", transaction_timeout_ms=1_000, **{field: True})
+    response = client.request(request, InitProducerIdResponse, LAST)
+    assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_ids_are_never_given_out_twice_however_many_ask_at_once(shell: Shell) -> None:

@@ -11,7 +11,10 @@ import pytest
 from logbrook.model import TopicPartition
 from logbrook.records.batch import stamp
 from logbrook.records.builder import build_batch
+from logbrook.records.control import build_marker
 from logbrook.records.record import Record
+from logbrook.storage.aborted import Aborted, AbortedTransactions
+from logbrook.storage.batch_set import Origin
 from logbrook.storage.compaction import compact
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.leader_epochs import EpochStart
@@ -201,6 +204,80 @@ def test_a_producer_that_was_forgotten_too_early(directory: LogDirectory, promis
         check_directory(directory, promises)
     promises.partitions[EVENTS].expired_before_ms = LATER_MS
     check_directory(directory, promises)
+
+
+def write_transactional(log: Log, promises: Promises, *batches: bytearray) -> None:
+    for data in batches:
+        offset = log.log_end_offset
+        log.append(data, now_ms=LATER_MS, origin=Origin.COORDINATOR)
+        log.environment.durability.commit()
+        stamp(data, 0, offset, 0)
+        promises.take(Written(log.partition, offset, bytes(data)))
+        promises.take(Acked(log.partition, offset, log.log_end_offset))
+
+
+def transactional(producer_id: int) -> bytearray:
+    return build_batch(
+        [Record(b"key-0", b"%d" % producer_id)], producer_id=producer_id, producer_epoch=0, transactional=True
+    )
+
+
+def test_an_abort_that_the_log_does_not_know(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    marker = build_marker(50, 0, False, LATER_MS, coordinator_epoch=0)
+    write_transactional(log, promises, transactional(50), marker)
+    check_directory(directory, promises)
+    log.producers.aborted = AbortedTransactions()
+    with pytest.raises(BrokenPromiseError, match="shown as committed"):
+        check_directory(directory, promises)
+
+
+def test_an_abort_that_is_none(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    marker = build_marker(50, 0, True, LATER_MS, coordinator_epoch=0)
+    write_transactional(log, promises, transactional(50), marker)
+    check_directory(directory, promises)
+    log.producers.aborted.add(Aborted(50, log.log_end_offset - 2, log.log_end_offset - 1, log.log_end_offset))
+    with pytest.raises(BrokenPromiseError, match="shown as committed"):
+        check_directory(directory, promises)
+
+
+def test_an_open_transaction_that_is_taken_for_stable(directory: LogDirectory, promises: Promises, log: Log) -> None:
+    write_transactional(log, promises, transactional(50))
+    check_directory(directory, promises)
+    log.producers._open_transactions.clear()
+    with pytest.raises(BrokenPromiseError, match="the last stable one, and open"):
+        check_directory(directory, promises)
+
+
+def test_a_compacted_log_that_lost_what_is_not_decided(directory: LogDirectory, promises: Promises) -> None:
+    table = directory.get(TABLE)
+    promises.take(CompactionBegun(TABLE, table.log_end_offset, LATER_MS))
+    data = transactional(50)
+    stamp(data, 0, 100, 0)
+    promises.take(Written(TABLE, 100, bytes(data)))
+    promises.take(Acked(TABLE, 100, 101))
+    table.log_end_offset = 101
+    table.draw_commit_line(101)
+    with pytest.raises(BrokenPromiseError, match=r"records of open transactions are gone: \[100\]"):
+        check_directory(directory, promises)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_compacted_log_needs_only_what_was_committed(
+    directory: LogDirectory, promises: Promises, is_commit: bool
+) -> None:
+    table = directory.get(TABLE)
+    promises.take(CompactionBegun(TABLE, table.log_end_offset, LATER_MS))
+    for offset, data in ((100, transactional(50)), (101, build_marker(50, 0, is_commit, 0, coordinator_epoch=0))):
+        stamp(data, 0, offset, 0)
+        promises.take(Written(TABLE, offset, bytes(data)))
+        promises.take(Acked(TABLE, offset, offset + 1))
+    table.log_end_offset = 102
+    table.draw_commit_line(102)
+    if is_commit:
+        with pytest.raises(BrokenPromiseError, match="the newest value of b'key-0', at 100, is gone"):
+            check_directory(directory, promises)
+    else:
+        check_directory(directory, promises)
 
 
 LOST_RECORDS = {

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbrook.core.groups.timers import Timers
+from logbrook.core.timers import Timers
 
 
 def test_the_earliest_comes_first() -> None:
@@ -13,12 +13,21 @@ def test_the_earliest_comes_first() -> None:
     assert timers.next_ms() is None
 
 
-def test_a_group_that_was_taken_is_not_queued() -> None:
+def test_what_was_taken_is_not_queued() -> None:
     timers = Timers()
     timers.queue("a", 10)
     assert timers.take_due(9) == []
     assert timers.take_due(10) == ["a"]
     assert timers.take_due(10) == []
+
+
+def test_no_more_are_taken_than_asked_for() -> None:
+    timers = Timers()
+    for deadline_ms, waiting_id in enumerate("abc"):
+        timers.queue(waiting_id, deadline_ms)
+    assert timers.take_due(10, 2) == ["a", "b"]
+    assert timers.next_ms() == 2
+    assert timers.take_due(10, 2) == ["c"]
 
 
 def test_an_earlier_time_wins_and_a_later_one_is_found_out_when_it_is_looked_at() -> None:
@@ -54,7 +63,7 @@ def test_stale_entries_do_not_pile_up() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50)), max_size=40))
-def test_every_group_is_due_by_its_earliest_deadline(queued: list[tuple[str, int]]) -> None:
+def test_everything_is_due_by_its_earliest_deadline(queued: list[tuple[str, int]]) -> None:
     timers = Timers()
     earliest: dict[str, int] = {}
     for group_id, deadline_ms in queued:
