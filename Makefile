@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo test check bench crash kill messages clean
+.PHONY: help serve demo test check bench crash kill copy exactly-once messages clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -40,6 +40,12 @@ crash: $(READY) ## check N power-loss states (N=1000000)
 
 kill: $(READY) ## kill a loaded broker N times and check that nothing is lost (N=100)
 	$(BIN)/python -m logbrook.testing.kill --kills $(or $(N),100)
+
+copy: $(READY) ## copy 100,000 records N times, exactly once, while broker and copiers are killed (N=5)
+	$(BIN)/python -m logbrook.testing.copy --runs $(or $(N),5) $(ARGS)
+
+exactly-once: $(READY) ## kill a Spark query from topic to topic N times and check its output (N=40)
+	$(BIN)/python -m logbrook.testing.exactly_once --kills $(or $(N),40) $(ARGS)
 
 messages: $(READY) ## write the classes of Kafka's messages again, from kio
 	$(BIN)/python -m tools.messages

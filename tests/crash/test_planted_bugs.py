@@ -15,7 +15,9 @@ import pytest
 from logbrook.ports import Files
 from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, BatchHeader, read_header
 from logbrook.records.errors import CorruptBatchError, UnsupportedMagicError
-from logbrook.storage import compaction, scan, sealed_json
+from logbrook.storage import aborted, compaction, scan, sealed_json
+from logbrook.storage.aborted import AbortedTransactions
+from logbrook.storage.compacted_transactions import CompactedTransactions
 from logbrook.storage.disk_errors import sync_directory, sync_file
 from logbrook.storage.index import ENTRY_BYTES, Column, Index, IndexEntry
 from logbrook.storage.index import HEADER_BYTES as HEADER_BYTES_OF_INDEX
@@ -117,6 +119,26 @@ def remove_and_then_swap(files: Files, directory: str, temporary: str, base_offs
     files.rename(temporary, swap_path(directory, base_offset, end_offset))
 
 
+def take_all_for_committed(transactions: CompactedTransactions, header: BatchHeader) -> bool:
+    del transactions, header
+    return False
+
+
+def believe_all_entries(
+    files: Files, directory: str, count: int, snapshot_offset: int, log_start_offset: int
+) -> AbortedTransactions:
+    """As many as there are, whatever the snapshot counts on."""
+    del count, snapshot_offset
+    data = aborted._read(files, f"{directory}/aborted")
+    found = AbortedTransactions()
+    for number in range(len(data) // aborted.ENTRY_BYTES):
+        entry = aborted._decode(data, number)
+        if entry is not None and entry.last_offset >= log_start_offset:
+            found.add(entry)
+    found.renew()
+    return found
+
+
 # The kind of workload, the seed to begin with, so that the search is short, and what is planted where.
 ENGINE_BUGS: dict[str, tuple[str, int, object, str, object]] = {
     "a checksum that is not looked at": ("interval", 0, scan, "check_batch", check_all_but_the_checksum),
@@ -133,6 +155,20 @@ ENGINE_BUGS: dict[str, tuple[str, int, object, str, object]] = {
         compaction,
         "commit_swap",
         remove_and_then_swap,
+    ),
+    "a compaction that takes aborted records for committed ones": (
+        "compaction of transactions",
+        2,
+        CompactedTransactions,
+        "is_aborted",
+        take_all_for_committed,
+    ),
+    "aborted transactions that the snapshot does not count on": (
+        "compaction of transactions",
+        1,
+        AbortedTransactions,
+        "load",
+        believe_all_entries,
     ),
 }
 

@@ -12,6 +12,7 @@ from logbrook.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from logbrook.protocol.messages.produce import ProduceRequest
 from logbrook.protocol.reader import Reader
 from logbrook.protocol.schema import ApiMessage
+from logbrook.server.handlers import all_apis
 from tests.hostile.victim import Victim
 from tests.hostile.wire import all_answers, is_hung_up_on, receive_frame, request_frame
 from tests.unit.protocol.every_message import CASES, MESSAGES, Case, encoded
@@ -20,7 +21,8 @@ from tests.unit.protocol.samples import Sampler
 
 FLAGS = ("--groups-initial-rebalance-delay-ms", "0", "--auto-create-topics")
 
-REQUESTS = [case for case in CASES if case.is_request]
+SERVED = {api.request: api.versions for api in all_apis()}
+REQUESTS = [case for case in CASES if case.is_request and case.version in SERVED[case.message]]
 RESPONSES = {message.API_KEY: message for _, message in MESSAGES if message.__name__.endswith("Response")}
 HOSTILE_PER_VERSION = 8
 MUTATED_PER_VERSION = 6

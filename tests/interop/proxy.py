@@ -1,4 +1,4 @@
-"""A proxy between clients and a broker that cuts connections at chosen moments, and counts what is asked.
+"""A proxy between clients and a broker that cuts connections at chosen moments, delays and counts what is asked.
 
 It reads whole frames in both directions, so it knows a Produce request from others and can lose exactly its answer.
 """
@@ -17,6 +17,7 @@ from tests.interop.clients.loop_thread import LoopThread
 
 PRODUCE = 0
 JOIN_GROUP = 11
+END_TXN = 26
 _CLOSE_S_MAX = 10.0
 
 
@@ -55,6 +56,8 @@ class CuttingProxy:
         self.requests: Counter[int] = Counter()
         self.has_cut = Event()
         self._cuts: dict[int, Moment] = {}
+        self._to_hold: int | None = None
+        self._held = b""
         self._connections: list[_Connection] = []
         self._serving: set[asyncio.Task[None] | None] = set()
         self._loop = LoopThread("cutting-proxy")
@@ -67,6 +70,15 @@ class CuttingProxy:
         self.has_cut.clear()
         for number in produce_requests:
             self._cuts[self.requests[PRODUCE] + number] = moment
+
+    def hold(self, api_key: int) -> None:
+        """Keep the next such request, and cut its connection, so that its sender asks again."""
+        self.has_cut.clear()
+        self._to_hold = api_key
+
+    def release(self) -> bytes:
+        """Pass on what was held, as if the network had delayed it. What the broker answers."""
+        return self._loop.run(self._ask_with(self._held), _CLOSE_S_MAX)
 
     def close(self) -> None:
         self._loop.run(self._stop(), _CLOSE_S_MAX)
@@ -119,12 +131,24 @@ class CuttingProxy:
             self.requests[api_key] += 1
             moment = self._cuts.pop(self.requests[PRODUCE], None) if api_key == PRODUCE else None
             connection.asked.append(moment)
+            if api_key == self._to_hold:
+                self._held, self._to_hold = frame, None
+                self._cut()
             if moment is Moment.BEFORE_THE_REQUEST:
                 self._cut()
             if moment is Moment.IN_THE_REQUEST:
                 await _write(connection.broker, frame[: len(frame) // 2])
                 self._cut()
             await _write(connection.broker, frame)
+
+    async def _ask_with(self, frame: bytes) -> bytes:
+        host, _, port = self.upstream.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            await _write(writer, frame)
+            return await _read_frame(reader)
+        finally:
+            writer.transport.abort()
 
     async def _pass_answers(self, reader: asyncio.StreamReader, connection: _Connection) -> None:
         while True:

@@ -3,7 +3,9 @@
 import aiokafka.admin
 import aiokafka.coordinator.assignors
 import pytest
+from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.group import HeartbeatRequest
+from aiokafka.protocol.transaction import TxnOffsetCommitRequest
 from confluent_kafka.admin import AdminClient
 
 from tests.interop.clients.aiokafka_client import AiokafkaClient
@@ -17,6 +19,7 @@ _CALLS = {
     Feature.DELETE_GROUP_OFFSETS: "delete_consumer_group_offsets",
     Feature.LIST_OFFSETS: "list_offsets",
     Feature.LOG_DIRS: "log_dirs",
+    Feature.DESCRIBE_TRANSACTIONS: "transaction",
 }
 
 
@@ -28,6 +31,11 @@ _CALLS = {
 def test_an_admin_client_has_no_call_for_what_it_lacks(client: type[Client], admin: type) -> None:
     for feature in client.lacks.keys() & _CALLS.keys():
         assert [name for name in dir(admin) if _CALLS[feature] in name] == [], feature
+
+
+def test_aiokafka_does_not_say_in_a_transaction_who_it_is_and_cannot_ask_for_stable_offsets() -> None:
+    assert "member" not in str(vars(TxnOffsetCommitRequest("id", "group", 1, 1, [])))
+    assert "stable" not in str(vars(OffsetFetchRequest("group", [])))
 
 
 def test_aiokafka_does_not_say_which_static_member_it_is() -> None:

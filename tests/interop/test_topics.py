@@ -1,4 +1,4 @@
-"""Topics that are not there, topics that are compacted, and transactions, which are not there yet."""
+"""Topics that are not there, and topics that are compacted."""
 
 import pytest
 
@@ -8,9 +8,6 @@ from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from tests.interop.clients.interface import Client, Outgoing, ProducerOptions, RefusedError
 from tests.interop.conftest import NewTopic
-from tests.interop.waiting import Deadline
-
-_AT_ONCE_S = 8.0
 
 
 def topics_of(servers: str) -> set[str]:
@@ -71,13 +68,3 @@ def test_a_compacted_topic_has_the_newest_of_each_key(client: Client) -> None:
     assert set(after) <= set(before), "what stays is what it was, at its offset"
     assert [one.offset for one in after] == sorted(one.offset for one in after)
     assert {one.key: one.value for one in after} == {one.key: one.value for one in before}
-
-
-def test_a_transactional_producer_is_refused_at_once(client: Client, servers: str, new_topic: NewTopic) -> None:
-    topic = new_topic()
-    deadline = Deadline(_AT_ONCE_S)
-    options = ProducerOptions(transactional_id=f"of-{client.name}", idempotent=True)
-    with pytest.raises(RefusedError) as refused, client.producer(servers, options) as producer:
-        producer.deliver(Outgoing(topic, b"v"))
-    assert refused.value.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert not deadline.has_passed, "it tried again and again"

@@ -1,4 +1,5 @@
-"""Nothing acknowledged is lost to a kill, nothing comes twice from an idempotent producer, nothing goes back.
+"""Nothing acknowledged is lost to a kill, nothing comes twice from an idempotent producer, nothing goes back,
+and of a transaction everything or nothing is seen.
 
 A failure tells its seed. To see it again, with what it leaves:
 
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logbrook.testing.history.findings import CommitWentBack, LostWrite
+from logbrook.testing.history.findings import AbortedRead, CommitWentBack, LostWrite, UncommittedRead
 from logbrook.testing.kill.campaign import Campaign
 from logbrook.testing.kill.damage import cut_tails
 from logbrook.testing.kill.moments import Moment
@@ -40,6 +41,7 @@ def test_clients_see_every_promise_kept_over_kills(seed: int, record_property: R
     assert counts.acknowledged > 100 * KILLS_PER_SEED, "there was no load to speak of"
     assert counts.polled > counts.acknowledged, "two groups read everything"
     assert min(counts.committed, counts.resumed, counts.latest_seen, counts.topics_created) > 0
+    assert min(counts.transactions_committed, counts.transactions_aborted) > 0
 
 
 def test_a_broker_that_loses_what_it_acknowledged_is_caught() -> None:
@@ -70,3 +72,9 @@ def test_a_broker_that_forgets_what_groups_committed_is_caught() -> None:
     flags = (*FLAGS, "--offsets=memory")
     outcome = Campaign(Plan(kills=1, seed=4, moments=(Moment.COMMITTING,), flags=flags)).run()
     assert {type(finding) for finding in outcome.verdict.findings} == {CommitWentBack}, str(outcome)
+
+
+def test_readers_that_are_given_what_was_aborted_are_caught() -> None:
+    """For them it is as if the broker took no notice of which records they want to see."""
+    outcome = Campaign(Plan(kills=1, seed=6, moments=(Moment.TRANSACTING,), isolation="read_uncommitted")).run()
+    assert {type(one) for one in outcome.verdict.findings} & {AbortedRead, UncommittedRead}, str(outcome)

@@ -6,6 +6,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyspark
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -14,9 +15,9 @@ from logbrook import Broker
 from logbrook.spark import session
 from tests.interop.java.download_cache import MissingToolError
 from tests.interop.java.jars import spark_connector_jars
+from tests.spark.settings import QUICK_JAVA, settings
 
 HERE = Path(__file__).parent
-QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 _numbers = count(1)
 
 
@@ -33,8 +34,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the tests that start a JVM of their own: their queries are too short for the better compiler to pay."""
+    """For the tests that start a JVM of their own."""
     monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(QUICK_JAVA))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_python() -> Iterator[None]:
+    """A home for Spark, of links, without the archive of PySpark's own modules.
+
+    Spark puts the archive first in the path of every Python that it starts, and they all compile what they need of it
+    anew, which takes a second of each. Without it they load the same modules from the package, compiled.
+    """
+    package = Path(pyspark.__file__).parent
+    archive = package / "python" / "lib" / "pyspark.zip"
+    with TemporaryDirectory(prefix="logbrook-spark-home-") as directory, pytest.MonkeyPatch.context() as patch:
+        home = Path(directory)
+        for path in (*package.iterdir(), *(package / "python").iterdir(), *(package / "python" / "lib").iterdir()):
+            here = home / path.relative_to(package)
+            if path in archive.parents:
+                here.mkdir()
+            elif path != archive:
+                here.symlink_to(path)
+        patch.setenv("SPARK_HOME", directory)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -44,29 +66,11 @@ def spark() -> Iterator[SparkSession]:
     It is not below pytest's own directory, whose path is almost too long for the sockets between Spark and its workers.
     """
     with TemporaryDirectory(prefix="logbrook-spark-") as directory:
-        spark = session("logbrook-tests", master="local[2]", conf=settings(directory))
+        spark = session("logbrook-tests", master="local[2]", conf={**_connector(), **settings(directory)})
         try:
             yield spark
         finally:
             stop(spark)
-
-
-def settings(directory: str) -> dict[str, str]:
-    java = (
-        *QUICK_JAVA,
-        f"-Djava.io.tmpdir={directory}",
-        f"-Dderby.system.home={directory}/derby",
-    )
-    return {
-        **_connector(),
-        "spark.driver.extraJavaOptions": " ".join(java),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": f"{directory}/local",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.streaming.checkpointLocation": f"{directory}/checkpoints",
-        "spark.sql.warehouse.dir": f"{directory}/warehouse",
-    }
 
 
 def _connector() -> dict[str, str]:

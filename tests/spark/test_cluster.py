@@ -11,7 +11,6 @@ from queue import Queue
 from threading import Thread
 from typing import IO
 
-import pyspark
 import pytest
 from confluent_kafka import Producer
 
@@ -44,12 +43,11 @@ def master(tmp_path: Path) -> Iterator[str]:
     use_java()
     environment = {
         **os.environ,
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_NO_DAEMONIZE": "1",
     }
-    spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    spark_class = os.path.join(os.environ["SPARK_HOME"], "bin", "spark-class")
     with ExitStack() as stack:
 
         def start(*arguments: str) -> "Queue[str]":
@@ -68,20 +66,12 @@ def master(tmp_path: Path) -> Iterator[str]:
 
         said = start("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         url = _found(said, r"Starting Spark master at (spark://\S+)")
-        for number in range(2):
-            directory = str(tmp_path / f"worker-{number}")
-            worker = start(
-                "org.apache.spark.deploy.worker.Worker",
-                "-c",
-                "1",
-                "-m",
-                "1g",
-                "-d",
-                directory,
-                "--webui-port",
-                "0",
-                url,
-            )
+        sizes = ("-c", "1", "-m", "1g", "--webui-port", "0")
+        workers = [
+            start("org.apache.spark.deploy.worker.Worker", *sizes, "-d", str(tmp_path / f"worker-{number}"), url)
+            for number in range(2)
+        ]
+        for worker in workers:
             _found(worker, r"(Successfully registered with master)")
         yield url
 

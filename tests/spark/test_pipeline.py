@@ -13,6 +13,8 @@ from pyspark.sql import Row, SparkSession
 
 from logbrook import Broker
 from logbrook.spark.pipeline.command import Request, run
+from logbrook.spark.tables.formats import format_at
+from logbrook.spark.tables.options import TABLE_FORMATS
 
 ORDERS = """
 [sources.orders]
@@ -147,6 +149,24 @@ def test_windows_into_a_topic_and_rows_into_a_table_with_dead_letters_beside(ben
     assert bench.values("totals")[2:] == [{"minute": "2026-01-01T00:00:00.000Z", "orders": 3, "total": 5.0}]
     assert len(bench.table("tables/orders")) == 4
     assert len(bench.records("dead")) == 3
+
+
+def test_tables_of_every_format_get_each_row_once(bench: Bench, errors: Errors) -> None:
+    bench.create("orders")
+    sinks = "".join(
+        f'[sinks.{name}]\nview = "orders"\ntable = "tables/{name}"\nformat = "{name}"\npartition_by = ["_partition"]\n'
+        for name in TABLE_FORMATS
+    )
+    bench.write(ORDERS + sinks)
+    numbers: list[int] = []
+    for first in (0, 3):
+        bench.send("orders", *(order(number, 1.5, number) for number in range(first, first + 3)))
+        numbers += range(first, first + 3)
+        assert bench.run() == 0, errors()
+        for name in TABLE_FORMATS:
+            assert sorted((row.id, row._offset) for row in bench.table(f"tables/{name}")) == [(n, n) for n in numbers]
+    found = {name: format_at(str(bench.directory / "tables" / name)) for name in TABLE_FORMATS}
+    assert found == {name: name for name in TABLE_FORMATS}
 
 
 def test_streams_are_joined_and_doubles_dropped(bench: Bench, errors: Errors) -> None:

@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 
 from logbrook import Broker
 from logbrook.spark.pipeline.projects import write_project
+from tests.spark.settings import QUICK_JAVA
 
 BIN = Path(sys.executable).parent
-# The quick compiler is enough for what little is run here.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA = " ".join(QUICK_JAVA)
 ORDER = b'{"id": 1, "amount": 2.5, "at": "2026-01-01T00:00:00Z"}'
 
 
@@ -82,9 +82,14 @@ def test_a_declarative_project_takes_what_is_new(broker: Broker, topic: str, tmp
         "SPARK_LOCAL_IP": "127.0.0.1",
         "TMPDIR": str(tmp_path),
     }
+    conf = (
+        f"spark.driver.extraJavaOptions={JAVA}",
+        "spark.sql.shuffle.partitions=2",
+        "spark.ui.enabled=false",
+    )
     for rows in (2, 3):
         done = subprocess.run(
-            [project / "run.sh", "--conf", f"spark.driver.extraJavaOptions={JAVA}", "--conf", "spark.ui.enabled=false"],
+            [project / "run.sh", *(argument for setting in conf for argument in ("--conf", setting))],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -1,76 +1,226 @@
-"""A driver that is killed for real between the table's commit and Spark's own.
+"""A driver that is killed for real at each step of a micro-batch, for each format of table.
 
-Run as a script, this file is that driver.
+Run as a script, this file is that driver. It has a query for each step of each format in one Spark. The second batch of
+each stops at its step, and when all have stopped, the JVM and the driver are killed.
 """
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 from signal import SIGKILL
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import SparkContext
+from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from logbrook.spark import session
+from logbrook.spark.tables.commits import loaded
+from logbrook.spark.tables.format import TableVersion
+from logbrook.spark.tables.formats import open_format
+from logbrook.spark.tables.maintenance import vacuum
+from logbrook.spark.tables.options import TableOptions
 from logbrook.spark.tables.source import TableDataSource
 from logbrook.spark.tables.union import history
 from logbrook.spark.tables.writer import StreamTableWriter
+from tests.interop.waiting import wait_until
+from tests.spark.settings import settings
 
+ROOT = Path(__file__).parents[2]
+BATCH_ID_PROPERTY = "streaming.sql.batchId"
 KILLED_BATCH = 1
-TIMEOUT_S = 300
+BATCHES = 3
+ROWS = 10
+TIMEOUT_S = 200.0
 
 
-def test_a_driver_killed_after_the_tables_commit_writes_no_row_twice(spark: SparkSession, tmp_path: Path) -> None:
+class Step(StrEnum):
+    """Where in a batch the driver is killed."""
+
+    WRITING = "while-a-task-writes"
+    BEFORE = "before-the-commit"
+    WITHIN = "within-the-commit"
+    AFTER = "after-the-commit"
+
+
+# What a commit of Delta does between its beginning and its end is one call of delta-rs.
+CASES = [
+    (table_format, step)
+    for table_format in ("delta", "iceberg", "parquet")
+    for step in Step
+    if (table_format, step) != ("delta", Step.WITHIN)
+]
+
+
+class Case:
+    """One query: its table, its checkpoint, and the file that says that it has stopped."""
+
+    def __init__(self, directory: Path, table_format: str, step: Step) -> None:
+        self.table_format = table_format
+        self.step = step
+        self._directory = directory
+        place = directory / f"{table_format}-{step}"
+        self.table, self.checkpoint, self.stopped = place / "table", place / "checkpoint", place / "stopped"
+
+    @classmethod
+    def of_table(cls, table: str) -> "Case":
+        place = Path(table).parent
+        table_format, _, step = place.name.partition("-")
+        return cls(place.parent, table_format, Step(step))
+
+    def start(self, spark: SparkSession, name: str) -> StreamingQuery:
+        source = str(self._directory / "source")
+        frame = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(source)
+        options = {"table.format": self.table_format, "checkpointLocation": str(self.checkpoint)}
+        writer = frame.writeStream.format(name).options(**options)
+        return writer.trigger(availableNow=True).start(str(self.table))
+
+    def run_until_stopped(self, spark: SparkSession) -> None:
+        query = self.start(spark, StoppingTable.name())
+        wait_until(lambda: self.stopped.exists() or not query.isActive, f"that {self.table} waits", TIMEOUT_S)
+
+    def stop_here(self) -> NoReturn:
+        """Say so, and wait for the end of the driver."""
+        self.stopped.touch()
+        with open(self._directory / "killed", "rb") as killed:
+            killed.read()
+        os._exit(1)
+
+    def version(self) -> TableVersion:
+        return loaded(open_format(TableOptions.parse({"path": str(self.table)})))
+
+
+def test_a_driver_killed_at_any_step_leaves_every_row_to_be_written_once(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
-    for number in range(3):
-        ids = range(number * 10, number * 10 + 10)
+    for number in range(BATCHES):
+        ids = range(number * ROWS, (number + 1) * ROWS)
         pq.write_table(pa.table({"id": ids}), tmp_path / "source" / f"{number}.parquet")
-    driver = subprocess.run([sys.executable, __file__, str(tmp_path)], timeout=TIMEOUT_S, check=False)
-    assert driver.returncode == -SIGKILL
-    # Spark has not noted the batch that is in the table.
-    noted = [path.name for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdecimal()]
-    assert noted == ["0"]
-    assert history(spark, str(tmp_path / "table")).count() == 20
-    start(spark, tmp_path, "logbrook_table").awaitTermination()
-    assert sorted(row.id for row in history(spark, str(tmp_path / "table")).collect()) == list(range(30))
+    cases = [Case(tmp_path, table_format, step) for table_format, step in CASES]
+    kill_when_all_have_stopped(tmp_path, cases)
+    for case in cases:
+        # Spark has noted the first batch only, and the table has the second only if its commit was over.
+        noted = [path.name for path in (case.checkpoint / "commits").iterdir() if path.name.isdecimal()]
+        assert noted == ["0"], case.table
+        expected = ROWS * 2 if case.step is Step.AFTER else ROWS
+        assert sum(file.rows for file in case.version().data_files()) == expected, case.table
+    for case in cases:
+        query = case.start(spark, "logbrook_table")
+        query.awaitTermination()
+        assert case.version().batch_id_of(str(query.id)) == BATCHES - 1, case.table
+        assert ids_of(spark, case) == list(range(BATCHES * ROWS)), case.table
+        # What the killed driver has left behind is not the table's, and goes without a trace.
+        vacuum(str(case.table), timedelta(0), dry_run=False)
+        assert {str(path) for path in case.table.rglob("*.parquet")} == {
+            file.path for file in case.version().data_files()
+        }
+        assert not list(case.table.rglob("*.draft"))
+        assert ids_of(spark, case) == list(range(BATCHES * ROWS)), case.table
 
 
-def start(spark: SparkSession, directory: Path, name: str) -> StreamingQuery:
-    frame = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(directory / "source"))
-    writer = frame.writeStream.format(name).option("checkpointLocation", str(directory / "checkpoint"))
-    return writer.trigger(availableNow=True).start(str(directory / "table"))
+def ids_of(spark: SparkSession, case: Case) -> list[int]:
+    return sorted(row.id for row in history(spark, str(case.table)).collect())
+
+
+def kill_when_all_have_stopped(directory: Path, cases: list[Case]) -> None:
+    os.mkfifo(directory / "killed")
+    # As long as somebody could write there, those who read it wait.
+    never_written = os.open(directory / "killed", os.O_RDWR)
+    command = [sys.executable, "-m", "tests.spark.test_tables_kill", str(directory)]
+    with TemporaryDirectory(prefix="logbrook-spark-") as temporary:
+        environment = os.environ | {"TMPDIR": temporary}
+        with open(directory / "log", "wb") as log:
+            driver = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stderr=log)
+        try:
+            wait_until(
+                lambda: driver.poll() is not None or all(case.stopped.exists() for case in cases),
+                f"that all of {len(cases)} queries stop at their steps",
+                TIMEOUT_S,
+            )
+            driver.communicate(b"now", timeout=TIMEOUT_S)
+        finally:
+            driver.kill()
+            driver.wait()
+            os.close(never_written)
+    assert driver.returncode == -SIGKILL, (directory / "log").read_text()
+    assert all(case.stopped.exists() for case in cases)
 
 
 def run_until_killed(directory: Path) -> None:
-    """Start the stream in a Spark of its own; does not return."""
-    java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-    spark = session("killed", master="local[2]", conf={"spark.driver.extraJavaOptions": java})
+    """Run all cases in a Spark of its own until the word comes; does not return."""
+    # A task that has stopped keeps its place.
+    conf = settings(os.environ["TMPDIR"])
+    spark = session("killed", master=f"local[{2 + len(CASES)}]", conf=conf)
+    spark.dataSource.register(StoppingTable)
+    # One after the other, so that Spark uses its Python processes again, which take longer to start than to work.
+    for table_format, step in CASES:
+        Case(directory, table_format, step).run_until_stopped(spark)
+    sys.stdin.read()
     assert SparkContext._gateway is not None
-    processes = (SparkContext._gateway.proc.pid, os.getpid())
+    java = SparkContext._gateway.proc
+    java.kill()
+    java.wait()
+    os.kill(os.getpid(), SIGKILL)
 
-    class KillingWriter(StreamTableWriter):
-        def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+
+class StoppingWriter(StreamTableWriter):
+    """Stops in the second batch, at the step that the path of its table tells."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None
+        case = Case.of_table(self._options.path)
+        if context.getLocalProperty(BATCH_ID_PROPERTY) == str(KILLED_BATCH) and case.step is Step.WRITING:
+            return super().write(_first_of(iterator, case))
+        return super().write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        case = Case.of_table(self._options.path)
+        if batchId != KILLED_BATCH:
             super().commit(messages, batchId)
-            if batchId == KILLED_BATCH:
-                for process in processes:
-                    os.kill(process, SIGKILL)
+            return
+        if case.step is Step.BEFORE:
+            case.stop_here()
+        if case.step is Step.WITHIN:
+            _stop_at_the_last_step(case)
+        super().commit(messages, batchId)
+        case.stop_here()
 
-    class KillingTable(TableDataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "killing_table"
 
-        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-            return KillingWriter(self._parsed(), schema, overwrite)
+class StoppingTable(TableDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "stopping_table"
 
-    spark.dataSource.register(KillingTable)
-    start(spark, directory, "killing_table").awaitTermination()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return StoppingWriter(self._parsed(), schema, overwrite)
+
+
+def _first_of(iterator: Iterator[pa.RecordBatch], case: Case) -> Iterator[pa.RecordBatch]:
+    yield next(iterator)
+    case.stop_here()
+
+
+def _stop_at_the_last_step(case: Case) -> None:
+    """Everything that the commit needs is on disk, and what makes it one does not happen."""
+
+    def stop(*_: Any) -> NoReturn:
+        case.stop_here()
+
+    if case.table_format == "parquet":
+        os.link = stop  # type: ignore[assignment]
+        return
+    from sqlalchemy import Engine, event  # noqa: PLC0415 - only where Iceberg is
+
+    event.listen(Engine, "commit", stop)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from logbrook.protocol.messages.list_offsets import (
 )
 from logbrook.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from logbrook.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from logbrook.protocol.schema import ApiMessage
+from logbrook.protocol.schema import ZERO_UUID, ApiMessage
 from logbrook.records.batch import iter_headers
 
 Address: TypeAlias = tuple[str, int]
@@ -57,6 +57,11 @@ class Fetched(NamedTuple):
     aborted: tuple[tuple[int, int], ...] = ()
 
     @property
+    def memory(self) -> bytearray:
+        """What the answer stands in, to be given to another fetch once nobody looks at this one any more."""
+        return self.records.obj if isinstance(self.records.obj, bytearray) else bytearray()
+
+    @property
     def batches(self) -> list[memoryview]:
         """The batches one by one, without a last one that was cut off."""
         return [self.records[position : position + header.size] for position, header in iter_headers(self.records)]
@@ -75,13 +80,22 @@ class Client:
     """
 
     def __init__(
-        self, bootstrap_servers: str | Sequence[str], *, client_id: str = "logbrook", timeout_s: float = 30.0
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        client_id: str = "logbrook",
+        timeout_s: float = 30.0,
+        connect_timeout_s: float | None = None,
     ) -> None:
-        """`bootstrap_servers` are one or more HOST:PORT, separated by commas; they are connected to when needed."""
+        """`bootstrap_servers` are one or more HOST:PORT, separated by commas; they are connected to when needed.
+
+        A person does not wait as long for a connection as for an answer: `connect_timeout_s`.
+        """
         names = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
         self._bootstrap = [_address(name) for name in names]
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
         self._connections: dict[Address, Connection] = {}
         self._topics: dict[str, _Topic] = {}
 
@@ -130,7 +144,13 @@ class Client:
 
     def connect(self, host: str, port: int) -> Connection:
         """A new connection that is the caller's own. Raises ConnectFailedError."""
-        return Connection(host, port, client_id=self._client_id, timeout_s=self._timeout_s)
+        return Connection(
+            host,
+            port,
+            client_id=self._client_id,
+            timeout_s=self._timeout_s,
+            connect_timeout_s=self._connect_timeout_s,
+        )
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         configs = [CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
@@ -166,11 +186,14 @@ class Client:
         min_bytes: int = 1,
         max_wait_ms: int = 500,
         committed_only: bool = False,
+        topic_id: bytes | None = None,
+        memory: bytearray | None = None,
     ) -> Fetched:
         """The batches from `offset` on, once there are `min_bytes` of them or `max_wait_ms` have passed.
 
         About `bytes_max` of them, though never less than one batch, if there is one. With `committed_only` none past
-        the first transaction that is still open.
+        the first transaction that is still open. With `topic_id` from the topic of that id and from no other of the
+        same name, which is a BrokerError with INCONSISTENT_TOPIC_ID. For `memory` see `Connection.receive`.
         """
         what = f"fetching from {topic}-{partition}"
         wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max)
@@ -180,9 +203,10 @@ class Client:
             min_bytes=min_bytes,
             max_bytes=bytes_max,
             isolation_level=int(committed_only),
-            topics=[FetchTopic(topic=topic, topic_id=self._topic(topic).id, partitions=[wanted])],
+            topics=[FetchTopic(topic=topic, topic_id=self._id_of(topic, topic_id, what), partitions=[wanted])],
         )
-        response = self._request_leader(topic, partition, request, FetchResponse, extra_s=max_wait_ms / 1000)
+        extra_s = max_wait_ms / 1000
+        response = self._request_leader(topic, partition, request, FetchResponse, extra_s=extra_s, memory=memory)
         self._check(topic, what, response.error_code)
         answer = _only(what, [one for topics in response.responses for one in topics.partitions])
         self._check(topic, what, answer.error_code)
@@ -213,6 +237,15 @@ class Client:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"finding the leader of {topic}-{partition}")
         return leader
 
+    def learn(self, response: MetadataResponse) -> None:
+        """Remember the leaders that `metadata` told, which spares looking them up topic by topic."""
+        brokers = {one.node_id: (one.host, one.port) for one in response.brokers}
+        for topic in response.topics:
+            if topic.name is not None and not topic.error_code:
+                led = [one for one in topic.partitions if one.leader_id in brokers]
+                leaders = {one.partition_index: brokers[one.leader_id] for one in led}
+                self._topics[topic.name] = _Topic(topic.topic_id, leaders)
+
     def forget(self, topic: str) -> None:
         """Look up the leaders of `topic` again when they are needed."""
         self._topics.pop(topic, None)
@@ -235,12 +268,29 @@ class Client:
     def _timeout_ms(self) -> int:
         return round(self._timeout_s * 1000)
 
+    def _id_of(self, topic: str, wanted: bytes | None, what: str) -> bytes:
+        """The topic's id; the one that is `wanted`, if any is and brokers have them. Raises BrokerError."""
+        accepted = (wanted, ZERO_UUID)
+        if wanted is not None and self._topic(topic).id not in accepted:
+            self.forget(topic)
+            if self._topic(topic).id not in accepted:
+                raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID, what)
+        return self._topic(topic).id
+
     def _request_leader(
-        self, topic: str, partition: int, message: ApiMessage, response: type[R], *, extra_s: float = 0.0
+        self,
+        topic: str,
+        partition: int,
+        message: ApiMessage,
+        response: type[R],
+        *,
+        extra_s: float = 0.0,
+        memory: bytearray | None = None,
     ) -> R:
         leader = self.leader(topic, partition)
         try:
-            return self.connection(leader).request(message, response, timeout_s=self._timeout_s + extra_s)
+            timeout_s = self._timeout_s + extra_s
+            return self.connection(leader).request(message, response, timeout_s=timeout_s, memory=memory)
         except ClientError:
             self.forget(topic)
             raise
@@ -250,11 +300,9 @@ class Client:
         if known is not None:
             return known
         response = self.metadata([name])
-        brokers = {one.node_id: (one.host, one.port) for one in response.brokers}
         answer = _only(f"looking up topic {name}", response.topics)
         self._check(name, f"looking up topic {name}", answer.error_code)
-        leaders = {one.partition_index: brokers[one.leader_id] for one in answer.partitions if one.leader_id in brokers}
-        self._topics[name] = _Topic(answer.topic_id, leaders)
+        self.learn(response)
         return self._topics[name]
 
     def _check(self, topic: str, what: str, code: int, message: str | None = None) -> None:

@@ -56,7 +56,9 @@ class Cluster:
         """These topics, or all of them. One that is not there is left out."""
         wanted = None if names is None else list(names)
         found: dict[str, TopicInfo] = {}
-        for topic in self.client.metadata(wanted).topics:
+        answer = self.client.metadata(wanted)
+        self.client.learn(answer)
+        for topic in answer.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic.name is None:
                 continue
             if topic.error_code:
@@ -70,7 +72,7 @@ class Cluster:
     ) -> dict[TopicPartition, int]:
         """For each partition the first offset at or after a time in ms (-1 if there is none), or EARLIEST or LATEST."""
         found: dict[TopicPartition, int] = {}
-        for leader, partitions in self._by_leader(wanted).items():
+        for leader, partitions in self.by_leader(wanted).items():
             by_topic: dict[str, list[ListOffsetsPartition]] = {}
             for one in partitions:
                 asked = ListOffsetsPartition(partition_index=one.partition, timestamp=wanted[one])
@@ -90,7 +92,7 @@ class Cluster:
     def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The bytes that partitions take on the disks of their leaders, as far as those tell."""
         found: dict[TopicPartition, int] = {}
-        for leader, led in self._by_leader(partitions).items():
+        for leader, led in self.by_leader(partitions).items():
             by_topic: dict[str, list[int]] = {}
             for one in led:
                 by_topic.setdefault(one.topic, []).append(one.partition)
@@ -129,7 +131,8 @@ class Cluster:
             raise BrokerError(answer.error_code, f"finding the coordinator of group {group_id}", answer.error_message)
         return answer.host, answer.port
 
-    def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[Address, list[TopicPartition]]:
+    def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[Address, list[TopicPartition]]:
+        """Which of the partitions each broker leads."""
         by_leader: dict[Address, list[TopicPartition]] = {}
         for one in partitions:
             by_leader.setdefault(self.client.leader(one.topic, one.partition), []).append(one)

@@ -76,9 +76,10 @@ class Connection:
         *,
         client_id: str = "logbrook",
         timeout_s: float = 30.0,
+        connect_timeout_s: float | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
-        """Raises ConnectFailedError."""
+        """Raises ConnectFailedError. Connecting takes as long as an answer may, unless it is told otherwise."""
         self.host = host
         self.port = port
         self.timeout_s = timeout_s
@@ -89,7 +90,7 @@ class Connection:
         self._served: dict[int, Versions] | None = None
         self._is_closed = False
         try:
-            self._socket = socket.create_connection((host, port), timeout_s)
+            self._socket = socket.create_connection((host, port), connect_timeout_s or timeout_s)
         except OSError as error:
             raise ConnectFailedError(host, port, str(error)) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -113,10 +114,16 @@ class Connection:
         self._socket.close()
 
     def request(
-        self, message: ApiMessage, response: type[R], version: int | None = None, *, timeout_s: float | None = None
+        self,
+        message: ApiMessage,
+        response: type[R],
+        version: int | None = None,
+        *,
+        timeout_s: float | None = None,
+        memory: bytearray | None = None,
     ) -> R:
         """The answer to `message`. Without a version it is the highest that both sides know."""
-        return self.receive(self.send(message, response, version), timeout_s=timeout_s)
+        return self.receive(self.send(message, response, version), timeout_s=timeout_s, memory=memory)
 
     def send(self, message: ApiMessage, response: type[R], version: int | None = None) -> Sent[R]:
         """Send `message` and do not wait: its answer, a `response`, is got by `receive`."""
@@ -130,9 +137,13 @@ class Connection:
         """Send what has no answer: a Produce request with acks=0."""
         self._send(message, self.version_of(type(message)) if version is None else version)
 
-    def receive(self, sent: Sent[R], *, timeout_s: float | None = None) -> R:
-        """The answer to `sent`, which has to be the oldest request without one."""
-        return self._decode(sent.response, sent.version, self._receive(sent, timeout_s))
+    def receive(self, sent: Sent[R], *, timeout_s: float | None = None, memory: bytearray | None = None) -> R:
+        """The answer to `sent`, which has to be the oldest request without one.
+
+        Its bytes come to stand in `memory` if there is room for them, else in new memory; whoever gives it again
+        overwrites them. Using memory again spares clearing as much for each answer, and copying it as it grows.
+        """
+        return self._decode(sent.response, sent.version, self._receive(sent, timeout_s, memory))
 
     def version_of(self, message: type[ApiMessage]) -> int:
         """The highest version of a request that both sides know; UnsupportedApiError or -VersionError if none is."""
@@ -173,11 +184,14 @@ class Connection:
         self._guarded(self.timeout_s, lambda until_s: self._send_pieces(pieces, until_s))
         return self._correlation_id
 
-    def _receive(self, sent: Sent[R], timeout_s: float | None) -> Reader:
+    def _receive(self, sent: Sent[R], timeout_s: float | None, memory: bytearray | None = None) -> Reader:
         """A reader of the answer, placed after its correlation id."""
         oldest = self._pending.popleft()
         assert oldest == sent.correlation_id, "answers come in the order of the requests"
-        frame = self._guarded(self.timeout_s if timeout_s is None else timeout_s, self._receive_frame)
+        frame = self._guarded(
+            self.timeout_s if timeout_s is None else timeout_s,
+            lambda until_s: self._receive_frame(until_s, memory),
+        )
         reader = Reader(frame, elements_max=_ELEMENTS_MAX)
         correlation_id = read_int32(reader)
         if correlation_id != sent.correlation_id:
@@ -221,26 +235,26 @@ class Connection:
             if count:
                 unsent[0] = unsent[0][count:]
 
-    def _receive_frame(self, until_s: float) -> memoryview:
-        (size,) = _LENGTH.unpack(self._receive_bytes(_LENGTH.size, until_s))
+    def _receive_frame(self, until_s: float, memory: bytearray | None) -> memoryview:
+        (size,) = _LENGTH.unpack(self._receive_bytes(_LENGTH.size, until_s, None))
         if size > self._frame_bytes_max:
             raise FrameTooLargeError(size, self._frame_bytes_max)
         if size < _CORRELATION_ID_BYTES:
             raise MalformedMessageError(f"an answer of {size} bytes, where its header alone has more")
-        return self._receive_bytes(size, until_s)
+        return self._receive_bytes(size, until_s, memory)
 
-    def _receive_bytes(self, size: int, until_s: float) -> memoryview:
-        received = bytearray(min(size, _GROWTH_BYTES))
+    def _receive_bytes(self, size: int, until_s: float, memory: bytearray | None) -> memoryview:
+        received = bytearray(min(size, _GROWTH_BYTES)) if memory is None or len(memory) < size else memory
         filled = 0
         while filled < size:
             if filled == len(received):
                 received += bytes(min(filled, size - filled))
             self._wait_until(until_s)
-            count = self._socket.recv_into(memoryview(received)[filled:])
+            count = self._socket.recv_into(memoryview(received)[filled:size])
             if not count:
                 raise ConnectionResetError("the broker hung up")
             filled += count
-        return memoryview(received)
+        return memoryview(received)[:size]
 
     def _wait_until(self, until_s: float) -> None:
         """Let the next call to the socket take no longer. Raises TimeoutError."""

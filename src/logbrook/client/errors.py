@@ -59,6 +59,28 @@ class ProducerStateError(BrokerError):
     """The broker and a producer disagree about what was written before; to go on would lose records or double them."""
 
 
+class ProducerFencedError(ProducerStateError):
+    """Another producer has the transactional id now, and what this one had open is aborted."""
+
+    def __init__(self, transactional_id: str, error: BrokerError) -> None:
+        message = f"another producer has taken over transactional id {transactional_id!r}"
+        super().__init__(error.code, error.what, message)
+        self.transactional_id = transactional_id
+
+
+class TransactionTimedOutError(ProducerStateError):
+    """A transaction was open for so long that the broker has aborted it."""
+
+    def __init__(self, transactional_id: str, timeout_s: float, error: BrokerError) -> None:
+        message = (
+            f"the transaction of {transactional_id!r} was open for longer than its timeout of {timeout_s:g} s, "
+            "after which brokers abort it"
+        )
+        super().__init__(error.code, error.what, message)
+        self.transactional_id = transactional_id
+        self.timeout_s = timeout_s
+
+
 class DeliveryTimedOutError(ClientError):
     """A batch was tried again and again until its time was up. Whether it was written is not known."""
 

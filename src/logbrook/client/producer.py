@@ -29,14 +29,12 @@ from logbrook.client.connection import Connection, Sent
 from logbrook.client.errors import (
     BrokerError,
     ClientError,
-    ConnectFailedError,
-    ConnectionClosedError,
     DeliveryTimedOutError,
     ProducerStateError,
     TimedOutError,
-    UnexpectedAnswerError,
 )
-from logbrook.client.partition_queue import PartitionQueue, QueuedBatch, backoff_s
+from logbrook.client.partition_queue import PartitionQueue, QueuedBatch
+from logbrook.client.retrying import LOST, is_retriable, persist
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -59,8 +57,8 @@ _ACKS_ALL = -1
 _REQUESTS_MAX = 5
 # An answer that has begun to arrive is read to its end.
 _ANSWER_S_MIN = 0.1
-_TRANSACTION_TIMEOUT_MS = 60_000
-_LOST = (ConnectFailedError, ConnectionClosedError, TimedOutError, UnexpectedAnswerError)
+_NO_TRANSACTION_MS = 60_000
+_THERE_IS_NONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 _FATAL = frozenset(
     {
@@ -82,6 +80,8 @@ class Producer:
     Leaving `with` flushes, unless an error is the reason.
     """
 
+    _transactional_id: str | None = None
+
     def __init__(
         self,
         client: Client,
@@ -89,14 +89,12 @@ class Producer:
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         request_bytes_max: int = REQUEST_BYTES_MAX,
-        transactional_id: str | None = None,
     ) -> None:
         """Gets a producer id. A batch may be larger than either limit, and then goes alone."""
         self._client = client
         self._delivery_timeout_s = delivery_timeout_s
         self._in_flight_bytes_max = in_flight_bytes_max
         self._request_bytes_max = request_bytes_max
-        self._transactional_id = transactional_id
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         # Those of them that have batches.
         self._busy: dict[tuple[str, int], PartitionQueue] = {}
@@ -104,7 +102,7 @@ class Producer:
         self._bytes = 0
         self._new_bytes = 0
         self._failure: LogbrookError | None = None
-        self.producer_id, self.producer_epoch = self._persist(self._init_producer_id)
+        self.producer_id, self.producer_epoch = self._persist(self._init_producer_id, client.timeout_s)
 
     def __enter__(self) -> "Producer":
         return self
@@ -117,13 +115,18 @@ class Producer:
             self.close()
 
     @property
+    def is_transactional(self) -> bool:
+        """Whether its batches have to be."""
+        return self._transactional_id is not None
+
+    @property
     def in_flight_bytes(self) -> int:
         """What was sent and is not known to be written."""
         return self._bytes
 
     def partition_count(self, topic: str) -> int:
         """As `Client.partition_count`, and patient with a cluster that cannot be asked just now."""
-        return self._persist(lambda: self._client.partition_count(topic))
+        return self._persist(lambda: self._client.partition_count(topic), self._client.timeout_s, final=_THERE_IS_NONE)
 
     def next_sequence(self, topic: str, partition: int) -> int:
         """The base sequence that the next batch for the partition has to have."""
@@ -182,30 +185,21 @@ class Producer:
             raise
 
     def _init_producer_id(self) -> tuple[int, int]:
-        request = InitProducerIdRequest(
-            transactional_id=self._transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS
-        )
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_MS)
         answer = self._client.request(request, InitProducerIdResponse)
         if answer.error_code:
             raise BrokerError(answer.error_code, "getting a producer id")
         return answer.producer_id, answer.producer_epoch
 
-    def _persist(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer, for as long as one answer may take. A topic that is not there is an answer."""
-        give_up_at_s = monotonic() + self._client.timeout_s
-        tries = 0
-        while True:
-            try:
-                return ask()
-            except ClientError as error:
-                is_no = isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                again_at_s = monotonic() + backoff_s(tries)
-                if is_no or not _is_retriable(error) or again_at_s > give_up_at_s:
-                    raise
-            tries += 1
+    def _persist(self, ask: Callable[[], T], within_s: float, *, final: frozenset[ErrorCode] = frozenset()) -> T:
+        """As `persist`, with an ear for the answers to batches meanwhile."""
+
+        def wait(until_s: float) -> None:
             with self._remembering_failure():
-                while monotonic() < again_at_s:
-                    self._wait(again_at_s)
+                while monotonic() < until_s:
+                    self._wait(until_s)
+
+        return persist(ask, within_s, wait=wait, final=final)
 
     def _step(self) -> None:
         """Send what may be sent, and wait until there is more to do."""
@@ -244,7 +238,7 @@ class Producer:
         try:
             return self._client.leader(queue.topic, queue.partition)
         except ClientError as error:
-            if not _is_retriable(error):
+            if not is_retriable(error):
                 raise
             # The others of the topic would wait as long for the same answer.
             for one in self._busy.values():
@@ -262,9 +256,9 @@ class Producer:
                 message = self._request_of(batches)
                 if link is None:
                     link = self._links[leader] = _Link(self._client.connect(*leader))
-                sent = link.connection.send(message, ProduceResponse)
+                sent = link.connection.send(message, ProduceResponse, self._produce_version(link.connection))
         except ClientError as error:
-            if not _is_retriable(error):
+            if not is_retriable(error):
                 raise
             if link is not None and link.connection.is_closed:
                 self._lose(leader, link, error)
@@ -276,6 +270,9 @@ class Producer:
         for batch in batches:
             batch.queue.sent(leader)
         return True
+
+    def _produce_version(self, connection: Connection) -> int:
+        return connection.version_of(ProduceRequest)
 
     def _request_of(self, batches: Sequence[QueuedBatch]) -> ProduceRequest:
         by_topic: dict[str, list[PartitionProduceData]] = {}
@@ -319,7 +316,7 @@ class Producer:
             left_s = request.expires_at_s - monotonic()
             with _naming(request.batches):
                 response = link.connection.receive(request.sent, timeout_s=max(left_s, _ANSWER_S_MIN))
-        except _LOST as error:
+        except LOST as error:
             self._lose(leader, link, error)
             return
         link.requests.popleft()
@@ -352,6 +349,26 @@ class Producer:
         if not error.is_retriable and not is_behind:
             raise error
         self._put_back(batch, error)
+
+    def _drop(self) -> None:
+        """Give up what is not written, once nothing of it is under way any more."""
+        for leader, link in list(self._links.items()):
+            try:
+                for request in link.requests:
+                    left_s = request.expires_at_s - monotonic()
+                    link.connection.receive(request.sent, timeout_s=max(left_s, _ANSWER_S_MIN))
+            except LogbrookError:
+                link.connection.close()
+                del self._links[leader]
+            link.requests.clear()
+        self._go_on_as(self.producer_id, self.producer_epoch)
+
+    def _go_on_as(self, producer_id: int, producer_epoch: int) -> None:
+        """Count anew, with nothing under way."""
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        self._queues.clear()
+        self._busy.clear()
+        self._bytes = self._new_bytes = 0
 
     def _lose(self, leader: Address, link: "_Link", error: ClientError) -> None:
         """Nothing more will be heard from there."""
@@ -412,7 +429,3 @@ def _naming(batches: Sequence[QueuedBatch]) -> Iterator[None]:
     except LogbrookError as error:
         error.add_note(f"while producing to {', '.join(str(batch.queue) for batch in batches)}")
         raise
-
-
-def _is_retriable(error: ClientError) -> bool:
-    return error.is_retriable if isinstance(error, BrokerError) else isinstance(error, _LOST)

@@ -23,9 +23,10 @@ class TopicReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         planner = Planner(self._options)
         try:
-            partitions = planner.partitions(planner.topics())
+            topics = planner.topics()
+            partitions = planner.partitions(topics)
             starting, ending = planner.starting(partitions), planner.ending(partitions)
-            ranges = [OffsetRange(one, starting[one], ending[one]) for one in partitions]
+            ranges = [OffsetRange(one, starting[one], ending[one], topics[one.topic].id) for one in partitions]
             if self._options.starting.offsets or self._options.ending.offsets:
                 ranges = _that_are_there(ranges, planner)
             ranges = narrow(ranges, self._pushed, planner.offsets)
@@ -59,11 +60,12 @@ def _that_are_there(ranges: list[OffsetRange], planner: Planner) -> list[OffsetR
     partitions = [one.partition for one in ranges]
     earliest, latest = planner.earliest(partitions), planner.latest(partitions)
     found = []
-    for partition, start, end in ranges:
+    for one in ranges:
+        partition, start, end = one.partition, one.start, one.end
         first, last = earliest[partition], latest[partition]
         if start < first:
             planner.lose(f"offset {start} of {partition} is gone; the log now starts at {first}")
         if max(start, end) > last:
             planner.lose(f"offset {max(start, end)} of {partition} is not there; the log ends at {last}")
-        found.append(OffsetRange(partition, max(start, first), min(end, last)))
+        found.append(one._replace(start=max(start, first), end=min(end, last)))
     return found

@@ -1,12 +1,15 @@
 """A range of offsets as Arrow batches: what a task does.
 
-One thread fetches ahead, this one decodes. Python runs once for each record batch that the broker sends, to see where
-it ends, and never for a record.
+One thread fetches, and this one decodes. The first does not wait for the second: it asks for what follows as soon as it
+has an answer, until `_ANSWERS_MAX` of them are there and not decoded yet. That also bounds the memory, because each
+answer stands in one of as many pieces of it, which are filled again and again. Python runs once for each record batch
+that the broker sends, to see where it ends, and never for a record.
 """
 
 import warnings
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -20,7 +23,7 @@ from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.errors import ProtocolError
 from logbrook.records.batch import BatchHeader, iter_headers
 from logbrook.records.columns import decode
-from logbrook.records.errors import CorruptBatchError, RecordsError, RecordsTooLargeError
+from logbrook.records.errors import CorruptBatchError, RecordsError
 from logbrook.records.reader import iter_records
 from logbrook.spark.errors import CorruptRecordsError, DataLossError, TopicMissingError, UnreachableError
 from logbrook.spark.planner import DataLossWarning, connect
@@ -33,9 +36,13 @@ _ROWS_MAX = 65_536
 _BYTES_MAX = 16 << 20
 _DECODED_BYTES_MAX = 256 << 20
 _FETCH_BYTES = 8 << 20
+_ANSWERS_MAX = 3
+# What one batch has made larger than this is not kept for others.
+_MEMORY_BYTES_MAX = 16 << 20
 _WAIT_MS = 1_000
 # So often nothing may come, though the broker has it, before that is an error.
 _EMPTY_MAX = 30
+_TOPIC_RENEWED = ErrorCode.INCONSISTENT_TOPIC_ID
 _TOPIC_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _ABORT_MARKER = 0
 _MARKER_BYTES_MAX = 4096
@@ -45,7 +52,7 @@ _clients: dict[ClusterOptions, Client] = {}
 
 
 class Run(NamedTuple):
-    """Record batches that follow one another, whole."""
+    """Record batches that follow one another, whole. Their memory is used again once the next run is asked for."""
 
     data: memoryview
     first_offset: int
@@ -92,7 +99,8 @@ def _decode(run: Run, columns: tuple[str, ...], range_: OffsetRange) -> list[Any
         ]
     except RecordsError as error:
         batches = [Run(run.data[at : at + header.size], header.base_offset) for at, header in iter_headers(run.data)]
-        if isinstance(error, RecordsTooLargeError) and len(batches) > 1:
+        if len(batches) > 1:
+            # One by one they fit, or the one that is damaged can be named.
             return [batch for one in batches for batch in _decode(one, columns, range_)]
         raise CorruptRecordsError(str(range_.partition), run.first_offset, str(error)) from error
 
@@ -123,25 +131,34 @@ class Fetching:
         self._options = options
         self._range = range_
         self._partition: TopicPartition = range_.partition
+        # The fetching thread's own.
         self._next = range_.start
         # Nobody wants the rest any more.
         self._is_left = Event()
 
     def runs(self) -> Iterator[Run]:
-        """The next fetch is under way while the rows of the last one are made."""
+        """Fetches are under way while rows are made of what came before."""
         with ThreadPoolExecutor(1, thread_name_prefix="logbrook-fetch") as ahead:
-            fetching: Future[_Answer] | None = ahead.submit(self._fetch, self._next)
-            while fetching is not None:
-                answer = fetching.result()
-                self._next = answer.headers[-1][1].next_offset if answer.headers else self._range.end
-                fetching = ahead.submit(self._fetch, self._next) if self._next < self._range.end else None
-                try:
+            under_way = deque(ahead.submit(self._fetch_next, bytearray()) for _ in range(_ANSWERS_MAX))
+            try:
+                while (answer := under_way.popleft().result()).headers:
                     yield from self._cut(answer)
-                except RecordsError as error:
-                    raise self._corrupt(answer.headers[0][1].base_offset, error) from error
-                except GeneratorExit:
-                    self._is_left.set()
-                    raise
+                    memory = answer.fetched.memory
+                    if len(memory) > _MEMORY_BYTES_MAX:
+                        memory = bytearray()
+                    under_way.append(ahead.submit(self._fetch_next, memory))
+            except RecordsError as error:
+                raise self._corrupt(answer.headers[0][1].base_offset, error) from error
+            finally:
+                self._is_left.set()
+
+    def _fetch_next(self, memory: bytearray) -> _Answer:
+        """What follows the last answer; nothing after the last one, or after an error."""
+        offset, self._next = self._next, self._range.end
+        answer = self._fetch(offset, memory)
+        if answer.headers:
+            self._next = answer.headers[-1][1].next_offset
+        return answer
 
     def _cut(self, answer: _Answer) -> Iterator[Run]:
         """Runs that are small enough, without the batches of transactions that were aborted. Raises RecordsError."""
@@ -165,14 +182,14 @@ class Fetching:
         if rows:
             yield Run(fetched.records[start:end], first_offset)
 
-    def _fetch(self, offset: int) -> _Answer:
+    def _fetch(self, offset: int, memory: bytearray) -> _Answer:
         """Whatever the broker has from `offset` on, which is something unless what was in the range is gone."""
         options = self._options.cluster
         client = _client(options)
         failures = empty = 0
         while offset < self._range.end and not self._is_left.is_set():
             try:
-                found = self._ask(client, offset)
+                found = self._ask(client, offset, memory)
             except ProtocolError as error:
                 raise UnreachableError(options.bootstrap_servers, str(error)) from error
             except ClientError as error:
@@ -180,6 +197,11 @@ class Fetching:
                 if failures <= options.retries and retriable(error):
                     self._is_left.wait(options.retry_interval_ms / 1000)
                     continue
+                if isinstance(error, BrokerError) and error.code is _TOPIC_RENEWED:
+                    self._lose(
+                        f"topic {self._partition.topic!r} was deleted and created again since the query was planned"
+                    )
+                    return _NOTHING
                 if isinstance(error, BrokerError) and error.code in _TOPIC_MISSING:
                     raise TopicMissingError(f"topic {self._partition.topic!r}", options.bootstrap_servers) from error
                 raise UnreachableError(options.bootstrap_servers, str(error)) from error
@@ -197,7 +219,7 @@ class Fetching:
                 raise UnreachableError(options.bootstrap_servers, reason)
         return _NOTHING
 
-    def _ask(self, client: Client, offset: int) -> Fetched | _Bounds:
+    def _ask(self, client: Client, offset: int, memory: bytearray) -> Fetched | _Bounds:
         """What there is from `offset` on; where there is no such offset, between which there are some."""
         topic, partition = self._partition
         try:
@@ -208,6 +230,8 @@ class Fetching:
                 bytes_max=_FETCH_BYTES,
                 max_wait_ms=_WAIT_MS,
                 committed_only=self._options.is_committed_only,
+                topic_id=self._range.topic_id,
+                memory=memory,
             )
         except BrokerError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -232,10 +256,14 @@ class Fetching:
         what = f"offset {offset} of {self._partition} is gone; the log now starts at {there.start}"
         if is_past_the_end:
             what = f"offset {offset} of {self._partition} is not there; the log ends at {there.end}"
+        self._lose(what)
+        return self._range.end if is_past_the_end else there.start
+
+    def _lose(self, what: str) -> None:
+        """Raises DataLossError, or warns where the query was told not to mind."""
         if self._options.fail_on_data_loss:
             raise DataLossError(what)
         warnings.warn(what, DataLossWarning, stacklevel=2)
-        return self._range.end if is_past_the_end else there.start
 
     def _corrupt(self, offset: int, error: RecordsError) -> CorruptRecordsError:
         return CorruptRecordsError(str(self._partition), offset, str(error))

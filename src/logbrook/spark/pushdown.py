@@ -69,7 +69,7 @@ def narrow(
         start = one.start if pushed.offset_min is None else max(one.start, pushed.offset_min)
         end = one.end if pushed.offset_max is None else min(one.end, pushed.offset_max + 1)
         if start < end:
-            narrowed.append(OffsetRange(partition, start, end))
+            narrowed.append(one._replace(start=start, end=end))
     if pushed.since_ms is None or not narrowed:
         return narrowed
     firsts = offsets_at({one.partition: pushed.since_ms for one in narrowed})

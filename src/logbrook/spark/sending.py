@@ -153,6 +153,7 @@ class Sending:
             producer_id=self._producer.producer_id,
             producer_epoch=self._producer.producer_epoch,
             base_sequence=self._producer.next_sequence(topic, partition),
+            transactional=self._producer.is_transactional,
         )
         for batch in encoded:
             self._producer.send(topic, partition, batch)

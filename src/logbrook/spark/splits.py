@@ -11,11 +11,12 @@ from logbrook.model import TopicPartition
 
 
 class OffsetRange(NamedTuple):
-    """The records of one partition from `start` to before `end`."""
+    """The records of one partition from `start` to before `end`; of the topic with that id, where it is known."""
 
     partition: TopicPartition
     start: int
     end: int
+    topic_id: bytes | None = None
 
     @property
     def size(self) -> int:

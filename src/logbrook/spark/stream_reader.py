@@ -90,7 +90,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 last = min(offset, there) - 1
                 self._planner.lose(f"offsets {first} to {last} of {partition} are gone; the log now starts at {there}")
                 first = there
-            ranges.append(OffsetRange(partition, first, offset))
+            ranges.append(OffsetRange(partition, first, offset, topics[partition.topic].id))
         splits: list[InputPartition] = [
             *split_ranges(ranges, self._options.splits_min, self._options.split_records_max)
         ]

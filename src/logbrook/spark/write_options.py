@@ -12,6 +12,10 @@ from logbrook.spark.options import KAFKA_PREFIX, OptionReader
 _REQUEST_BYTES_MAX = 1 << 20
 _DELIVERY_TIMEOUT_MS = 120_000
 _REQUEST_TIMEOUT_MS = 30_000
+# The most that brokers allow unless they are told otherwise. A transaction of a task that is run again ends at once.
+_TRANSACTION_TIMEOUT_MS = 15 * 60_000
+_EXACTLY_ONCE = "exactly-once"
+_DELIVERIES = ("at-least-once", _EXACTLY_ONCE)
 _BYTES_MAX = 2**31 - 1
 _CODECS = {codec.name.lower(): codec for codec in Codec}
 _REFUSED = {
@@ -19,7 +23,7 @@ _REFUSED = {
     "value.serializer": "values are strings or bytes; make them so in the query",
     "interceptor.classes": "there are none",
     "partitioner.class": "give each row its number in the column 'partition' instead",
-    "transactional.id": "this sink has no transactions; it delivers at least once",
+    "transactional.id": "with delivery=exactly-once it is made of app.id and the number of the task",
     "linger.ms": "a task sends as fast as it gets rows, there is nothing to wait for",
     "retries": "say with delivery.timeout.ms for how long to try again",
     "max.in.flight.requests.per.connection": "it is always 5, the most that keeps the order",
@@ -34,7 +38,10 @@ _ENCRYPTED = ("sasl.", "ssl.")
 
 
 class WriteOptions(NamedTuple):
-    """Everything that a writer is told. `topic` is for all rows, None when each has its own."""
+    """Everything that a writer is told. `topic` is for all rows, None when each has its own.
+
+    `app_id` names the writer in transactions; None stands for the id of its query.
+    """
 
     bootstrap_servers: str
     topic: str | None = None
@@ -44,13 +51,16 @@ class WriteOptions(NamedTuple):
     delivery_timeout_s: float = _DELIVERY_TIMEOUT_MS / 1000
     request_timeout_s: float = _REQUEST_TIMEOUT_MS / 1000
     client_id: str = "logbrook-spark"
+    is_exactly_once: bool = False
+    app_id: str | None = None
+    transaction_timeout_ms: int = _TRANSACTION_TIMEOUT_MS
 
     def client(self) -> Client:
         """A new one. Raises ValueError for servers that are not HOST:PORT."""
         return Client(self.bootstrap_servers, client_id=self.client_id, timeout_s=self.request_timeout_s)
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
+def write_options(options: Mapping[str, str], *, is_stream: bool = False) -> WriteOptions:
     """Raises OptionError."""
     for name in options:
         short = name.lower().removeprefix(KAFKA_PREFIX)
@@ -71,8 +81,17 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         delivery_timeout_s=_integer(reader, "delivery.timeout.ms", _DELIVERY_TIMEOUT_MS) / 1000,
         request_timeout_s=_integer(reader, "request.timeout.ms", _REQUEST_TIMEOUT_MS) / 1000,
         client_id=reader.text("client.id") or "logbrook-spark",
+        is_exactly_once=reader.choice("delivery", _DELIVERIES, _DELIVERIES[0]) == _EXACTLY_ONCE,
+        app_id=reader.text("app.id"),
+        transaction_timeout_ms=_integer(reader, "transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS),
     )
     reader.finish()
+    if found.is_exactly_once and not is_stream:
+        reason = "exactly-once is for streaming queries, whose batches have numbers by which a repetition is known"
+        raise OptionError("delivery", reason)
+    for name in ("app.id", "transaction.timeout.ms"):
+        if name in reader and not found.is_exactly_once:
+            raise OptionError(name, f"it means something only with delivery={_EXACTLY_ONCE}")
     if found.delivery_timeout_s < found.request_timeout_s:
         raise OptionError("delivery.timeout.ms", "it is less than request.timeout.ms, the time of a single try")
     try:

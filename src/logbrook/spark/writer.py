@@ -8,7 +8,8 @@
     timestamp  timestamp; without one, now
 
 Other columns are left alone. Delivery is at least once: a task that Spark runs again writes its rows again, though
-within a task, whatever happens to connections and leaders, each is written once and in order.
+within a task, whatever happens to connections and leaders, each is written once and in order. A streaming query can
+have its rows delivered exactly once, as `exactly_once` says.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from logbrook.spark.errors import OptionError
+from logbrook.spark.exactly_once import current_part, send_once
 from logbrook.spark.schema import SchemaError
 from logbrook.spark.sending import send_rows
 from logbrook.spark.write_options import WriteOptions, write_options
@@ -30,14 +32,14 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     """Raises OptionError or SchemaError."""
     if overwrite:
         raise OptionError("mode", "a topic cannot be overwritten; use append")
-    return TopicArrowWriter(_checked(options, schema))
+    return TopicArrowWriter(_checked(write_options(options), schema))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "TopicStreamArrowWriter":
     """Raises OptionError or SchemaError."""
     if overwrite:
         raise OptionError("outputMode", "a topic cannot be overwritten, as 'complete' would; use append")
-    return TopicStreamArrowWriter(_checked(options, schema))
+    return TopicStreamArrowWriter(_checked(write_options(options, is_stream=True), schema))
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,14 @@ class TopicStreamArrowWriter(DataSourceStreamArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        """Raises RecordError, UnreachableError or ClientError."""
+        """Raises RecordError, UnreachableError or ClientError, and ReplayError where delivery is exactly once."""
+        if self.options.is_exactly_once:
+            return Written(send_once(self.options, current_part(self.options), iterator))
         return Written(send_rows(self.options, iterator))
 
 
-def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
-    found = write_options(options)
+def _checked(found: WriteOptions, schema: StructType) -> WriteOptions:
+    """The same options, when they and the columns fit. Raises SchemaError."""
     if "value" not in schema.names:
         raise SchemaError(
             f"column 'value' is required, string or binary; there are {', '.join(schema.names) or 'none'}"

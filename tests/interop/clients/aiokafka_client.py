@@ -1,7 +1,7 @@
 """aiokafka. Its coroutines run in an event loop on another thread, so that the scenarios need not be coroutines."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Event
 from typing import Any
@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from tests.interop.clients.aiokafka_admin import AiokafkaAdmin
-from tests.interop.clients.aiokafka_settings import QUICK, refusals
+from tests.interop.clients.aiokafka_settings import QUICK, isolation_level, refusals
 from tests.interop.clients.child_member import ChildMember
 from tests.interop.clients.interface import (
     BEGINNING,
@@ -49,6 +49,9 @@ class AiokafkaClient(Client):
         Feature.DELETE_GROUP_OFFSETS: "its admin client has no such call",
         Feature.LIST_OFFSETS: "its admin client has no such call",
         Feature.LOG_DIRS: "its admin client has no such call",
+        Feature.DESCRIBE_TRANSACTIONS: "its admin client has no such call",
+        Feature.MEMBERS_IN_TRANSACTIONS: "its TxnOffsetCommit, of version 0, has the group's name alone",
+        Feature.STABLE_OFFSETS: "its OffsetFetch, of version 3 at most, cannot ask for them",
     }
 
     def __init__(self) -> None:
@@ -88,11 +91,13 @@ class AiokafkaClient(Client):
 
         return self.loop.run(look_up(), WITHIN_S)
 
-    def ends(self, servers: str, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+    def ends(
+        self, servers: str, topic: str, partitions: Sequence[int], *, read_committed: bool = False
+    ) -> dict[int, tuple[int, int]]:
         wanted = [TopicPartition(topic, number) for number in partitions]
 
         async def look_up() -> dict[int, tuple[int, int]]:
-            async with _anonymous(servers) as consumer:
+            async with _anonymous(servers, isolation_level=isolation_level(read_committed)) as consumer:
                 first, following = await consumer.beginning_offsets(wanted), await consumer.end_offsets(wanted)
             return {one.partition: (first[one], following[one]) for one in wanted}
 
@@ -117,6 +122,7 @@ class AiokafkaProducer(Producer):
                 linger_ms=options.linger_ms,
                 max_request_size=options.request_bytes_max,
                 transactional_id=options.transactional_id,
+                transaction_timeout_ms=options.transaction_timeout_ms,
             )
             try:
                 await producer.start()
@@ -156,6 +162,31 @@ class AiokafkaProducer(Producer):
         with refusals():
             return self._loop.run(stored(), within_s)
 
+    def begin(self) -> None:
+        with refusals():
+            self._loop.run(self._producer.begin_transaction(), WITHIN_S)
+
+    def send_offsets(self, member: Member) -> None:
+        assert isinstance(member, AiokafkaMember)
+        with refusals():
+            self._loop.run(self._producer.send_offsets_to_transaction(member.positions, member.group), WITHIN_S)
+
+    def commit(self) -> None:
+        self._end(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._end(self._producer.abort_transaction)
+
+    def _end(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def end_what_was_sent() -> None:
+            # It has to be given everything before the transaction is ended.
+            for one in self._sent:
+                await asyncio.wrap_future(one)
+            await end()
+
+        with refusals():
+            self._loop.run(end_what_was_sent(), WITHIN_S)
+
     def close(self) -> None:
         self._loop.run(self._producer.stop(), WITHIN_S)
 
@@ -170,7 +201,7 @@ class AiokafkaReader(Reader):
         async def start() -> Any:
             consumer = _anonymous(
                 servers,
-                isolation_level="read_committed" if options.read_committed else "read_uncommitted",
+                isolation_level=isolation_level(options.read_committed),
                 max_partition_fetch_bytes=options.fetch_bytes_max,
                 fetch_max_bytes=options.fetch_bytes_max,
             )
@@ -206,6 +237,9 @@ class AiokafkaMember(Member):
     """With a loop of its own: it takes part in its group whether it is polled or not, so it is the loop that stalls."""
 
     def __init__(self, servers: str, topic: str, options: MemberOptions) -> None:
+        self.group = options.group
+        self._topic = topic
+        self._positions: dict[int, int] = {}
         self._loop = LoopThread("aiokafka-member")
         self._stalled: Event | None = None
         self._polling: Future[list[Received]] | None = None
@@ -224,6 +258,7 @@ class AiokafkaMember(Member):
                 heartbeat_interval_ms=50,
                 max_poll_interval_ms=options.poll_interval_ms,
                 rebalance_timeout_ms=options.poll_interval_ms,
+                isolation_level=isolation_level(options.read_committed),
                 partition_assignment_strategy=(RangePartitionAssignor,),
             )
 
@@ -244,7 +279,12 @@ class AiokafkaMember(Member):
         except TimeoutError:
             return []
         self._polling = None
+        self._positions.update((one.partition, one.offset + 1) for one in records)
         return records
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        return {TopicPartition(self._topic, number): offset for number, offset in self._positions.items()}
 
     async def _poll(self, within_s: float) -> list[Received]:
         await asyncio.wrap_future(self._started)

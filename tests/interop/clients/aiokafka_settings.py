@@ -4,12 +4,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from aiokafka.errors import BrokerResponseError, CommitFailedError, KafkaError
+from aiokafka.errors import BrokerResponseError, CommitFailedError, KafkaError, ProducerFenced
 
 from logbrook.protocol.error_codes import ErrorCode
 from tests.interop.clients.interface import RefusedError
 
 QUICK: dict[str, Any] = {"retry_backoff_ms": 20, "request_timeout_ms": 10_000}
+
+
+def isolation_level(read_committed: bool) -> str:
+    return "read_committed" if read_committed else "read_uncommitted"
 
 
 @contextmanager
@@ -20,6 +24,9 @@ def refusals() -> Iterator[None]:
     except CommitFailedError as error:
         # What it makes of any of the ways to be told that one is no longer a member.
         raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, str(error)) from error
+    except ProducerFenced as error:
+        # Its own word for all that the broker may say of it.
+        raise RefusedError(ErrorCode.PRODUCER_FENCED, str(error)) from error
     except BrokerResponseError as error:
         raise RefusedError(error.errno, f"{type(error).__name__}: {error}") from error
     except KafkaError as error:

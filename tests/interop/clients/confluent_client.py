@@ -1,6 +1,8 @@
 """confluent-kafka, which is librdkafka."""
 
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -9,7 +11,7 @@ from confluent_kafka import Producer as RdProducer
 
 from tests.interop.clients.child_member import ChildMember
 from tests.interop.clients.confluent_admin import ConfluentAdmin
-from tests.interop.clients.confluent_settings import QUICK, checked, refused
+from tests.interop.clients.confluent_settings import QUICK, checked, isolation_level, refusals, refused
 from tests.interop.clients.interface import (
     PLAIN_PRODUCER,
     PLAIN_READER,
@@ -38,6 +40,7 @@ class ConfluentClient(Client):
     lacks: Mapping[Feature, str] = {
         Feature.DELETE_GROUP_OFFSETS: "librdkafka's call is not in the Python API",
         Feature.LOG_DIRS: "librdkafka has no DescribeLogDirs",
+        Feature.DESCRIBE_TRANSACTIONS: "librdkafka has none of the calls",
     }
 
     def producer(self, servers: str, options: ProducerOptions = PLAIN_PRODUCER) -> Producer:
@@ -66,9 +69,11 @@ class ConfluentClient(Client):
         with _anonymous(servers) as consumer:
             return {one.partition: checked(one).offset for one in consumer.offsets_for_times(wanted, timeout=WITHIN_S)}
 
-    def ends(self, servers: str, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+    def ends(
+        self, servers: str, topic: str, partitions: Sequence[int], *, read_committed: bool = False
+    ) -> dict[int, tuple[int, int]]:
         found: dict[int, tuple[int, int]] = {}
-        with _anonymous(servers) as consumer:
+        with _anonymous(servers, **{"isolation.level": isolation_level(read_committed)}) as consumer:
             for number in partitions:
                 ends = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=WITHIN_S)
                 assert ends is not None, "it took too long"
@@ -91,6 +96,10 @@ class ConfluentProducer(Producer):
         }
         if options.transactional_id is not None:
             config["transactional.id"] = options.transactional_id
+            config["transaction.timeout.ms"] = options.transaction_timeout_ms
+            # It may not wait for longer than a transaction lasts.
+            for name in ("message.timeout.ms", "socket.timeout.ms"):
+                config[name] = min(config[name], options.transaction_timeout_ms)
         self._producer = RdProducer(config)
         self._results: list[tuple[KafkaError | None, Message]] = []
         if options.transactional_id is not None:
@@ -106,7 +115,7 @@ class ConfluentProducer(Producer):
             chosen: dict[str, Any] = {} if one.partition is None else {"partition": one.partition}
             if one.timestamp_ms is not None:
                 chosen["timestamp"] = one.timestamp_ms
-            try:
+            with refusals():
                 self._producer.produce(
                     one.topic,
                     one.value,
@@ -115,11 +124,10 @@ class ConfluentProducer(Producer):
                     on_delivery=lambda error, message: self._results.append((error, message)),
                     **chosen,
                 )
-            except KafkaException as error:
-                raise refused(error.args[0]) from error
 
     def flush(self, within_s: float = WITHIN_S) -> list[Stored]:
-        left = self._producer.flush(within_s)
+        with refusals():
+            left = self._producer.flush(within_s)
         assert left == 0, f"{left} records were not delivered in time"
         results, self._results = self._results, []
         for error, _ in results:
@@ -127,9 +135,30 @@ class ConfluentProducer(Producer):
                 raise refused(error)
         return [Stored(_number(message.partition()), _number(message.offset(), -1)) for _, message in results]
 
+    def begin(self) -> None:
+        with refusals():
+            self._producer.begin_transaction()
+
+    def send_offsets(self, member: Member) -> None:
+        assert isinstance(member, ConfluentMember)
+        with refusals():
+            self._producer.send_offsets_to_transaction(member.positions, member.group_metadata, WITHIN_S)
+
+    def commit(self) -> None:
+        with refusals():
+            self._producer.commit_transaction(WITHIN_S)
+
+    def abort(self) -> None:
+        with refusals():
+            self._producer.abort_transaction(WITHIN_S)
+
     def close(self) -> None:
         self._producer.purge()
-        self._producer.close()
+        with warnings.catch_warnings(), suppress(KafkaException):
+            # It aborts what is open, and one that was fenced hears again that it was.
+            warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
+            self._producer.close()
+        del self._producer
 
 
 class ConfluentReader(Reader):
@@ -138,7 +167,7 @@ class ConfluentReader(Reader):
         self._consumer = _anonymous(
             servers,
             **{
-                "isolation.level": "read_committed" if options.read_committed else "read_uncommitted",
+                "isolation.level": isolation_level(options.read_committed),
                 "max.partition.fetch.bytes": options.fetch_bytes_max,
                 "fetch.max.bytes": options.fetch_bytes_max,
                 "message.max.bytes": min(options.fetch_bytes_max, 1_000_000),
@@ -171,6 +200,7 @@ class ConfluentMember(Member):
             "session.timeout.ms": options.session_timeout_ms,
             "heartbeat.interval.ms": 50,
             "max.poll.interval.ms": options.poll_interval_ms,
+            "isolation.level": isolation_level(options.read_committed),
             "partition.assignment.strategy": "cooperative-sticky" if options.is_cooperative else "range",
         }
         if options.instance_id is not None:
@@ -189,14 +219,20 @@ class ConfluentMember(Member):
         self._positions.update((one.partition, one.offset + 1) for one in records)
         return records
 
-    def commit(self) -> None:
+    @property
+    def positions(self) -> list[TopicPartition]:
         # By name: what it would commit by itself it forgets when it is put out of its group.
-        offsets = [TopicPartition(self._topic, number, offset) for number, offset in self._positions.items()]
-        try:
-            for one in self._consumer.commit(offsets=offsets, asynchronous=False) or []:
+        return [TopicPartition(self._topic, number, offset) for number, offset in self._positions.items()]
+
+    @property
+    def group_metadata(self) -> Any:
+        """Who it is at this moment: the member, and the generation of its group."""
+        return self._consumer.consumer_group_metadata()
+
+    def commit(self) -> None:
+        with refusals():
+            for one in self._consumer.commit(offsets=self.positions, asynchronous=False) or []:
                 checked(one)
-        except KafkaException as error:
-            raise refused(error.args[0]) from error
 
     def close(self) -> None:
         self._consumer.close()

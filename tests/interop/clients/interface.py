@@ -40,6 +40,9 @@ class Feature(Enum):
     CLIENT_SIDE_LIMIT = "an error with a code for a record above its own limit"
     TIMESTAMPS = "timestamps chosen by the producer"
     NULL_HEADERS = "headers without a value"
+    MEMBERS_IN_TRANSACTIONS = "saying which member of a group commits offsets in a transaction"
+    STABLE_OFFSETS = "asking for offsets that no transaction is about to change"
+    DESCRIBE_TRANSACTIONS = "listing and describing transactions"
 
 
 class RefusedError(Exception):
@@ -94,6 +97,7 @@ class ProducerOptions:
     # How long it tries.
     patience_ms: int = 20_000
     transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class MemberOptions:
     poll_interval_ms: int = 10_000
     is_cooperative: bool = False
     auto_commit: bool = False
+    read_committed: bool = False
 
 
 class Closeable(ABC):
@@ -150,6 +155,22 @@ class Producer(Closeable):
     def deliver(self, *records: Outgoing) -> list[Stored]:
         self.send(records)
         return self.flush()
+
+    # Transactions, for those who have a transactional id. Every call may raise RefusedError.
+
+    def begin(self) -> None:
+        raise NotImplementedError
+
+    def send_offsets(self, member: "Member") -> None:
+        """When the transaction is committed, the member's group has read all that this member was given."""
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        """Of all that was sent, too."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        raise NotImplementedError
 
 
 class Reader(Closeable):
@@ -203,6 +224,21 @@ class GroupState(NamedTuple):
 
     state: str
     members: int
+
+
+class TransactionState(NamedTuple):
+    """What an admin sees of a transactional id. The partitions are those of its open transaction."""
+
+    state: str
+    producer_id: int
+    partitions: frozenset[tuple[str, int]]
+
+
+class ProducerState(NamedTuple):
+    """What an admin sees of one who has written to a partition: where its open transaction begins, or -1."""
+
+    producer_id: int
+    open_from: int
 
 
 class Admin(Closeable):
@@ -267,6 +303,16 @@ class Admin(Closeable):
         """Bytes by partition."""
         raise NotImplementedError
 
+    def transactions(self) -> dict[str, str]:
+        """States by transactional id."""
+        raise NotImplementedError
+
+    def describe_transaction(self, transactional_id: str) -> TransactionState:
+        raise NotImplementedError
+
+    def producers(self, topic: str, partition: int) -> list[ProducerState]:
+        raise NotImplementedError
+
     def earliest_latest_newest(self, topic: str, partition: int) -> tuple[int, int, int]:
         """The first offset, the next, and that of the newest timestamp (-1 if there is none)."""
         raise NotImplementedError
@@ -309,8 +355,10 @@ class Client(ABC):
     def mortal_member(self, servers: str, topic: str, options: MemberOptions) -> MortalMember: ...
 
     @abstractmethod
-    def ends(self, servers: str, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition."""
+    def ends(
+        self, servers: str, topic: str, partitions: Sequence[int], *, read_committed: bool = False
+    ) -> dict[int, tuple[int, int]]:
+        """The first and the next offset of each partition, for one who reads in this way."""
 
     @abstractmethod
     def topics(self, servers: str) -> dict[str, int]:

@@ -1,13 +1,10 @@
 """The admin client of kafka-python. Some of its answers are words where others are exceptions."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.interop.clients.interface import Admin, GroupState, RefusedError
-from tests.interop.clients.kafka_python_settings import QUICK, kafka, refusals
-
-_CODE = re.compile(r"\[Error (\d+)\]")
+from tests.interop.clients.interface import Admin, GroupState, ProducerState, RefusedError, TransactionState
+from tests.interop.clients.kafka_python_settings import QUICK, code_in, kafka, refusals
 
 
 class KafkaPythonAdmin(Admin):
@@ -106,6 +103,23 @@ class KafkaPythonAdmin(Admin):
         )
         return first, following, newest
 
+    def transactions(self) -> dict[str, str]:
+        return {
+            one.transactional_id: one.state.value for found in self._admin.list_transactions().values() for one in found
+        }
+
+    def describe_transaction(self, transactional_id: str) -> TransactionState:
+        with refusals():
+            found = self._admin.describe_transactions([transactional_id])[transactional_id]
+        partitions = frozenset((place.topic, place.partition) for place in found.topic_partitions)
+        return TransactionState(found.state.value, found.producer_id, partitions)
+
+    def producers(self, topic: str, partition: int) -> list[ProducerState]:
+        place = kafka.TopicPartition(topic, partition)
+        with refusals():
+            found = self._admin.describe_producers([place])[place]
+        return [ProducerState(one.producer_id, one.current_transaction_start_offset) for one in found.active_producers]
+
     def _describe(self, kind: str, name: str) -> dict[str, str]:
         wanted = kafka.admin.ConfigResource(kind, name)
         found = self._admin.describe_configs([wanted], config_filter="all")[kind][name]
@@ -120,9 +134,9 @@ class KafkaPythonAdmin(Admin):
 
 def _check(outcome: str | None) -> None:
     """Raises RefusedError."""
-    found = _CODE.search(outcome or "")
-    if found is not None:
-        raise RefusedError(int(found[1]), outcome or "")
+    code = code_in(outcome)
+    if code is not None:
+        raise RefusedError(code, outcome or "")
 
 
 def _check_each(outcomes: Mapping[Any, Any]) -> None:

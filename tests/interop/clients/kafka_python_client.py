@@ -27,7 +27,7 @@ from tests.interop.clients.interface import (
     Stored,
 )
 from tests.interop.clients.kafka_python_admin import KafkaPythonAdmin
-from tests.interop.clients.kafka_python_settings import QUICK, assignors, kafka, refusals
+from tests.interop.clients.kafka_python_settings import QUICK, assignors, isolation_level, kafka, refusals
 from tests.interop.waiting import WITHIN_S, Deadline
 
 _QUICK_CONSUMER = {"fetch_max_wait_ms": 50, "auto_commit_interval_ms": 50}
@@ -74,9 +74,11 @@ class KafkaPythonClient(Client):
             found = consumer.offsets_for_times(wanted)
         return {one.partition: -1 if place is None else place.offset for one, place in found.items()}
 
-    def ends(self, servers: str, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+    def ends(
+        self, servers: str, topic: str, partitions: Sequence[int], *, read_committed: bool = False
+    ) -> dict[int, tuple[int, int]]:
         wanted = [kafka.TopicPartition(topic, number) for number in partitions]
-        with anonymous(servers) as consumer, refusals():
+        with anonymous(servers, isolation_level=isolation_level(read_committed)) as consumer, refusals():
             first, following = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
         return {one.partition: (first[one], following[one]) for one in wanted}
 
@@ -94,6 +96,7 @@ class KafkaPythonProducer(Producer):
             linger_ms=options.linger_ms,
             max_request_size=options.request_bytes_max,
             transactional_id=options.transactional_id,
+            transaction_timeout_ms=options.transaction_timeout_ms,
             max_block_ms=options.patience_ms,
         )
         if options.transactional_id is not None:
@@ -126,6 +129,23 @@ class KafkaPythonProducer(Producer):
             found = [future.get(deadline.left_s) for future in sent]
         return [Stored(one.partition, one.offset) for one in found]
 
+    def begin(self) -> None:
+        with refusals():
+            self._producer.begin_transaction()
+
+    def send_offsets(self, member: Member) -> None:
+        assert isinstance(member, KafkaPythonMember)
+        with refusals():
+            self._producer.send_offsets_to_transaction(member.positions, member.group_metadata())
+
+    def commit(self) -> None:
+        with refusals():
+            self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        with refusals():
+            self._producer.abort_transaction()
+
     def close(self) -> None:
         self._producer.close(timeout=5)
 
@@ -135,7 +155,7 @@ class KafkaPythonReader(Reader):
         self._topic = topic
         self._consumer = anonymous(
             servers,
-            isolation_level="read_committed" if options.read_committed else "read_uncommitted",
+            isolation_level=isolation_level(options.read_committed),
             max_partition_fetch_bytes=options.fetch_bytes_max,
             fetch_max_bytes=options.fetch_bytes_max,
         )
@@ -173,6 +193,7 @@ class KafkaPythonMember(Member):
         self._positions: dict[int, int] = {}
         self._polled: SimpleQueue[list[Received] | Exception] = SimpleQueue()
         self._is_polled = True
+        self._stalled_as: Any = None
         self._consumer = kafka.KafkaConsumer(
             **QUICK,
             **_QUICK_CONSUMER,
@@ -184,6 +205,7 @@ class KafkaPythonMember(Member):
             session_timeout_ms=options.session_timeout_ms,
             heartbeat_interval_ms=50,
             max_poll_interval_ms=options.poll_interval_ms,
+            isolation_level=isolation_level(options.read_committed),
             partition_assignment_strategy=[assignors["cooperative-sticky" if options.is_cooperative else "range"]],
         )
         self._auto_commit = options.auto_commit
@@ -208,17 +230,25 @@ class KafkaPythonMember(Member):
         self._positions.update((one.partition, one.offset + 1) for one in records)
         return records
 
-    def commit(self) -> None:
-        offsets = {
+    @property
+    def positions(self) -> dict[Any, Any]:
+        return {
             kafka.TopicPartition(self._topic, number): kafka.structs.OffsetAndMetadata(offset, "", -1)
             for number, offset in self._positions.items()
         }
+
+    def group_metadata(self) -> Any:
+        """Who it is at this moment: the member, and the generation of its group."""
+        return self._stalled_as or self._thread.submit(self._consumer.group_metadata).result()
+
+    def commit(self) -> None:
         with refusals():
-            self._thread.submit(self._consumer.commit, offsets, timeout_ms=WITHIN_S * 1000).result()
+            self._thread.submit(self._consumer.commit, self.positions, timeout_ms=WITHIN_S * 1000).result()
 
     def stall(self) -> None:
         self._is_polled = False
-        self._thread.submit(lambda: None).result()
+        # Its heartbeats go on, and when it is out they make it forget who it was; one that hangs does not.
+        self._stalled_as = self._thread.submit(self._consumer.group_metadata).result()
 
     def close(self) -> None:
         self.stall()

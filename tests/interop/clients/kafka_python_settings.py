@@ -1,5 +1,6 @@
 """What all parts of the kafka-python adapter share: the module, settings for short waits, and errors in our words."""
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +19,21 @@ with warnings.catch_warnings():
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import BrokerResponseError, CommitFailedError, KafkaError, KafkaTimeoutError
 
+_CODE = re.compile(r"\[Error (\d+)\]")
+
 QUICK: dict[str, Any] = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 50, "retry_backoff_ms": 20}
 
 assignors = {one.name: one for one in (CooperativeStickyAssignor, RangePartitionAssignor)}
+
+
+def code_in(text: str | None) -> int | None:
+    """Kafka's number of the error that some of its sentences end with."""
+    found = _CODE.search(text or "")
+    return None if found is None else int(found[1])
+
+
+def isolation_level(read_committed: bool) -> str:
+    return "read_committed" if read_committed else "read_uncommitted"
 
 
 @contextmanager
@@ -39,7 +52,9 @@ def refusals() -> Iterator[None]:
         cause = error.__cause__ or (error.args[0] if error.args else None)
         if isinstance(cause, BrokerResponseError):
             raise RefusedError(cause.errno, f"{type(error).__name__}: {cause}") from error
+        if (code := code_in(str(error))) is not None:
+            raise RefusedError(code, str(error)) from error
         raise
 
 
-__all__ = ["QUICK", "assignors", "kafka", "refusals"]
+__all__ = ["QUICK", "assignors", "code_in", "isolation_level", "kafka", "refusals"]

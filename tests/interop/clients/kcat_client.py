@@ -80,7 +80,10 @@ class KcatClient(Client):
         found = re.findall(rb"\[(\d+)\] offset (-?\d+)", query.output)
         return {int(partition): int(offset) for partition, offset in found}
 
-    def ends(self, servers: str, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+    def ends(
+        self, servers: str, topic: str, partitions: Sequence[int], *, read_committed: bool = False
+    ) -> dict[int, tuple[int, int]]:
+        assert not read_committed, "it has no reader to ask with"
         first = self.offsets_at(servers, topic, partitions, BEGINNING)
         following = self.offsets_at(servers, topic, partitions, END)
         return {number: (first[number], following[number]) for number in partitions}

@@ -17,6 +17,9 @@ SCENARIOS = [
 # What the client logs because the scenario asks for trouble.
 COMPLAINTS = {
     "aBatchThatIsTooLargeIsSplitByTheProducer": "MESSAGE_TOO_LARGE",
+    "aTransactionThatTakesTooLongIsAborted": "PRODUCER_FENCED|ProducerFenced|InvalidProducerEpoch|fatal|INVALID_",
+    "aZombieIsFenced": "PRODUCER_FENCED|ProducerFenced|InvalidProducerEpoch|fatal|INVALID_PRODUCER_EPOCH",
+    "adminsSeeTransactions": "PRODUCER_FENCED|ProducerFenced|InvalidProducerEpoch|fatal",
     "aMemberThatDoesNotPollIsOutAndCannotCommit": "poll timeout has expired",
     "clientsSurviveThatATopicIsMadeAnew": "UNKNOWN_TOPIC_ID|unknown topic ID|UnknownTopicIdException",
     "ofTwoWithTheSameInstanceTheLaterOneStays": "fenced group.instance.id",

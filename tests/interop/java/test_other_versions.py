@@ -20,3 +20,13 @@ def test_an_older_client_makes_a_topic_fills_it_and_reads_it_as_a_group(
     run = run_alone(f"{classes}:{clients}", "RoundTrip", broker.bootstrap_servers, f"round-trip-{version}")
     run.check()
     assert run.lines == ["read 500"]
+
+
+@pytest.mark.parametrize("version", ["2.8.2", "3.9.1"])
+def test_an_older_client_commits_aborts_and_is_fenced(broker: Broker, scenarios_jars: str, version: str) -> None:
+    clients = or_skip(lambda: clients_classpath(version))
+    classes = scenarios_jars.partition(":")[0]
+    run = run_alone(f"{classes}:{clients}", "TransactionalRoundTrip", broker.bootstrap_servers, f"in-turn-{version}")
+    # It says that it was fenced, in several words.
+    run.check(allowed="PRODUCER_FENCED|ProducerFenced|newer producer|fatal")
+    assert run.lines == ["read 14"]

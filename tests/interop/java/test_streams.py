@@ -2,17 +2,22 @@
 
 from pathlib import Path
 
+import pytest
+
 from logbrook import Broker
 from tests.interop.java.conftest import or_skip
 from tests.interop.java.jars import streams_classpath
 from tests.interop.java.tool_host import run_alone
 
 
-def test_a_kafka_streams_application_counts_and_finds_its_counts_again(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_kafka_streams_application_counts_and_finds_its_counts_again(
+    broker: Broker, tmp_path: Path, guarantee: str
+) -> None:
     classpath = or_skip(streams_classpath)
-    broker.create_topic("lines", 2)
-    broker.create_topic("counts", 2)
-    run = run_alone(classpath, "WordCount", broker.bootstrap_servers, str(tmp_path), timeout_s=90)
+    for topic in ("lines", "counts"):
+        broker.create_topic(f"{guarantee}-{topic}", 2)
+    run = run_alone(classpath, "WordCount", broker.bootstrap_servers, str(tmp_path), guarantee, timeout_s=90)
     # It warns of its own defaults, of a directory that may be cleared, and of topics that it is about to make.
     run.check(allowed="StreamsConfig|StateDirectory|UNKNOWN_TOPIC_OR_PARTITION")
     assert run.lines == ["{even=300, every=600, odd=300}"]

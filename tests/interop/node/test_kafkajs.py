@@ -10,7 +10,7 @@ from tests.interop.java.cutting_proxy import CuttingProxy
 from tests.interop.node.node_scenarios import HERE, NodeScenarios
 
 CUTS = 12
-FILES = ("records", "groups", "administration")
+FILES = ("records", "groups", "administration", "transactions")
 # They need more than a broker, and have tests of their own below; or they are a part of another one.
 APART = {
     "belongToAGroup",
@@ -29,12 +29,13 @@ def scenarios_of(file: str) -> list[str]:
 SCENARIOS = [(file, name) for file in FILES for name in scenarios_of(file)]
 # What the client logs because the scenario asks for trouble, or because it logs a rebalance as an error.
 COMPLAINTS = {
+    "aZombieIsFenced": "newer producer|old epoch|EndTxn",
     "largeMessagesPassWhereTheTopicAllowsThem": "larger than the max message size|Response Produce",
     "membersWithDifferentAssignersAreRefused": "supported protocols are incompatible",
     "partitionsFollowMembersThatJoinLeaveAndDie": "rebalancing",
     "settingsAreDescribedAndReplaced": "Configuration is invalid",
     "topicsAreMadeDescribedGrownAndDeleted": "Topic creation errors",
-    "whatIsNotThereOrNotServedIsRefused": "does not host|Limiting retries|Transactional Id authorization failed",
+    "whatIsNotThereIsRefused": "does not host|Limiting retries",
 }
 
 

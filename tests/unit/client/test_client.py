@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from logbrook import Broker
 from logbrook.client import (
@@ -75,6 +76,36 @@ def test_what_is_produced_is_fetched_as_it_was(client: Client) -> None:
 def test_a_fetch_in_the_middle_of_a_batch_gives_the_batch(client: Client) -> None:
     client.produce("words", 1, batch_of("a", "b", "c"))
     assert values_of(client.fetch("words", 1, 2).batches) == ["a", "b", "c"]
+
+
+def test_an_answer_stands_in_the_memory_that_is_given_if_it_fits_there(client: Client, broker: Broker) -> None:
+    broker.create_topic("kept", 1)
+    memory = bytearray(10_000)
+    for number, size in enumerate((5, 90_000, 7_000)):
+        assert client.produce("kept", 0, batch_of("v" * size)) == number
+        fetched = client.fetch("kept", 0, number, memory=memory)
+        assert values_of(fetched.batches) == ["v" * size]
+        assert (fetched.memory is memory) == (size < 10_000)
+        assert len(memory) == 10_000, "somebody may look at it"
+
+
+def test_a_fetch_by_id_is_from_that_topic_and_no_other_of_its_name(broker: Broker, client: Client) -> None:
+    broker.create_topic("renewed", 1)
+    before = client.topic_id("renewed")
+    client.produce("renewed", 0, batch_of("old"))
+    assert values_of(client.fetch("renewed", 0, 0, topic_id=before).batches) == ["old"]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics(["renewed"])["renewed"].result(10)
+    broker.create_topic("renewed", 1)
+    with pytest.raises(BrokerError) as unknown:
+        client.fetch("renewed", 0, 0, topic_id=before)
+    assert unknown.value.code is ErrorCode.UNKNOWN_TOPIC_ID, "the client has not heard of the new one yet"
+    with pytest.raises(BrokerError, match="fetching from renewed-0: INCONSISTENT_TOPIC_ID"):
+        client.fetch("renewed", 0, 0, topic_id=before)
+    client.produce("renewed", 0, batch_of("new"))
+    after = client.topic_id("renewed")
+    assert values_of(client.fetch("renewed", 0, 0, topic_id=after).batches) == ["new"]
+    assert values_of(client.fetch("renewed", 0, 0).batches) == ["new"]
 
 
 def test_a_fetch_at_the_end_gives_nothing_when_its_time_is_up(client: Client) -> None:

@@ -182,11 +182,6 @@ def test_a_topic_that_is_not_there_is_waited_for(broker: Broker, client: Client)
     producer.close()
 
 
-def test_a_broker_without_transactions_says_so(client: Client) -> None:
-    with pytest.raises(BrokerError, match="getting a producer id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
-        Producer(client, transactional_id="t")
-
-
 def test_no_broker_is_an_error_in_the_time_of_an_answer() -> None:
     with Client(f"127.0.0.1:{free_port()}", timeout_s=0.3) as client, pytest.raises(ConnectFailedError):
         Producer(client)

@@ -268,7 +268,7 @@ def test_a_producer_with_the_same_transactional_id_takes_over() -> None:
         assert zombie.commit_offset(7) is ErrorCode.NONE
         heir = TransactionalClient(client)
         assert zombie.write(b"zombie") is ErrorCode.INVALID_PRODUCER_EPOCH
-        assert zombie.commit_offset(8) is ErrorCode.PRODUCER_FENCED
+        assert zombie.commit_offset(8) is ErrorCode.INVALID_PRODUCER_EPOCH
         assert zombie.end() is ErrorCode.PRODUCER_FENCED
         assert heir.write(b"heir") is ErrorCode.NONE
         assert heir.end() is ErrorCode.NONE

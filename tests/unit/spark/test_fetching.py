@@ -1,6 +1,7 @@
 """What a task does: a range of offsets as rows, from a real broker, and from one that lies."""
 
 import threading
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -8,10 +9,11 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
@@ -113,6 +115,22 @@ class Liar:
 
     def close(self) -> None:
         pass
+
+
+@dataclass
+class Filling(Liar):
+    """Puts what it gives into the memory that it is given, as the real client does."""
+
+    # How large the memory of each fetch was, and which.
+    memories: list[tuple[int, int]] = field(default_factory=list)
+
+    def fetch(self, topic: str, partition: int, offset: int, **how: Any) -> Fetched:
+        fetched = super().fetch(topic, partition, offset, **how)
+        size, memory = len(fetched.records), how["memory"]
+        self.memories.append((len(memory), id(memory)))
+        received = memory if len(memory) >= size else bytearray(size)
+        received[:size] = fetched.records
+        return fetched._replace(records=memoryview(received)[:size])
 
 
 @dataclass
@@ -266,6 +284,7 @@ def test_what_was_aborted_is_left_out() -> None:
     assert read_from(liar, 12, ("value",), isolation_level="read_committed") == [b"c", b"d", b"f", b"h"]
 
 
+@settings(deadline=None)
 @given(
     steps=st.lists(
         st.tuples(
@@ -317,8 +336,8 @@ NEXT = batch_at(1, b"next")
 @pytest.mark.parametrize(
     ("said", "offset", "reason"),
     [
-        (GOOD + damaged(NEXT, len(NEXT) - 1), 0, "CRC32C"),
-        (GOOD + damaged(NEXT, 16), 0, "message format v"),
+        (GOOD + damaged(NEXT, len(NEXT) - 1), 1, "CRC32C"),
+        (GOOD + damaged(NEXT, 16), 1, "message format v"),
         (GOOD + damaged(NEXT, 8), 0, "batch length -"),
         (damaged(GOOD, 8) + NEXT, 0, "batch length -"),
     ],
@@ -475,6 +494,131 @@ def test_an_error_that_passes_is_not_the_end() -> None:
     assert read_from(Shaky([GOOD, NEXT]), 2) == [0, 1]
     with pytest.raises(UnreachableError, match="fetching: NOT_LEADER_OR_FOLLOWER"):
         read_from(Shaky([GOOD], failures=9), 1)
+
+
+def test_answers_are_fetched_ahead_and_only_so_many() -> None:
+    @dataclass
+    class Counting(Filling):
+        taken: int = 0
+        most_ahead: int = 0
+        enough: threading.Event = field(default_factory=threading.Event)
+
+        def fetch(self, topic: str, partition: int, offset: int, **how: Any) -> Fetched:
+            fetched = super().fetch(topic, partition, offset, **how)
+            self.most_ahead = max(self.most_ahead, len(self.asked) - self.taken)
+            if len(self.asked) - self.taken == fetching._ANSWERS_MAX:
+                self.enough.set()
+            return fetched
+
+    liar = Counting([batch_at(number, b"v") for number in range(40)], at_once=1)
+    fetching._clients[options_for(NOWHERE).cluster] = liar  # type: ignore[assignment]
+    range_ = OffsetRange(TopicPartition("t", 0), 0, 40)
+    for batch in read_range(options_for(NOWHERE), ("offset",), range_):
+        if range_.end - liar.taken > fetching._ANSWERS_MAX:
+            assert liar.enough.wait(10), "nothing is fetched while this row is looked at"
+        assert batch.column(0).to_pylist() == [liar.taken]
+        # Cleared first: the thread may go on as soon as this row counts as taken.
+        liar.enough.clear()
+        liar.taken += 1
+    assert liar.taken == 40
+    assert liar.most_ahead == fetching._ANSWERS_MAX
+    new, used = liar.memories[: fetching._ANSWERS_MAX], liar.memories[fetching._ANSWERS_MAX :]
+    assert [size for size, _ in new] == [0] * fetching._ANSWERS_MAX
+    assert len(set(used)) == fetching._ANSWERS_MAX, "the memory of an answer is used again"
+
+
+def test_a_range_of_any_size_takes_no_more_memory_than_some_fetches(
+    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch_bytes, count = 1 << 20, 100
+    monkeypatch.setattr(fetching, "_FETCH_BYTES", fetch_bytes)
+    monkeypatch.setattr(fetching, "_BYTES_MAX", fetch_bytes)
+    batch = batch_at(0, *[bytes(1000)] * 500)
+    for _ in range(count):
+        client.produce(topic, 0, batch)
+    range_ = OffsetRange(TopicPartition(topic, 0), 0, count * 500)
+    arrow = pa.default_memory_pool()
+    tracemalloc.start()
+    try:
+        before, arrow_before, arrow_most = tracemalloc.get_traced_memory()[0], arrow.bytes_allocated(), 0
+        rows = 0
+        for part in read_range(options_for(broker.bootstrap_servers), ("key", "value"), range_):
+            rows += part.num_rows
+            arrow_most = max(arrow_most, arrow.bytes_allocated() - arrow_before)
+        most = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert rows == range_.size
+    whole = count * len(batch)
+    # Pieces of memory grow by doubling, and the growth stands beside what grows.
+    assert most < 3 * fetching._ANSWERS_MAX * fetch_bytes < whole / 5
+    assert arrow_most < 6 * fetch_bytes < whole / 5
+
+
+def test_memory_that_one_large_batch_took_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "_MEMORY_BYTES_MAX", 10_000)
+    liar = Filling([batch_at(number, bytes(50_000 if number == 3 else 10)) for number in range(12)], at_once=1)
+    assert read_from(liar, 12) == list(range(12))
+    sizes = [size for size, _ in liar.memories]
+    assert max(sizes) < 10_000
+    assert sizes.count(0) == fetching._ANSWERS_MAX + 1, "each piece is new once, and one twice"
+
+
+@settings(deadline=None)
+@given(sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=25))
+def test_answers_of_all_sizes_share_memory_and_nothing_else(sizes: list[int]) -> None:
+    values = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
+    liar = Filling([batch_at(number, value) for number, value in enumerate(values)], at_once=1)
+    fetching._clients.clear()
+    assert read_from(liar, len(values), ("value",)) == values
+
+
+def renew(broker: Broker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(10)
+    broker.create_topic(topic)
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_is_created_again_in_the_middle_is_not_read_on_from(
+    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    produce(client, topic, 30)
+    monkeypatch.setattr(fetching, "_FETCH_BYTES", 1)
+    options = options_for(broker.bootstrap_servers, failOnDataLoss=fails)
+    range_ = OffsetRange(TopicPartition(topic, 0), 0, 30, client.topic_id(topic))
+    batches = read_range(options, ("offset",), range_)
+    read = next(batches).column(0).to_pylist()
+    renew(broker, topic)
+    client.forget(topic)
+    produce(client, topic, 30)
+
+    def read_on() -> None:
+        for batch in batches:
+            read.extend(batch.column(0).to_pylist())
+
+    sentence = f"^topic '{topic}' was deleted and created again since the query was planned"
+    if fails == "true":
+        with pytest.raises(DataLossError, match=sentence):
+            read_on()
+    else:
+        with pytest.warns(DataLossWarning, match=sentence):
+            read_on()
+    assert read == list(range(len(read)))
+    assert len(read) <= fetching._ANSWERS_MAX + 1, "what was fetched before, and nothing of the new topic"
+
+
+def test_a_connection_that_knew_the_topic_of_before_reads_the_new_one(
+    client: Client, broker: Broker, topic: str
+) -> None:
+    options = options_for(broker.bootstrap_servers, fetchOffset_numRetries="0")
+    for size in (3, 5):
+        produce(client, topic, size)
+        range_ = OffsetRange(TopicPartition(topic, 0), 0, size, client.topic_id(topic))
+        batches = read_range(options, ("offset",), range_)
+        assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == list(range(size))
+        renew(broker, topic)
+        client.forget(topic)
 
 
 def test_whoever_stops_early_leaves_no_thread_behind(

@@ -438,7 +438,7 @@ def test_options_are_read_by_kafkas_names_and_sparks() -> None:
     ("given", "sentence"),
     [
         ({"kafka.key.serializer": "x"}, "option 'kafka.key.serializer': it cannot be set here; keys are"),
-        ({"kafka.transactional.id": "x"}, "this sink has no transactions; it delivers at least once"),
+        ({"kafka.transactional.id": "x"}, "with delivery=exactly-once it is made of app.id and the number of the task"),
         ({"kafka.sasl.mechanism": "PLAIN"}, "neither TLS nor SASL"),
         ({"kafka.security.protocol": "SSL"}, "must be PLAINTEXT"),
         ({"kafka.acks": "1"}, "option 'acks': it must be all or -1"),

@@ -1,6 +1,8 @@
 """What compaction makes of transactions: the committed ones are like any other record, of the aborted ones nothing is
 left, and a marker stays as long as it decides something."""
 
+from dataclasses import replace
+
 import pytest
 
 from logbrook.config import CleanupPolicy, Durability
@@ -152,6 +154,37 @@ def test_then_it_stays_for_the_retention_of_deletions_and_goes(store: Store) -> 
     touch(store)
     compacted(store, LATER_MS)
     assert markers(store) == [3]
+
+
+def test_who_reads_after_an_abort_whose_marker_is_gone_is_not_told_of_it(store: Store) -> None:
+    """A client skips the producer of an abort up to its marker, and would skip what was committed later."""
+    put(store, b"aborted", (7, 0, 0))
+    store.end(7, commits=False)
+    put(store, b"committed", (7, 0, 1))
+    store.end(7)
+    compacted(store)
+    assert store.log.aborted_between(0, 4) == []
+    touch(store)
+    compacted(store, LATER_MS)
+    assert markers(store) == [3]
+    for again in (store.killed(), store.killed(lambda disk: disk.unlink("orders-0/snapshot"))):
+        assert again.log.aborted_between(0, 4) == []
+
+
+def test_the_marker_of_an_abort_stays_until_the_abort_is_durably_forgotten(store: Store) -> None:
+    put(store, b"aborted", (7, 0, 0))
+    store.end(7, commits=False)
+    put(store, b"committed", (7, 0, 1))
+    store.end(7)
+    compacted(store)
+    assert store.killed().log.aborted_between(0, 4) == [(7, 0)], "the file has it still"
+    for expected in ([1, 3], [3]):
+        # Have it do all of it once more, without new records that would ask for a checkpoint.
+        store.log.save_state(replace(store.log.state, cleaned_offset=0))
+        assert compact(store.log, LATER_MS, force=True) is not None
+        assert markers(store) == expected
+        store.directory.checkpoint()
+    assert store.killed().log.aborted_between(0, 4) == []
 
 
 def test_a_marker_with_a_horizon_is_still_one(store: Store) -> None:

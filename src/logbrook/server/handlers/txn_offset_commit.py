@@ -5,6 +5,7 @@ From version 5 on this adds the group to the transaction; before, AddOffsetsToTx
 
 from logbrook.core.groups import CommitRequest
 from logbrook.core.groups.errors import GroupError
+from logbrook.core.transactions.errors import TransactionalProducerFencedError
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.txn_offset_commit import (
@@ -27,6 +28,9 @@ async def handle(services: Services, request: TxnOffsetCommitRequest, call: Call
     if commits.offsets:
         try:
             commits.settle(await _commit(services, request, call, commits))
+        except TransactionalProducerFencedError as error:
+            # The one word for it that every version of this request knows.
+            commits.settle(RefusedError(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)))
         except LogbrookError as error:
             commits.settle(error)
     return response

@@ -137,13 +137,16 @@ def as_json(audited: Iterable[PartitionAudit]) -> list[dict[str, Any]]:
 def _ranges(options: ReadOptions) -> list[OffsetRange]:
     planner = Planner(options)
     try:
-        partitions = planner.partitions(planner.topics())
+        topics = planner.topics()
+        partitions = planner.partitions(topics)
         starting, ending, earliest = (
             planner.starting(partitions),
             planner.ending(partitions),
             planner.earliest(partitions),
         )
-        return [OffsetRange(one, max(starting[one], earliest[one]), ending[one]) for one in partitions]
+        return [
+            OffsetRange(one, max(starting[one], earliest[one]), ending[one], topics[one.topic].id) for one in partitions
+        ]
     finally:
         planner.close()
 

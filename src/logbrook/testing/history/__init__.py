@@ -3,7 +3,8 @@
 events      what there is to see, each with a time
 recorder    writes it down, from many threads
 checker     searches: `writes` for what is lost, twice, elsewhere, out of order or from nowhere; `reads` for what
-            consumers passed over; `going_back` for offsets that fell. `evidence` is the history in order for them
+            consumers passed over; `going_back` for offsets that fell; `transactions` for what readers of committed
+            records see and should not, or do not see and should. `evidence` is the history in order for them
 findings    what may be found, one type per rule
 saved       a history as a file
 

@@ -14,6 +14,7 @@ from logbrook.testing.history.evidence import Evidence
 from logbrook.testing.history.findings import Finding
 from logbrook.testing.history.going_back import check_going_back
 from logbrook.testing.history.reads import check_reads
+from logbrook.testing.history.transactions import check_transactions
 from logbrook.testing.history.writes import check_writes
 
 _TOLD_PER_RULE_MAX = 5
@@ -43,6 +44,7 @@ def check(events: Iterable[Event]) -> Verdict:
     """Every rule, on the whole history."""
     evidence = Evidence(events)
     check_writes(evidence)
+    check_transactions(evidence)
     check_reads(evidence)
     check_going_back(evidence)
     return Verdict(tuple(evidence.findings), count(evidence))

@@ -1,5 +1,6 @@
 """What a history holds, in numbers; also what is allowed and worth knowing, like records that came twice."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 
 from logbrook.testing.history.events import (
@@ -16,6 +17,7 @@ from logbrook.testing.history.events import (
     Unknown,
 )
 from logbrook.testing.history.evidence import Evidence
+from logbrook.testing.history.transaction_evidence import End
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,12 @@ class Counts:
     resumed: int
     latest_seen: int
     topics_created: int
+    transactions: int
+    transactions_committed: int
+    transactions_aborted: int
+    transactions_unknown: int
+    transactions_left: int
+    """Nobody asked for their end: their producer was gone, or was replaced."""
 
     def __str__(self) -> str:
         return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in asdict(self).items())
@@ -45,6 +53,7 @@ class Counts:
 
 def count(evidence: Evidence) -> Counts:
     unknown = evidence.of(Unknown)
+    ends = Counter(transaction.end for transaction in evidence.transactions.values())
     return Counts(
         events=evidence.events,
         kills=len(evidence.of(BrokerKilled)),
@@ -61,6 +70,11 @@ def count(evidence: Evidence) -> Counts:
         resumed=len(evidence.of(Resumed)),
         latest_seen=len(evidence.of(LatestSeen)),
         topics_created=len(evidence.of(TopicCreated)),
+        transactions=ends.total(),
+        transactions_committed=ends[End.COMMITTED],
+        transactions_aborted=ends[End.ABORTED],
+        transactions_unknown=ends[End.UNKNOWN],
+        transactions_left=ends[End.NONE],
     )
 
 

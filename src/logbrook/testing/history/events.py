@@ -58,8 +58,61 @@ class Unknown(NamedTuple):
     reason: str
 
 
+class TransactionalIdTaken(NamedTuple):
+    """The broker has let the producer have a transactional id: whoever had it before can commit nothing any more."""
+
+    at_ns: int
+    producer: str
+    transactional_id: str
+
+
+class TransactionBegun(NamedTuple):
+    """What the producer sends from here on belongs to the transaction, until it begins another."""
+
+    at_ns: int
+    producer: str
+    transaction: str
+
+
+class TransactionCommitted(NamedTuple):
+    """The commit was acknowledged: every value is to be seen."""
+
+    at_ns: int
+    begun_at_ns: int
+    producer: str
+    transaction: str
+
+
+class TransactionUnknown(NamedTuple):
+    """A commit without an answer: every value is to be seen, or none is."""
+
+    at_ns: int
+    begun_at_ns: int
+    producer: str
+    transaction: str
+    reason: str
+
+
+class TransactionFailed(NamedTuple):
+    """It is certain that the commit was refused: no value is to be seen."""
+
+    at_ns: int
+    begun_at_ns: int
+    producer: str
+    transaction: str
+    reason: str
+
+
+class TransactionAborted(NamedTuple):
+    """The abort was acknowledged: no value is to be seen."""
+
+    at_ns: int
+    producer: str
+    transaction: str
+
+
 class Polled(NamedTuple):
-    """A consumer was given a record. `group` is empty for one that is in no group."""
+    """A consumer, which reads committed records only, was given one. `group` is empty for one that is in no group."""
 
     at_ns: int
     consumer: str
@@ -158,7 +211,7 @@ class FinalTopics(NamedTuple):
 
 
 class FinalRead(NamedTuple):
-    """A partition at the end, read from its start to its end: offsets and values."""
+    """A partition at the end, read from its start to its end: offsets and values, committed or not."""
 
     at_ns: int
     begun_at_ns: int
@@ -167,12 +220,35 @@ class FinalRead(NamedTuple):
     records: list[tuple[int, str]]
 
 
+class FinalCommittedRead(NamedTuple):
+    """What a reader of committed records is given of a partition at the end, and how far it can read."""
+
+    at_ns: int
+    partition: TopicPartition
+    last_stable_offset: int
+    records: list[tuple[int, str]]
+
+
+class FinalMarkers(NamedTuple):
+    """The offsets that the ends of transactions take in a partition, at the end."""
+
+    at_ns: int
+    partition: TopicPartition
+    offsets: list[int]
+
+
 Event = (
     ProducerStarted
     | Sent
     | Acknowledged
     | Failed
     | Unknown
+    | TransactionalIdTaken
+    | TransactionBegun
+    | TransactionCommitted
+    | TransactionUnknown
+    | TransactionFailed
+    | TransactionAborted
     | Polled
     | Resumed
     | Committed
@@ -185,4 +261,6 @@ Event = (
     | BrokerStopped
     | FinalTopics
     | FinalRead
+    | FinalCommittedRead
+    | FinalMarkers
 )

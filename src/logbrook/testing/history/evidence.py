@@ -11,12 +11,15 @@ from logbrook.testing.history.events import (
     Acknowledged,
     Event,
     Failed,
+    FinalCommittedRead,
+    FinalMarkers,
     FinalRead,
     Polled,
     ProducerStarted,
     Sent,
 )
 from logbrook.testing.history.findings import Finding
+from logbrook.testing.history.transaction_evidence import Transaction, TransactionEvents
 
 _E = TypeVar("_E")
 
@@ -36,15 +39,26 @@ class PartitionEvidence:
     final: dict[int, str] = field(default_factory=dict)
     offsets_of: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Where each value is at the end."""
+    transactional: dict[str, Transaction] = field(default_factory=dict)
+    """The values that were sent in transactions, each with its own."""
+    committed_read: FinalCommittedRead | None = None
+    visible: dict[int, str] = field(default_factory=dict)
+    """What readers of committed records are given at the end."""
+    visible_values: set[str] = field(default_factory=set)
+    markers: set[int] = field(default_factory=set)
+    in_doubt: set[int] = field(default_factory=set)
+    """Offsets of transactions about which something was found: who passed over them is not told again."""
     told: set[int] = field(default_factory=set)
     """Offsets about which something was found: what follows from it is not told again."""
 
     def known_offsets(self) -> list[int]:
-        """Every offset that somebody has seen a record at, in order."""
-        known = set(self.final)
-        known.update(event.offset for event in self.acknowledged)
+        """Every offset that somebody has seen a record at, in order, but for those that no consumer is to be given."""
+        seen = {event.value for event in self.polled if event.offset not in self.told}
+        hidden = self.transactional.keys() - self.visible_values - seen
+        known = {offset for offset, value in self.final.items() if value not in hidden}
+        known.update(event.offset for event in self.acknowledged if event.value not in hidden)
         known.update(event.offset for event in self.polled)
-        return sorted(known)
+        return sorted(known - self.in_doubt)
 
 
 class Evidence:
@@ -58,8 +72,14 @@ class Evidence:
         self.idempotent = {event.producer for event in self.of(ProducerStarted) if event.idempotent}
         self.partitions: dict[TopicPartition, PartitionEvidence] = {}
         self.findings: list[Finding] = []
+        transactions = TransactionEvents(self._by_kind)
+        self.transactions = transactions.transactions
         for sent in self.of(Sent):
             partition = self._partition(sent.partition)
+            transaction = transactions.of_sent(sent)
+            if transaction is not None:
+                transaction.values[sent.value] = sent.partition
+                partition.transactional[sent.value] = transaction
             partition.sent[sent.value] = len(partition.sent)
             partition.producer_of[sent.value] = sent.producer
         for acknowledged in self.of(Acknowledged):
@@ -70,7 +90,13 @@ class Evidence:
             self._partition(polled.partition).polled.append(polled)
         for final_read in self.of(FinalRead):
             self._partition(final_read.partition).final_read = final_read
+        for committed_read in self.of(FinalCommittedRead):
+            self._partition(committed_read.partition).committed_read = committed_read
+        for markers in self.of(FinalMarkers):
+            self._partition(markers.partition).markers.update(markers.offsets)
         for partition in self.partitions.values():
+            partition.visible = dict(partition.committed_read.records if partition.committed_read else ())
+            partition.visible_values = set(partition.visible.values())
             partition.final = dict(partition.final_read.records if partition.final_read else ())
             for offset, value in sorted(partition.final.items()):
                 partition.offsets_of[value].append(offset)

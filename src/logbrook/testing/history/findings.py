@@ -233,5 +233,104 @@ class CommitFromNowhere(Finding):
         return f"{self.partition}: {self.client} found {self.seen} as the offset of {self.group}; nobody committed it"
 
 
+@dataclass(frozen=True)
+class AbortedRead(Finding):
+    partition: TopicPartition
+    offset: int
+    transaction: str
+    value: str
+    reader: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.partition}: {self.reader} was given {self.value} at {self.offset}, "
+            f"of {self.transaction}, which was aborted"
+        )
+
+
+@dataclass(frozen=True)
+class FencedRead(Finding):
+    partition: TopicPartition
+    offset: int
+    transaction: str
+    value: str
+    reader: str
+    fenced_by: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.partition}: {self.reader} was given {self.value} at {self.offset}, "
+            f"of {self.transaction}, which was not to be committed since {self.fenced_by} has its producer's id"
+        )
+
+
+@dataclass(frozen=True)
+class UncommittedRead(Finding):
+    partition: TopicPartition
+    offset: int
+    transaction: str
+    value: str
+    reader: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.partition}: {self.reader} was given {self.value} at {self.offset}, "
+            f"of {self.transaction}, before anybody asked for its commit"
+        )
+
+
+@dataclass(frozen=True)
+class LostCommit(Finding):
+    transaction: str
+    producer: str
+    values: int
+
+    def __str__(self) -> str:
+        return f"{self.transaction} of {self.producer} was committed, and none of its {self.values} values can be read"
+
+
+@dataclass(frozen=True)
+class TornTransaction(Finding):
+    transaction: str
+    producer: str
+    values: int
+    hidden: int
+    partition: TopicPartition
+    value: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.transaction} of {self.producer}: {self.hidden} of its {self.values} values cannot be read, "
+            f"such as {self.value} of {self.partition}"
+        )
+
+
+@dataclass(frozen=True)
+class Hidden(Finding):
+    """Records of no transaction that readers of committed records are not given."""
+
+    partition: TopicPartition
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}: readers of committed records are not given {_offsets(self.first, self.last)}"
+
+
+@dataclass(frozen=True)
+class HangingTransaction(Finding):
+    """Nobody is left who would end a transaction, and it is open."""
+
+    partition: TopicPartition
+    last_stable_offset: int
+    log_end_offset: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.partition}: committed records can be read to {self.last_stable_offset} of "
+            f"{self.log_end_offset}, though every transaction is over"
+        )
+
+
 def _offsets(first: int, last: int) -> str:
     return f"offset {first}" if first == last else f"offsets {first} to {last}"

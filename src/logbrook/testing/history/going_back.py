@@ -86,6 +86,8 @@ class _CommitAnswer(NamedTuple):
     """What is committed; None if nothing is."""
     is_start: bool
     """A member began at `offset`: with nothing committed it begins at the first record."""
+    lowest: int
+    """Between this offset and `offset` is nothing that a member would be given, so it may have begun there as well."""
 
 
 class _Settled(NamedTuple):
@@ -128,12 +130,15 @@ class _GroupOffset:
                 yield _Settled(answer.at_ns, min(commit.begun_at_ns for commit in commits), answer.offset)
 
     def _is_possible(self, answer: _CommitAnswer, newest: _Settled | None) -> bool:
-        if newest is None and (answer.offset is None or (answer.is_start and answer.offset == 0)):
+        if newest is None and (answer.offset is None or (answer.is_start and answer.lowest == 0)):
             return True
         return any(newest is None or one.over_at_ns >= newest.begun_at_ns for one in self._candidates(answer))
 
     def _candidates(self, answer: _CommitAnswer) -> list[_Commit]:
-        commits = [] if answer.offset is None else self.commits.get(answer.offset, [])
+        if answer.offset is None:
+            return []
+        offsets = range(answer.lowest, answer.offset + 1)
+        commits = [commit for offset in offsets for commit in self.commits.get(offset, ())]
         return [commit for commit in commits if commit.begun_at_ns < answer.at_ns]
 
 
@@ -159,13 +164,34 @@ def _group_offsets(evidence: Evidence) -> dict[tuple[str, TopicPartition], _Grou
         over_at_ns = deaths[died] if died < len(deaths) else inf
         found[event.group, event.partition].commits[event.offset].append(_Commit(event.begun_at_ns, over_at_ns))
     for seen in evidence.of(CommittedSeen):
-        answer = _CommitAnswer(seen.at_ns, seen.begun_at_ns, seen.client, seen.offset, is_start=False)
+        answer = _CommitAnswer(seen.at_ns, seen.begun_at_ns, seen.client, seen.offset, False, seen.offset or 0)
         found[seen.group, seen.partition].answers.append(answer)
+    gaps = _Gaps(evidence)
     for resumed in evidence.of(Resumed):
         if resumed.group:
-            answer = _CommitAnswer(resumed.at_ns, resumed.begun_at_ns, resumed.consumer, resumed.offset, is_start=True)
+            offset, lowest = resumed.offset, gaps.lowest(resumed.partition, resumed.offset)
+            answer = _CommitAnswer(resumed.at_ns, resumed.begun_at_ns, resumed.consumer, offset, True, lowest)
             found[resumed.group, resumed.partition].answers.append(answer)
     return found
+
+
+class _Gaps:
+    """Where consumers are given nothing, in partitions with transactions: their ends, and what was aborted."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._known = {
+            name: partition.known_offsets()
+            for name, partition in evidence.partitions.items()
+            if partition.markers or partition.transactional
+        }
+
+    def lowest(self, partition: TopicPartition, offset: int) -> int:
+        """The first of the offsets from which on a consumer is given the record at `offset` next."""
+        known = self._known.get(partition)
+        if known is None:
+            return offset
+        before = bisect_left(known, offset)
+        return known[before - 1] + 1 if before else 0
 
 
 def _begun_at_ns(one: _CommitAnswer | _Settled) -> float:

@@ -19,6 +19,8 @@ from logbrook.testing.history.events import (
     CommitUnknown,
     Event,
     Failed,
+    FinalCommittedRead,
+    FinalMarkers,
     FinalRead,
     FinalTopics,
     LatestSeen,
@@ -27,6 +29,12 @@ from logbrook.testing.history.events import (
     Resumed,
     Sent,
     TopicCreated,
+    TransactionAborted,
+    TransactionalIdTaken,
+    TransactionBegun,
+    TransactionCommitted,
+    TransactionFailed,
+    TransactionUnknown,
     Unknown,
 )
 
@@ -56,6 +64,24 @@ class Recorder:
 
     def unknown(self, producer: str, partition: TopicPartition, value: str, reason: str) -> None:
         self._record(lambda at_ns: Unknown(at_ns, producer, partition, value, reason))
+
+    def transactional_id_taken(self, producer: str, transactional_id: str) -> None:
+        self._record(lambda at_ns: TransactionalIdTaken(at_ns, producer, transactional_id))
+
+    def transaction_begun(self, producer: str, transaction: str) -> None:
+        self._record(lambda at_ns: TransactionBegun(at_ns, producer, transaction))
+
+    def transaction_committed(self, begun_at_ns: int, producer: str, transaction: str) -> None:
+        self._record(lambda at_ns: TransactionCommitted(at_ns, begun_at_ns, producer, transaction))
+
+    def transaction_unknown(self, begun_at_ns: int, producer: str, transaction: str, reason: str) -> None:
+        self._record(lambda at_ns: TransactionUnknown(at_ns, begun_at_ns, producer, transaction, reason))
+
+    def transaction_failed(self, begun_at_ns: int, producer: str, transaction: str, reason: str) -> None:
+        self._record(lambda at_ns: TransactionFailed(at_ns, begun_at_ns, producer, transaction, reason))
+
+    def transaction_aborted(self, producer: str, transaction: str) -> None:
+        self._record(lambda at_ns: TransactionAborted(at_ns, producer, transaction))
 
     def polled(self, consumer: str, group: str, partition: TopicPartition, offset: int, value: str) -> None:
         self._record(lambda at_ns: Polled(at_ns, consumer, group, partition, offset, value))
@@ -96,6 +122,14 @@ class Recorder:
         self, begun_at_ns: int, partition: TopicPartition, log_end_offset: int, records: list[tuple[int, str]]
     ) -> None:
         self._record(lambda at_ns: FinalRead(at_ns, begun_at_ns, partition, log_end_offset, records))
+
+    def final_committed_read(
+        self, partition: TopicPartition, last_stable_offset: int, records: list[tuple[int, str]]
+    ) -> None:
+        self._record(lambda at_ns: FinalCommittedRead(at_ns, partition, last_stable_offset, records))
+
+    def final_markers(self, partition: TopicPartition, offsets: list[int]) -> None:
+        self._record(lambda at_ns: FinalMarkers(at_ns, partition, offsets))
 
     def _record(self, event_at: Callable[[int], Event]) -> None:
         self._events.append(event_at(self.now_ns()))

@@ -1,5 +1,7 @@
 """Rules about what was written: it is there, once, where it was said to be, in order, and nothing else is.
 
+What was written in a transaction is judged here as everything else is, committed or not: it is in the log.
+
 The last reading of a partition decides what it holds. All that anyone saw before must agree with it.
 """
 
@@ -22,6 +24,7 @@ from logbrook.testing.history.findings import (
 )
 
 FINAL_READER = "the last reader"
+FINAL_COMMITTED_READER = "the last reader of committed records"
 
 
 def check_writes(evidence: Evidence) -> None:
@@ -58,6 +61,7 @@ def _check_two_values(evidence: Evidence, partition: PartitionEvidence) -> None:
     seen: dict[int, tuple[str, str]] = {}
     promised: dict[int, tuple[str, str]] = {}
     claims = [(seen, offset, value, FINAL_READER) for offset, value in partition.final_read.records]
+    claims += [(seen, offset, value, FINAL_COMMITTED_READER) for offset, value in partition.visible.items()]
     claims += [(seen, event.offset, event.value, event.consumer) for event in partition.polled]
     claims += [(promised, event.offset, event.value, event.producer) for event in partition.acknowledged]
     for claimed, offset, value, client in claims:
@@ -144,6 +148,7 @@ def _check_dense(evidence: Evidence, partition: PartitionEvidence) -> None:
     assert partition.final_read is not None, "only what was read is checked"
     end = max(partition.final_read.log_end_offset, max(partition.final, default=-1) + 1)
     if len(partition.final) < end:
-        missing = (offset for offset in range(end) if offset not in partition.final and offset not in partition.told)
+        there = partition.final.keys() | partition.markers | partition.told
+        missing = (offset for offset in range(end) if offset not in there)
         for first, last in runs(missing):
             evidence.find(NotDense(partition.partition, first, last))

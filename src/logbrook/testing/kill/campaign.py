@@ -2,10 +2,8 @@
 
 import os
 import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from time import monotonic
@@ -16,12 +14,12 @@ from logbrook.testing.kill.clients import KafkaException
 from logbrook.testing.kill.errors import BrokerFailedError
 from logbrook.testing.kill.final_read import read_everything
 from logbrook.testing.kill.free_port import free_port
-from logbrook.testing.kill.guardian import Guardian
 from logbrook.testing.kill.load import Load
 from logbrook.testing.kill.moments import Kill, Moment, moments, schedule
 from logbrook.testing.kill.plan import Outcome, Plan
 from logbrook.testing.kill.scene import Scene
 from logbrook.testing.kill.waiting import pause, wait_until
+from logbrook.testing.kill.workplace import workplace
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 30.0
@@ -41,11 +39,11 @@ class Campaign:
 
     def run(self) -> Outcome:
         begun = monotonic()
-        with _workplace() as (directory, guardian):
+        with workplace("kill") as (directory, guardian):
             log_path = os.path.join(directory, "broker.log")
             data = os.path.join(directory, "data")
             broker = BrokerProcess(data, free_port(), log_path, self.plan.flags, guardian)
-            scene = Scene(broker.address, self.plan.seed, self.plan.partitions)
+            scene = Scene(broker.address, self.plan.seed, self.plan.partitions, self.plan.isolation)
             load = Load(scene)
             try:
                 self._live_and_die(broker, scene, load)
@@ -100,12 +98,15 @@ class Campaign:
             return scene.idempotent_acknowledged if kill.are_idempotent else scene.acknowledged
 
         writes, commits = acknowledged() + kill.acknowledged, scene.committed + kill.committed
-        if not wait_until(
-            lambda: (acknowledged() >= writes and scene.committed >= commits) or not broker.is_running,
-            _PROGRESS_TIMEOUT_S,
-        ):
+        transactions = scene.transactions + kill.transactions
+
+        def is_reached() -> bool:
+            return acknowledged() >= writes and scene.committed >= commits and scene.transactions >= transactions
+
+        if not wait_until(lambda: is_reached() or not broker.is_running, _PROGRESS_TIMEOUT_S):
             missing = f"{writes - acknowledged()} of {kill.acknowledged} writes"
-            missing += f" and {commits - scene.committed} of {kill.committed} commits"
+            missing += f", {commits - scene.committed} of {kill.committed} commits"
+            missing += f" and {transactions - scene.transactions} of {kill.transactions} transactions"
             scene.problems.append(f"life {broker.lives}: {missing} are missing after {_PROGRESS_TIMEOUT_S:.0f} s")
         if kill.moment is Moment.CREATING:
             load.topic_maker.make(_ASKED_TIMEOUT_S)
@@ -122,18 +123,6 @@ class Campaign:
         read_everything(scene, load.partitions, _LAST_READ_TIMEOUT_S)
         broker.stop(_STOP_TIMEOUT_S)
         scene.recorder.broker_stopped()
-
-
-@contextmanager
-def _workplace() -> Iterator[tuple[str, Guardian]]:
-    """A directory and a guardian; both are gone afterwards, and what was started with them."""
-    directory = tempfile.mkdtemp(prefix="logbrook-kill-")
-    try:
-        with Guardian() as guardian:
-            guardian.watch_directory(directory)
-            yield directory, guardian
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _keep(target: str, directory: str, recorder: Recorder, outcome: Outcome) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "client_partition",
     "consumer",
     "last_answers",
+    "may_pass",
     "producer",
     "reader",
 ]
@@ -49,6 +50,10 @@ _COMMON: dict[str, Any] = {
     "retry.backoff.max.ms": 200,
     "socket.timeout.ms": 5_000,
     "topic.metadata.refresh.fast.interval.ms": 50,
+    # With the library's default, a producer whose only broker is away forgets that broker, but not that it coordinates
+    # the group: offsets that it sends to a transaction then wait for a connection that nobody makes (issue 5511 of
+    # librdkafka).
+    "metadata.recovery.strategy": "none",
 }
 
 
@@ -56,6 +61,11 @@ def producer(address: str, **settings: Any) -> Producer:
     """Tries for longer than a run takes."""
     defaults = {"message.timeout.ms": _DELIVERY_TIMEOUT_MS, "request.timeout.ms": 5_000, "linger.ms": 2}
     return Producer({**_COMMON, **defaults, "bootstrap.servers": address, **settings})
+
+
+def may_pass(error: KafkaError) -> bool:
+    """Whether a call that failed so is to be made again: nothing was refused, there was just no answer yet."""
+    return error.retriable() or error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._WAIT_COORD)
 
 
 def last_answers(scene: Scene, name: str, sender: Producer) -> None:
@@ -90,9 +100,10 @@ def consumer(address: str, group: str, **settings: Any) -> Consumer:
     return Consumer({**_COMMON, **defaults, "bootstrap.servers": address, **settings})
 
 
-def reader(address: str) -> Consumer:
+def reader(address: str, **settings: Any) -> Consumer:
     """Reads what it is assigned, and never jumps: an offset that is out of range is an error."""
-    return consumer(address, "kill-test-reader", **{"auto.offset.reset": "error", "enable.partition.eof": True})
+    defaults = {"auto.offset.reset": "error", "enable.partition.eof": True}
+    return consumer(address, "kill-test-reader", **{**defaults, **settings})
 
 
 def admin_client(address: str) -> AdminClient:

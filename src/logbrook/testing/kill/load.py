@@ -4,12 +4,13 @@ from time import monotonic
 
 from logbrook.model import TopicPartition
 from logbrook.testing.kill import clients
-from logbrook.testing.kill.clients import Consumer, KafkaException, NewTopic
+from logbrook.testing.kill.clients import ClientPartition, Consumer, KafkaError, KafkaException, NewTopic
 from logbrook.testing.kill.members import members
 from logbrook.testing.kill.prober import Prober
 from logbrook.testing.kill.producers import producers
 from logbrook.testing.kill.scene import TOPIC, Client, Scene
 from logbrook.testing.kill.topic_maker import TopicMaker
+from logbrook.testing.kill.transactional import transactional_clients
 from logbrook.testing.kill.waiting import wait_until
 
 _ANSWER_TIMEOUT_S = 10.0
@@ -26,7 +27,7 @@ class Load:
         self._scene = scene
         self.members = members(scene)
         self.topic_maker = TopicMaker(scene, "topic-maker")
-        self._writers: list[Client] = [*producers(scene), self.topic_maker]
+        self._writers: list[Client] = [*producers(scene), *transactional_clients(scene), self.topic_maker]
         self._groups = {member.group for member in self.members}
         self._readers: list[Client] = [*self.members, Prober(scene, "prober", self._groups)]
 
@@ -78,8 +79,21 @@ class Load:
                 asked = [clients.client_partition(partition) for partition in self._scene.partitions]
                 for one in observer.committed(asked, timeout=_ANSWER_TIMEOUT_S):
                     marks = observer.get_watermark_offsets(one, timeout=_ANSWER_TIMEOUT_S)
-                    if marks is not None and marks[1] > max(0, one.offset):
+                    if marks is not None and self._has_more(one, max(0, one.offset), marks[1]):
                         lags.append(f"group {group} was at {one.offset} of {marks[1]} in {one.topic}-{one.partition}")
             except KafkaException as error:
                 lags.append(f"group {group} could not be asked for its offsets ({error})")
         return lags
+
+    def _has_more(self, partition: ClientPartition, offset: int, end: int) -> bool:
+        """Whether there is a record from `offset` on: the ends of transactions are none, nor is what was aborted."""
+        if offset >= end:
+            return False
+        reader = clients.reader(self._scene.address)
+        try:
+            reader.assign([ClientPartition(partition.topic, partition.partition, offset)])
+            message = reader.poll(_ANSWER_TIMEOUT_S)
+            error = None if message is None else message.error()
+            return error is None or error.code() != KafkaError._PARTITION_EOF
+        finally:
+            reader.close()

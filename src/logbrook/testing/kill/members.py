@@ -116,7 +116,12 @@ def members(scene: Scene) -> list[Member]:
     """Two groups of two: one that gives up everything at a rebalance, and one that keeps what it can (KIP-429)."""
     kinds = {"eager": "range", "cooperative": "cooperative-sticky"}
     return [
-        Member(scene, f"{group}-{number}", group, {"partition.assignment.strategy": strategy})
+        Member(
+            scene,
+            f"{group}-{number}",
+            group,
+            {"partition.assignment.strategy": strategy, "isolation.level": scene.isolation},
+        )
         for group, strategy in kinds.items()
         for number in range(2)
     ]

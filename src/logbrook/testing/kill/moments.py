@@ -21,6 +21,8 @@ class Moment(StrEnum):
     """A member of a group is on its way out or in."""
     COMMITTING = "committing"
     """Groups have come back and committed what they read since, and go on to do so."""
+    TRANSACTING = "transacting"
+    """Transactions were committed since it started, and others are open or about to end."""
 
 
 _WEIGHTS = {
@@ -30,6 +32,7 @@ _WEIGHTS = {
     Moment.CREATING: 2,
     Moment.REBALANCING: 2,
     Moment.COMMITTING: 4,
+    Moment.TRANSACTING: 4,
 }
 _DELAY_S_MAX = {
     Moment.LOADED: 0.03,
@@ -38,11 +41,13 @@ _DELAY_S_MAX = {
     Moment.CREATING: 0.01,
     Moment.REBALANCING: 0.06,
     Moment.COMMITTING: 0.03,
+    Moment.TRANSACTING: 0.06,
 }
 _ACKNOWLEDGED_MAX = 2_000
 _IDEMPOTENT_CHANCE = 0.6
 _FIRST_ACKNOWLEDGED = 500
 _COMMITTED_MAX = 30
+_TRANSACTIONS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class Kill:
     """Whether only those of idempotent producers count, which need longer to come back."""
     committed: int
     """How many offsets are to be committed before it (none, unless the moment is about them)."""
+    transactions: int
+    """How many transactions are to be committed before it (none, unless the moment is about them)."""
     delay_s: float
     """How long after the moment the kill comes."""
     start_share: float
@@ -81,6 +88,7 @@ def _kill(rng: Random, moment: Moment) -> Kill:
         acknowledged=0 if is_early else int(_ACKNOWLEDGED_MAX ** rng.random()),
         are_idempotent=rng.random() < _IDEMPOTENT_CHANCE,
         committed=rng.randint(1, _COMMITTED_MAX) if moment is Moment.COMMITTING else 0,
+        transactions=rng.randint(1, _TRANSACTIONS_MAX) if moment is Moment.TRANSACTING else 0,
         delay_s=rng.uniform(0, _DELAY_S_MAX[moment]),
         start_share=rng.uniform(0.3, 1.1),
     )

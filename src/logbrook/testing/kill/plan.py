@@ -40,6 +40,8 @@ class Plan:
     partitions: int = 4
     flags: tuple[str, ...] = (*FLAGS, *SMALL_FILES)
     damage: Callable[[str], int] | None = None
+    isolation: str = "read_committed"
+    """How those read who are to be given committed records only. Anything else is a planted bug."""
     keep: str | None = None
     """Where to put the history, the broker's log and its data if something was found."""
 
@@ -79,6 +81,11 @@ def summary(outcomes: Sequence[Outcome]) -> str:
         f"{sum(one.acknowledged for one in counts):,} acknowledged, {sum(one.unknown for one in counts):,} unknown "
         f"({sum(one.unknown_found for one in counts):,} of them there), {sum(one.polled for one in counts):,} polled, "
         f"{sum(one.committed for one in counts):,} commits, {sum(one.latest_seen for one in counts):,} latest offsets",
+        f"{sum(one.transactions for one in counts):,} transactions: "
+        f"{sum(one.transactions_committed for one in counts):,} committed, "
+        f"{sum(one.transactions_aborted for one in counts):,} aborted, "
+        f"{sum(one.transactions_unknown for one in counts):,} unknown, "
+        f"{sum(one.transactions_left for one in counts):,} left open",
         f"a start took {median(starts_s):.2f} s, at most {max(starts_s):.2f} s",
     ]
     bad = [str(outcome.plan.seed) for outcome in outcomes if not outcome.is_good]

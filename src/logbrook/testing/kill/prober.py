@@ -17,7 +17,7 @@ class Prober(Client):
 
     def run(self) -> None:
         observers = {group: clients.consumer(self.scene.address, group) for group in self._groups}
-        asker = clients.reader(self.scene.address)
+        asker = clients.reader(self.scene.address, **{"isolation.level": "read_uncommitted"})
         try:
             while not self.stopping.wait(_PAUSE_S):
                 self._ask_latest(asker)

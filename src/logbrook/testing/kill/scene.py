@@ -15,9 +15,10 @@ TOPIC = "events"
 class Scene:
     """The broker's address, the history, and what went wrong with clients. `rng` gives each client one of its own."""
 
-    def __init__(self, address: str, seed: int, partitions: int) -> None:
+    def __init__(self, address: str, seed: int, partitions: int, isolation: str = "read_committed") -> None:
         self.address = address
         self.seed = seed
+        self.isolation = isolation
         self.recorder = Recorder(monotonic_ns)
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.problems: list[str] = []
@@ -29,6 +30,7 @@ class Scene:
         self.acknowledged = 0
         self.idempotent_acknowledged = 0
         self.committed = 0
+        self.transactions = 0
 
     def rng(self, name: str) -> Random:
         return Random(f"{self.seed}/{name}")

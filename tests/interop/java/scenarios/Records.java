@@ -15,7 +15,6 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RecordTooLargeException;
-import org.apache.kafka.common.errors.TransactionalIdAuthorizationException;
 import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.record.TimestampType;
 
@@ -218,15 +217,10 @@ final class Records {
         Kit.same(List.of("after"), Kit.values(Kit.read(consumer, 1)), "values");
     }
 
-    /** They must be told at once, not after a minute of retries. */
+    /** It must be told at once, not after a minute of retries. */
     static void whatIsNotServedIsRefusedAtOnce(Kit kit) throws Exception {
         String topic = kit.topic("refused", 1);
         long before = System.nanoTime();
-        Producer<String, String> transactional = kit.producer("transactional.id", "any");
-        Kit.fails(TransactionalIdAuthorizationException.class, () -> {
-            transactional.initTransactions();
-            return null;
-        });
         Consumer<String, String> newer = kit.consumer("group.id", kit.name, "group.protocol", "consumer");
         newer.subscribe(List.of(topic));
         Kit.fails(UnsupportedVersionException.class, () -> Kit.read(newer, 1));

@@ -1,7 +1,8 @@
 """A broker that keeps every promise, and the history that its clients see: random, and the same for the same seed.
 
 What a real history has is in it: answers that never came (with the write there or not), retries that wrote twice,
-refusals, questions that took a while, commits whose answer was lost, members that begin anew, kills.
+refusals, questions that took a while, commits whose answer was lost, members that begin anew, kills; transactions that
+were committed, aborted, refused, left open, or asked to commit by a producer that another had replaced.
 """
 
 from random import Random
@@ -16,6 +17,8 @@ from logbrook.testing.history.events import (
     CommittedSeen,
     CommitUnknown,
     Failed,
+    FinalCommittedRead,
+    FinalMarkers,
     FinalRead,
     FinalTopics,
     LatestSeen,
@@ -24,12 +27,29 @@ from logbrook.testing.history.events import (
     Resumed,
     Sent,
     TopicCreated,
+    TransactionAborted,
+    TransactionalIdTaken,
+    TransactionBegun,
+    TransactionCommitted,
+    TransactionFailed,
+    TransactionUnknown,
     Unknown,
 )
 
 TOPIC = "events"
 IDEMPOTENT = ("idempotent-0", "idempotent-1")
 PLAIN = ("plain-0",)
+TRANSACTIONAL_IDS = ("transactional-0", "transactional-1")
+# How a transaction ends, how often, and whether its values are to be seen then.
+ENDS = {
+    "committed": (10, True),
+    "unknown, committed": (2, True),
+    "unknown, aborted": (2, False),
+    "aborted": (4, False),
+    "refused": (2, False),
+    "left": (2, False),
+    "fenced": (2, False),
+}
 GROUPS = {"red": ("red-0", "red-1"), "blue": ("blue-0",)}
 
 
@@ -42,7 +62,11 @@ class _World:
         self.rng = rng
         self.events: list[Event] = []
         self.now_ns = 0
-        self.logs: dict[TopicPartition, list[str]] = {TopicPartition(TOPIC, n): [] for n in range(partitions)}
+        # None is the end of a transaction.
+        self.logs: dict[TopicPartition, list[str | None]] = {TopicPartition(TOPIC, n): [] for n in range(partitions)}
+        self.hidden: set[str | None] = {None}
+        self.lives = dict.fromkeys(TRANSACTIONAL_IDS, 0)
+        self.transactions = 0
         self.values = 0
         self.committed: dict[tuple[str, TopicPartition], int] = {}
         # Who reads what of which group, from where, and since when if nothing came yet.
@@ -54,16 +78,23 @@ class _World:
     def run(self, steps: int) -> list[Event]:
         for producer in (*IDEMPOTENT, *PLAIN):
             self.events.append(ProducerStarted(self.tick(), producer, producer in IDEMPOTENT))
+        for transactional_id in TRANSACTIONAL_IDS:
+            self.take(transactional_id)
         for group in GROUPS:
             self.rebalance(group)
-        choices = [self.write] * 8 + [self.poll] * 10 + [self.commit] * 4 + [self.ask_latest] * 3
+        choices = [self.write] * 8 + [self.transact] * 4 + [self.poll] * 10 + [self.commit] * 4 + [self.ask_latest] * 3
         choices += [self.ask_committed] * 2 + [self.some_rebalance, self.kill, self.create_topic]
         for _ in range(steps):
             self.rng.choice(choices)()
         self.events.append(FinalTopics(self.tick(), dict(self.topics)))
         for partition, log in self.logs.items():
-            begun_at_ns = self.tick()
-            self.events.append(FinalRead(self.tick(), begun_at_ns, partition, len(log), list(enumerate(log))))
+            begun_at_ns, end = self.tick(), len(log)
+            records = [(offset, value) for offset, value in enumerate(log) if value is not None]
+            visible = [(offset, value) for offset, value in records if value not in self.hidden]
+            markers = [offset for offset, value in enumerate(log) if value is None]
+            self.events.append(FinalRead(self.tick(), begun_at_ns, partition, end, records))
+            self.events.append(FinalCommittedRead(self.tick(), partition, end, visible))
+            self.events.append(FinalMarkers(self.tick(), partition, markers))
         return self.events
 
     def tick(self) -> int:
@@ -101,21 +132,84 @@ class _World:
         else:
             self.events.append(Acknowledged(self.tick(), producer, partition, len(log) - 1, value))
 
+    def take(self, transactional_id: str) -> None:
+        self.lives[transactional_id] += 1
+        producer = self.producer_of(transactional_id)
+        self.events.append(ProducerStarted(self.tick(), producer, True))
+        self.events.append(TransactionalIdTaken(self.tick(), producer, transactional_id))
+
+    def producer_of(self, transactional_id: str) -> str:
+        return f"{transactional_id}.{self.lives[transactional_id]}"
+
+    def transact(self) -> None:
+        """A few values to several partitions, and an end; others write meanwhile."""
+        transactional_id = self.rng.choice(TRANSACTIONAL_IDS)
+        producer, transaction = self.producer_of(transactional_id), f"transaction {self.transactions}"
+        self.transactions += 1
+        end = self.rng.choices(list(ENDS), weights=[often for often, _ in ENDS.values()])[0]
+        is_seen = ENDS[end][1]
+        self.events.append(TransactionBegun(self.tick(), producer, transaction))
+        touched = set()
+        for _ in range(self.rng.randint(1, 6)):
+            partition, value = self.some_partition(), f"v{self.values}"
+            self.values += 1
+            touched.add(partition)
+            self.hidden.update(() if is_seen else (value,))
+            self.events.append(Sent(self.tick(), producer, partition, value))
+            self.answer_in_transaction(producer, partition, value, is_seen)
+            if self.rng.random() < 0.2:
+                self.write()
+        self.end(end, transactional_id, producer, transaction)
+        for partition in touched:
+            self.logs[partition].append(None)
+
+    def answer_in_transaction(self, producer: str, partition: TopicPartition, value: str, is_seen: bool) -> None:
+        """Every value of a transaction that is seen is there, whatever the producer knows of it."""
+        outcome = self.rng.random()
+        if outcome < 0.1 and not is_seen:
+            self.events.append(Failed(self.tick(), producer, partition, value, "too large"))
+            return
+        if outcome < 0.2 and not is_seen:
+            self.events.append(Unknown(self.tick(), producer, partition, value, "disconnected"))
+            return
+        self.logs[partition].append(value)
+        if outcome < 0.3:
+            self.events.append(Unknown(self.tick(), producer, partition, value, "timed out"))
+        else:
+            self.events.append(Acknowledged(self.tick(), producer, partition, len(self.logs[partition]) - 1, value))
+
+    def end(self, end: str, transactional_id: str, producer: str, transaction: str) -> None:
+        if end in ("left", "fenced"):
+            self.take(transactional_id)
+        asked_at_ns, answered_at_ns = self.tick(), self.tick()
+        if end == "committed":
+            self.events.append(TransactionCommitted(answered_at_ns, asked_at_ns, producer, transaction))
+        elif end == "aborted":
+            self.events.append(TransactionAborted(answered_at_ns, producer, transaction))
+        elif end == "refused":
+            self.events.append(TransactionFailed(answered_at_ns, asked_at_ns, producer, transaction, "invalid state"))
+        elif end != "left":
+            self.events.append(TransactionUnknown(answered_at_ns, asked_at_ns, producer, transaction, end))
+
     def poll(self) -> None:
         group, partition = self.rng.choice(list(GROUPS)), self.some_partition()
         at = group, partition
         log, consumer = self.logs[partition], self.owner[at]
         for _ in range(self.rng.randint(1, 20)):
             offset = self.position[at]
+            while offset < len(log) and log[offset] in self.hidden:
+                offset += 1
             if offset == len(log):
                 return
+            value = log[offset]
+            assert value is not None, "the end of a transaction is hidden"
             if at in self.assigned_at_ns:
                 begun_at_ns = self.assigned_at_ns.pop(at)
                 self.events.append(Resumed(self.tick(), begun_at_ns, consumer, group, partition, offset))
-                self.events.append(Polled(self.now_ns, consumer, group, partition, offset, log[offset]))
+                self.events.append(Polled(self.now_ns, consumer, group, partition, offset, value))
             else:
-                self.events.append(Polled(self.tick(), consumer, group, partition, offset, log[offset]))
-            self.position[at] += 1
+                self.events.append(Polled(self.tick(), consumer, group, partition, offset, value))
+            self.position[at] = offset + 1
 
     def commit(self) -> None:
         group, partition = self.rng.choice(list(GROUPS)), self.some_partition()

@@ -16,6 +16,7 @@ from logbrook.testing.history.events import (
     CommittedSeen,
     CommitUnknown,
     Failed,
+    FinalCommittedRead,
     FinalRead,
     FinalTopics,
     LatestSeen,
@@ -23,6 +24,11 @@ from logbrook.testing.history.events import (
     Resumed,
     Sent,
     TopicCreated,
+    TransactionAborted,
+    TransactionBegun,
+    TransactionCommitted,
+    TransactionFailed,
+    TransactionUnknown,
     Unknown,
 )
 from tests.unit.testing.history.good import IDEMPOTENT
@@ -57,19 +63,24 @@ class Garden:
         self.events = events
         self.rng = rng
         self.finals = {event.partition: event for event in events if isinstance(event, FinalRead)}
-        self.acknowledged = [event for event in events if isinstance(event, Acknowledged)]
+        self.committed = {event.partition: event for event in events if isinstance(event, FinalCommittedRead)}
+        self.transactions = sent_in_transactions(events)
+        self.transactional = {event.value for sent in self.transactions.values() for event in sent}
+        self.acknowledged = [
+            event for event in events if isinstance(event, Acknowledged) and event.value not in self.transactional
+        ]
         self.acknowledged_at = {(event.partition, event.offset) for event in self.acknowledged}
         self.polled_at = {(event.partition, event.offset) for event in events if isinstance(event, Polled)}
 
     def records(self, *, acknowledged: bool, polled: bool, once: bool = True) -> list[tuple[TopicPartition, int]]:
-        """Places in the final logs whose record was acknowledged or not, polled or not."""
+        """Places in the final logs whose record is of no transaction, was acknowledged or not, polled or not."""
         places = []
         for partition, final in self.finals.items():
             values = [value for _, value in final.records]
             for offset, value in final.records:
                 at = (partition, offset)
                 facts = (at in self.acknowledged_at, at in self.polled_at, values.count(value) == 1)
-                if facts == (acknowledged, polled, once):
+                if facts == (acknowledged, polled, once) and value not in self.transactional:
                     places.append(at)
         return places
 
@@ -81,7 +92,36 @@ class Garden:
     ) -> list[Event]:
         final = self.finals[partition]
         end = final.log_end_offset if log_end_offset is None else log_end_offset
-        return self.replace(final, final._replace(records=records, log_end_offset=end))
+        committed = self.committed[partition]
+        hidden = {value for _, value in final.records} - {value for _, value in committed.records}
+        visible = [(offset, value) for offset, value in records if value not in hidden]
+        new: dict[int, Event] = {
+            id(final): final._replace(records=records, log_end_offset=end),
+            id(committed): committed._replace(records=visible, last_stable_offset=end),
+        }
+        return [new.get(id(event), event) for event in self.events]
+
+    def with_visible(self, partition: TopicPartition, shown: set[str], hidden: set[str]) -> list[Event]:
+        """Readers of committed records are given some values in the end, and not given others."""
+        committed = self.committed[partition]
+        visible = {value for _, value in committed.records} | shown
+        records = [one for one in self.finals[partition].records if one[1] in visible - hidden]
+        return self.replace(committed, committed._replace(records=records))
+
+    def of_transactions(self, *ends: type[Event] | None) -> list[tuple[TopicPartition, int, str, str]]:
+        """Places in the final logs, their values and their transactions, of those that ended so (None: not at all)."""
+        ended = {
+            event.transaction: type(event)
+            for event in self.events
+            if isinstance(event, TransactionCommitted | TransactionUnknown | TransactionFailed | TransactionAborted)
+        }
+        of = {event.value: name for name, sent in self.transactions.items() for event in sent}
+        return [
+            (partition, offset, value, of[value])
+            for partition, final in self.finals.items()
+            for offset, value in final.records
+            if value in of and ended.get(of[value]) in ends
+        ]
 
     def replace(self, old: Event, new: Event) -> list[Event]:
         return [new if event is old else event for event in self.events]
@@ -104,6 +144,19 @@ class Garden:
         records = dict(self.finals[partition].records)
         records[first], records[second] = records[second], records[first]
         return self.with_final(partition, list(records.items()))
+
+
+def sent_in_transactions(events: list[Event]) -> dict[str, list[Sent]]:
+    """What was sent in each transaction, in order."""
+    found: dict[str, list[Sent]] = {}
+    current: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, TransactionBegun):
+            current[event.producer] = event.transaction
+            found[event.transaction] = []
+        elif isinstance(event, Sent) and event.producer in current:
+            found[current[event.producer]].append(event)
+    return found
 
 
 @finds(found.LostWrite)
@@ -381,11 +434,11 @@ def begin_before_what_was_committed(garden: Garden) -> list[Event] | None:
         return None
     last = commits[-1]
     now_ns = garden.events[-1].at_ns
-    value = garden.finals[last.partition].records[0][1]
+    offset, value = garden.committed[last.partition].records[0]
     return [
         *garden.events,
-        Resumed(now_ns + 2, now_ns + 1, f"{last.group}-new", last.group, last.partition, 0),
-        Polled(now_ns + 2, f"{last.group}-new", last.group, last.partition, 0, value),
+        Resumed(now_ns + 2, now_ns + 1, f"{last.group}-new", last.group, last.partition, offset),
+        Polled(now_ns + 2, f"{last.group}-new", last.group, last.partition, offset, value),
     ]
 
 

@@ -54,10 +54,9 @@ def test_what_is_no_event_is_told_with_its_line() -> None:
 
 def test_a_saved_history_can_be_checked_from_a_shell(tmp_path: Path) -> None:
     events = good_history(7)
-    last = events[-1]
-    assert isinstance(last, FinalRead)
+    bad = [event._replace(records=[]) if isinstance(event, FinalRead) else event for event in events]
     assert check(events).findings == ()
-    for name, history, code in (("good", events, 0), ("bad", [*events[:-1], last._replace(records=[])], 1)):
+    for name, history, code in (("good", events, 0), ("bad", bad, 1)):
         path = tmp_path / name
         path.write_text(saved(history))
         command = [sys.executable, "-m", "logbrook.testing.history", str(path)]

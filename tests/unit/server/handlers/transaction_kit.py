@@ -1,0 +1,139 @@
+"""Transactions for the tests of the handlers: each step of one by hand, in any version."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from logbrook.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from logbrook.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from logbrook.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from logbrook.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from logbrook.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from logbrook.records.builder import build_batch
+from logbrook.records.record import Record
+from tests.unit.server.handlers.kit import LATEST, Peer, fresh
+
+TIMEOUT_MS = 60_000
+# The last of AddPartitionsToTxn that is for clients, and the last of others in the first version of the protocol.
+ADD_PARTITIONS_VERSION = 3
+FIRST_PROTOCOL_END_VERSION = 4
+SECOND_PROTOCOL_END_VERSION = 5
+FIRST_PROTOCOL_PRODUCE_VERSION = 11
+SECOND_PROTOCOL_PRODUCE_VERSION = 12
+FENCED_SINCE = 2
+
+
+class Identity(NamedTuple):
+    """Who a producer of transactions says it is."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+    @property
+    def predecessor(self) -> "Identity":
+        return self._replace(epoch=self.epoch - 1)
+
+
+def init(peer: Peer, transactional_id: str | None = None, timeout_ms: int = TIMEOUT_MS) -> Identity:
+    """The producer of a transactional id, of a fresh one if none is given."""
+    transactional_id = fresh("transactional-id") if transactional_id is None else transactional_id
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+    answer = peer.ask(request, InitProducerIdResponse)
+    assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
+    return Identity(transactional_id, answer.producer_id, answer.producer_epoch)
+
+
+def add_partitions(
+    peer: Peer, who: Identity, partitions: Mapping[str, Sequence[int]], version: int = ADD_PARTITIONS_VERSION
+) -> dict[tuple[str, int], int]:
+    """Error codes by partition."""
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=who.transactional_id,
+        v3_and_below_producer_id=who.producer_id,
+        v3_and_below_producer_epoch=who.epoch,
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in partitions.items()
+        ],
+    )
+    answer = peer.ask(request, AddPartitionsToTxnResponse, version)
+    return {
+        (topic.name, one.partition_index): one.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for one in topic.results_by_partition
+    }
+
+
+def add_offsets(peer: Peer, who: Identity, group: str, version: int | None = None) -> int:
+    """The error code."""
+    request = AddOffsetsToTxnRequest(
+        transactional_id=who.transactional_id,
+        producer_id=who.producer_id,
+        producer_epoch=who.epoch,
+        group_id=group,
+    )
+    return peer.ask(request, AddOffsetsToTxnResponse, version).error_code
+
+
+def write(
+    peer: Peer,
+    who: Identity,
+    topic: str,
+    sequence: int = 0,
+    version: int = SECOND_PROTOCOL_PRODUCE_VERSION,
+    partition: int = 0,
+) -> int:
+    """One record. The error code."""
+    batch = build_batch(
+        [Record(value=b"v")],
+        producer_id=who.producer_id,
+        producer_epoch=who.epoch,
+        base_sequence=sequence,
+        transactional=True,
+    )
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
+    request = ProduceRequest(transactional_id=who.transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
+    (answer,) = peer.ask(request, ProduceResponse, version).responses
+    return answer.partition_responses[0].error_code
+
+
+def end(
+    peer: Peer, who: Identity, version: int = SECOND_PROTOCOL_END_VERSION, *, is_commit: bool = True
+) -> EndTxnResponse:
+    request = EndTxnRequest(
+        transactional_id=who.transactional_id,
+        producer_id=who.producer_id,
+        producer_epoch=who.epoch,
+        committed=is_commit,
+    )
+    return peer.ask(request, EndTxnResponse, version)
+
+
+def stable_end(peer: Peer, topic: str, partition: int = 0) -> int:
+    """The last stable offset."""
+    wanted = ListOffsetsPartition(partition_index=partition, timestamp=LATEST)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
+    )
+    (answer,) = peer.ask(request, ListOffsetsResponse).topics
+    return answer.partitions[0].offset
+
+
+def fenced_code(version: int) -> ErrorCode:
+    """What a producer is told that is not the newest one: old clients know only its epoch to be wrong (KIP-588)."""
+    return ErrorCode.PRODUCER_FENCED if version >= FENCED_SINCE else ErrorCode.INVALID_PRODUCER_EPOCH
