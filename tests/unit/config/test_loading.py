@@ -158,6 +158,7 @@ def test_what_is_wrong_in_the_environment(variable: str, value: str, problem: st
         "LOGBROOK_PORT_9092_TCP_ADDR",
         "LOGBROOK_HEADLESS_SERVICE_HOST",
         "MY_LOGBROOK_X",
+        "LOGBROOK_BOOTSTRAP",
     ],
 )
 def test_what_kubernetes_or_others_put_into_the_environment_is_not_ours(variable: str) -> None:
@@ -186,7 +187,7 @@ def test_what_kubernetes_or_others_put_into_the_environment_is_not_ours(variable
         ("# x\n[netwrk]\nlisten = 'x:1'", "2: [netwrk] is not a section; did you mean [network]?"),
         (
             "[qqq]",
-            "1: [qqq] is not a section; the sections are network, topics, log, groups, transactions, storage, maintenance, ",
+            "1: [qqq] is not a section; the sections are network, topics, log, groups, transactions, storage, ",
         ),
         ("log = 5", "1: log = 5, but it must be the table [log]"),
         ("[[log]]\nsegment_bytes = 1", "1: log = [{'segment_bytes': 1}], but it must be the table [log]"),
