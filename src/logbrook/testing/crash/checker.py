@@ -132,7 +132,8 @@ def _written(log: Log, promise: PartitionPromise) -> _Written:
                 if log.log_start_offset <= record.offset < promise.durable_end:
                     if is_committed:
                         found.newest_durable[record.key] = record
-                    elif is_committed is None:
+                    elif is_committed is None and record.offset >= promise.cut_keys.get(record.key, 0):
+                        # One whose marker was cut off was decided before, and may have gone because of that.
                         found.undecided.add(record.offset)
     return found
 
