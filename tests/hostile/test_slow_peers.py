@@ -114,4 +114,4 @@ def is_reset(connected: socket.socket) -> bool:
     """Whether the broker has reset the connection. What there is to read is not looked at: that would be reading."""
     poll = select.poll()
     poll.register(connected, 0)
-    return bool(poll.poll(10))
+    return bool(poll.poll(1_000))

@@ -94,5 +94,7 @@ def test_kafka_log_dirs_tells_the_size_of_what_was_written(tools: KafkaTools, br
     assert (partition["partition"], partition["size"], partition["offsetLag"]) == ("sized-0", 73, 0)
 
 
-def test_kafka_features_are_none(tools: KafkaTools) -> None:
-    assert tools.run("kafka-features", "describe").lines == []
+def test_kafka_features_tells_of_the_second_version_of_transactions(tools: KafkaTools) -> None:
+    (line,) = tools.run("kafka-features", "describe").lines
+    assert line.split()[:2] == ["Feature:", "transaction.version"]
+    assert "FinalizedVersionLevel: 2" in line

@@ -127,8 +127,9 @@ final class Administration {
         Kit.check(size > 60 && size < 100, "a record has " + size + " bytes on the disk");
         Kit.check(kit.admin.listTopics(new ListTopicsOptions().listInternal(false)).names().get()
                 .stream().noneMatch(name -> name.startsWith("__")), "internal topics are marked");
-        kit.admin.describeFeatures().featureMetadata().get();
-        Kit.fails(UnsupportedVersionException.class, () -> kit.admin.listTransactions().all());
+        var features = kit.admin.describeFeatures().featureMetadata().get().finalizedFeatures();
+        Kit.same(Short.valueOf((short) 2), features.get("transaction.version").maxVersionLevel(), "transactions");
+        Kit.fails(UnsupportedVersionException.class, () -> kit.admin.describeUserScramCredentials().all());
     }
 
     static void recordsAreDeletedUpToAnOffset(Kit kit) throws Exception {
