@@ -71,6 +71,10 @@ def _check_aborted(log: Log, scan: LogScan) -> None:
             )
     if stable == log.log_start_offset:
         return
+    if not any(batch.header.is_transactional for batch in scan.batches):
+        if log.aborted_between(log.log_start_offset, stable):
+            raise BrokenPromiseError(f"{log.partition}: something was aborted, and there is no transaction")
+        return
     bounds = sorted({batch.header.base_offset for batch in scan.batches if batch.header.base_offset < stable})
     starts = {*bounds[:: max(1, len(bounds) // 4)], *bounds[-1:]}
     for start in starts:

@@ -3,9 +3,9 @@
 Nothing here uses an index, a snapshot or the engine's own bookkeeping. What the engine says is compared with this.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from logbrook.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, check_batch
@@ -18,12 +18,19 @@ _BATCHES_KEPT = 5
 _ABORT_KEY = b"\0\0\0\0"
 
 
+# The same batches are met in state after state.
+@lru_cache(maxsize=8192)
+def records_of(data: bytes) -> tuple[RawRecord, ...]:
+    """The records of a batch."""
+    return tuple(iter_records(data, bytes_max=_DECOMPRESSED_BYTES_MAX))
+
+
 class ScannedBatch(NamedTuple):
     header: BatchHeader
     data: bytes
 
-    def records(self) -> Iterator[RawRecord]:
-        return iter_records(self.data, bytes_max=_DECOMPRESSED_BYTES_MAX)
+    def records(self) -> tuple[RawRecord, ...]:
+        return records_of(self.data)
 
 
 class SeenBatch(NamedTuple):
@@ -56,7 +63,7 @@ class LogScan:
             record
             for batch in self.batches
             if not batch.header.is_control
-            for record in iter_records(batch.data, bytes_max=_DECOMPRESSED_BYTES_MAX)
+            for record in batch.records()
             if record.offset >= self.log_start_offset
         ]
 
@@ -124,8 +131,7 @@ class LogScan:
                 if _is_abort(data):
                     skipped.discard(header.producer_id)
             elif not header.is_transactional or header.producer_id not in skipped:
-                records = iter_records(data, bytes_max=_DECOMPRESSED_BYTES_MAX)
-                shown += [record.offset for record in records]
+                shown += [record.offset for record in records_of(data)]
         return shown
 
     def find_time(self, timestamp: int) -> tuple[int, int] | None:
@@ -148,7 +154,7 @@ def decisions(batches: Sequence[ScannedBatch]) -> list[bool | None]:
 
 def _is_abort(data: bytes) -> bool:
     """Whether a control batch is the marker of an abort."""
-    return [record.key for record in iter_records(data, bytes_max=_DECOMPRESSED_BYTES_MAX)] == [_ABORT_KEY]
+    return [record.key for record in records_of(data)] == [_ABORT_KEY]
 
 
 def scan_log(log: Log) -> LogScan:
