@@ -21,6 +21,8 @@ _METAVARS = {
     Kind.CHOICE: "WORD",
     Kind.CHOICES: "WORD,...",
 }
+_CONSOLE_FLAG = "--console"
+CONSOLE_LISTEN = "127.0.0.1:9080"
 _UNIT_METAVARS = {"bytes": "SIZE", "ms": "DURATION"}
 
 
@@ -48,6 +50,14 @@ class SettingsCommand(TyperCommand):
 
     Typer's own layout cuts the longer flags off at 80 columns.
     """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`--console` alone is the console where it is usually; click knows no options whose value may be left out."""
+        for at, word in enumerate(args):
+            is_alone = at + 1 == len(args) or args[at + 1].startswith("-")
+            if word == _CONSOLE_FLAG and is_alone:
+                args[at] = f"{_CONSOLE_FLAG}={CONSOLE_LISTEN}"
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002, Typer calls it so
         """Prints to standard output, as Typer's own help does. Rich takes its time to import, so only here."""

@@ -13,6 +13,15 @@ from logbrook.model.version import VERSION
 
 _LOADED_WHEN_CALLED = {
     "serve": "logbrook.cli.serve",
+    "topic": "logbrook.cli.topic",
+    "produce": "logbrook.cli.produce",
+    "consume": "logbrook.cli.consume",
+    "group": "logbrook.cli.group",
+    "context": "logbrook.cli.context",
+    "console": "logbrook.cli.console",
+    "log": "logbrook.cli.log",
+    "bench": "logbrook.cli.bench",
+    "top": "logbrook.cli.top",
     "config": "logbrook.cli.config",
     "archive": "logbrook.cli.archive",
     "replay": "logbrook.cli.replay",
@@ -57,6 +66,51 @@ def main(
 @app.command()
 def serve() -> None:
     """Run a broker that Kafka clients can talk to."""
+
+
+@app.command()
+def topic() -> None:
+    """Make topics, look at them, change them, delete them."""
+
+
+@app.command()
+def produce() -> None:
+    """Write records to a topic: lines of standard input or of a file."""
+
+
+@app.command()
+def consume() -> None:
+    """Print the records of topics."""
+
+
+@app.command()
+def group() -> None:
+    """Look at consumer groups and their lag, reset them, delete them."""
+
+
+@app.command()
+def context() -> None:
+    """Name clusters, and say which of them commands talk to."""
+
+
+@app.command()
+def log() -> None:
+    """Look into a broker's files, and look after them: dump, verify, repair, compact, retain, index."""
+
+
+@app.command()
+def bench() -> None:
+    """Produce and consume as fast as it goes, or at a rate, and tell how fast it was and how long it took."""
+
+
+@app.command()
+def console() -> None:
+    """Run the web console and the HTTP API."""
+
+
+@app.command()
+def top() -> None:
+    """Show what a cluster does: throughput, topics, partitions, sizes, groups and their lag."""
 
 
 @app.command()

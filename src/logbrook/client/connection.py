@@ -221,7 +221,8 @@ class Connection:
         except OSError as error:
             self.close()
             raise ConnectionClosedError(self.host, self.port, str(error)) from error
-        except ProtocolError:
+        except BaseException:
+            # Something unreadable, or an interrupt in the middle: nobody knows any more where the next answer begins.
             self.close()
             raise
 

@@ -2,6 +2,7 @@
 
 from logbrook.config.broker import (
     BrokerConfig,
+    ConsoleConfig,
     LogFormat,
     LoggingConfig,
     LogLevel,
@@ -21,6 +22,7 @@ __all__ = [
     "BrokerConfig",
     "CleanupPolicy",
     "CompressionType",
+    "ConsoleConfig",
     "Durability",
     "GroupConfig",
     "LogConfig",

@@ -61,6 +61,16 @@ class MetricsConfig(Settings):
     )
 
 
+class ConsoleConfig(Settings):
+    """The settings of the web console that is started with the broker."""
+
+    listen: str = setting(
+        "",
+        "HOST:PORT for the web console and the HTTP API, or a port of 127.0.0.1 alone; empty for none.",
+        flag="console",
+    )
+
+
 class LoggingConfig(Settings):
     """The settings of the broker's own log, which goes to standard error."""
 
@@ -85,4 +95,5 @@ class BrokerConfig(Settings):
     storage: StorageConfig = field(default_factory=StorageConfig)
     maintenance: MaintenanceConfig = field(default_factory=MaintenanceConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    console: ConsoleConfig = field(default_factory=ConsoleConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)

@@ -34,12 +34,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a value may look like. `optional`: the text may be empty, which stands for None if that is `nullable`."""
+    """What a value may look like. `optional`: the text may be empty, which stands for None if that is `nullable`.
+
+    `bare_port`: an address may be written without its host, which is this machine then.
+    """
 
     kind: Kind
     choices: tuple[str, ...] = ()
     optional: bool = False
     nullable: bool = False
+    bare_port: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,9 @@ _TEXT_FORMS = {
     "data": Form(Kind.PATH),
     "network.listen": Form(Kind.ADDRESS),
     "network.advertise": Form(Kind.ADDRESS, optional=True, nullable=True),
+    "network.json_listen": Form(Kind.ADDRESS, optional=True, bare_port=True),
     "metrics.listen": Form(Kind.ADDRESS, optional=True),
+    "console.listen": Form(Kind.ADDRESS, optional=True, bare_port=True),
 }
 
 

@@ -6,13 +6,18 @@ _MIB = 1 << 20
 
 
 class NetworkConfig(Settings):
-    """The settings of the listener for Kafka clients."""
+    """The settings of the listeners for clients."""
 
     listen: str = setting("127.0.0.1:9092", "HOST:PORT to listen on; port 0 takes a free one.", flag="listen")
     advertise: str | None = setting(
         None,
         "HOST:PORT that clients are told to connect to; without it, where the broker listens.",
         flag="advertise",
+    )
+    json_listen: str = setting(
+        "",
+        "HOST:PORT for the JSON protocol, or a port of 127.0.0.1 alone; empty for none.",
+        flag="json-port",
     )
     connections_max: int = setting(
         10_000, "More connections than this are closed as they come.", kafka="max.connections", at_least=1
@@ -37,6 +42,13 @@ class NetworkConfig(Settings):
         kafka="socket.request.max.bytes",
         at_least=1024,
         at_most=2**31 - 1,
+    )
+    json_request_bytes_max: int = setting(
+        4 * _MIB,
+        "The largest request on the listener for the JSON protocol.",
+        unit="bytes",
+        at_least=1024,
+        at_most=64 * _MIB,
     )
     in_flight_bytes_max: int = setting(
         32 * _MIB,

@@ -17,6 +17,9 @@ from logbrook.config.toml_lines import TomlSyntaxError, lines_of_keys, parse_tom
 
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "LOGBROOK_CONFIG"
+# The first is read by the commands that talk to a cluster, which may well run where a broker is started too; the second
+# by the console, because a secret is no setting to be shown.
+_COMMANDS_VARIABLES = ("LOGBROOK_BOOTSTRAP", "LOGBROOK_CONSOLE_TOKEN")
 _OTHER_FLAGS = (CONFIG_FLAG, "--help")
 _SHOWN_CHARACTERS_MAX = 60
 
@@ -141,7 +144,7 @@ class _FileReader:
 
 
 def _is_ours(variable: str) -> bool:
-    if variable == CONFIG_VARIABLE or _KUBERNETES.fullmatch(variable):
+    if variable in (CONFIG_VARIABLE, *_COMMANDS_VARIABLES) or _KUBERNETES.fullmatch(variable):
         return False
     return variable.startswith(ENVIRONMENT_PREFIX)
 

@@ -44,6 +44,7 @@ _WHOLE_NUMBER = re.compile(r"([+-]?[0-9_]+) *([A-Za-z]*)")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _INT64_MAX = 2**63 - 1
 _PORT_MAX = 65_535
+_THIS_MACHINE = "127.0.0.1"
 
 
 def read_value(setting: Declared, written: object) -> Any:
@@ -143,7 +144,9 @@ def _read_plain(_: Declared, text: str) -> str:
     return text
 
 
-def _read_address(_: Declared, text: str) -> str:
+def _read_address(setting: Declared, text: str) -> str:
+    if setting.form.bare_port and ":" not in text:
+        text = f"{_THIS_MACHINE}:{text}"
     split_address(text)
     return text
 

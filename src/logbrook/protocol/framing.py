@@ -38,6 +38,9 @@ class FrameReader:
     says how long a frame may be that begins as a request does; it is asked before the frame is given any memory.
     """
 
+    # The least that a frame has, which tells how long it may be.
+    START_BYTES = REQUEST_START_BYTES
+
     __slots__ = ("_filled", "_frame", "_frame_size", "_memory", "_rest", "_size_max_of")
 
     def __init__(self, memory: FrameMemory, size_max_of: Callable[[RequestStart], int]) -> None:
@@ -84,12 +87,12 @@ class FrameReader:
 
     def _split(self, stop: int) -> Iterator[memoryview]:
         chunk, position = self._memory.chunk, 0
-        while (available := stop - position - _LENGTH.size) >= REQUEST_START_BYTES:
+        while (available := stop - position - _LENGTH.size) >= self.START_BYTES:
             (size,) = _LENGTH.unpack_from(chunk, position)
-            if size < REQUEST_START_BYTES:
+            if size < self.START_BYTES:
                 raise MalformedMessageError(f"a request of {size} bytes, where its header alone has more")
             position += _LENGTH.size
-            size_max = self._size_max_of(read_request_start(chunk[position:]))
+            size_max = self._size_max(chunk[position:])
             if size > size_max:
                 raise FrameTooLargeError(size, size_max)
             if available < size:
@@ -101,6 +104,9 @@ class FrameReader:
             yield memoryview(bytearray(chunk[position : position + size]))
             position += size
         self._rest = bytes(chunk[position:stop])
+
+    def _size_max(self, start: memoryview) -> int:
+        return self._size_max_of(read_request_start(start))
 
     def _grow(self, frame: memoryview) -> None:
         self._frame = self._memory.take(min(self._frame_size, _GROWTH * len(frame)))

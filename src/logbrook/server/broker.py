@@ -60,6 +60,7 @@ class BrokerServer:
         self._started = AsyncExitStack()
         self.is_ready = False
         self.http_address: tuple[str, int] | None = None
+        self.json_address: tuple[str, int] | None = None
 
     async def start(self) -> None:
         """Raises StorageError when the data cannot be opened, OSError when the address cannot be taken."""
@@ -112,6 +113,8 @@ class BrokerServer:
         self.listener = Listener(self.services, dispatcher, connections_max)
         self._started.push_async_callback(self.listener.stop, 0.0)
         self.services.endpoint = await self._listen()
+        if config.network.json_listen:
+            self.json_address = await self._listen_for_json()
         if config.metrics.listen:
             http = HttpListener(self)
             self._started.push_async_callback(http.stop)
@@ -137,6 +140,17 @@ class BrokerServer:
             return Endpoint(host, port or self.address[1])
         host, _ = split_address(network.listen)
         return Endpoint(host, self.address[1])
+
+    async def _listen_for_json(self) -> tuple[str, int]:
+        # Most brokers do without, and start sooner for it.
+        from logbrook.server.json.connection import JsonConnection  # noqa: PLC0415
+        from logbrook.server.json.dispatch import JsonDispatcher  # noqa: PLC0415
+
+        network = self.config.network
+        dispatcher = JsonDispatcher(self, network.json_request_bytes_max, self._clock.monotonic_s)
+        return await self.listener.listen(
+            *split_address(network.json_listen), lambda listener, loop: JsonConnection(listener, loop, dispatcher)
+        )
 
     async def stop(self) -> None:
         """Raises StorageError when the data could not be made durable; it is let go of all the same."""

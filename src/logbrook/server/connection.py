@@ -10,16 +10,16 @@ import logging
 import socket
 import struct
 from collections import deque
-from typing import NamedTuple, Protocol, cast
+from types import CoroutineType
+from typing import Any, NamedTuple, Protocol, cast
 
 from logbrook.protocol.encoding import Pieces
 from logbrook.protocol.errors import ProtocolError
 from logbrook.protocol.frame_memory import FrameMemory
 from logbrook.protocol.framing import FrameReader
-from logbrook.protocol.schema import ApiMessage
-from logbrook.server.api import Answer, CloseConnectionError
-from logbrook.server.dispatch import Dispatcher, Received
+from logbrook.server.api import CloseConnectionError
 from logbrook.server.logs import RepeatedWarnings
+from logbrook.server.probe import ServerProbe
 
 _WRITE_BUFFER_BYTES = 1 << 20
 # A connection is stalled when it moves less than this within `connection_stalled_ms`.
@@ -31,10 +31,33 @@ _RESET = struct.pack("ii", 1, 0)
 _logger = logging.getLogger(__name__)
 
 
+class Received(Protocol):
+    """A request: the name of what it asks for, and its bytes."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+
+class Dispatcher(Protocol):
+    """Whoever knows what requests mean. An answer may come at once, or be a future or a coroutine."""
+
+    probe: ServerProbe
+
+    def new_reader(self, memory: FrameMemory) -> FrameReader: ...
+
+    def receive(self, frame: memoryview, host: str) -> Any: ...
+
+    def handle(self, received: Any) -> Any: ...
+
+    def answer(self, received: Any, answer: Any) -> tuple[Pieces, int]: ...
+
+
 class Host(Protocol):
     """Whoever owns the connections."""
 
-    dispatcher: Dispatcher
     frame_memory: FrameMemory
     warnings: RepeatedWarnings
     in_flight_bytes_max: int
@@ -46,7 +69,7 @@ class Host(Protocol):
 
     def holds(self, connection: "Connection", more_bytes: int) -> bool: ...
 
-    def outlives(self, task: "asyncio.Task[Answer]") -> None: ...
+    def outlives(self, task: "asyncio.Task[Any]") -> None: ...
 
     def unsent(self, more_bytes: int) -> None: ...
 
@@ -59,7 +82,7 @@ class _Turn:
     def __init__(self, received: Received) -> None:
         # Until it is answered: then its memory is free, though the answer may have to wait for its turn.
         self.received: Received | None = received
-        self.future: asyncio.Future[Answer] | None = None
+        self.future: asyncio.Future[Any] | None = None
         self.pieces: Pieces = []
         # What it holds in memory: the request, then the answer.
         self.size = received.size
@@ -80,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_accounted_bytes",
         "_busy_s",
+        "_dispatcher",
         "_frames",
         "_host",
         "_in_flight_bytes",
@@ -102,10 +126,11 @@ class Connection(asyncio.BufferedProtocol):
         "peer",
     )
 
-    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop, dispatcher: Dispatcher) -> None:
         self._host = host
         self._loop = loop
-        self._reader = FrameReader(host.frame_memory, host.dispatcher.size_max)
+        self._dispatcher = dispatcher
+        self._reader = dispatcher.new_reader(host.frame_memory)
         self._queue: deque[memoryview] = deque()
         self._turns: deque[_Turn] = deque()
         self._in_flight_bytes = 0
@@ -295,29 +320,31 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _begin(self, frame: memoryview) -> None:
-        dispatcher = self._host.dispatcher
         try:
-            received = dispatcher.receive(frame, self.peer)
+            received = self._dispatcher.receive(frame, self.peer)
         except ProtocolError as error:
             self._hang_up(error)
             return
+        self._begin_request(received)
+
+    def _begin_request(self, received: Received) -> None:
         turn = _Turn(received)
         self._turns.append(turn)
         self._in_flight_bytes += turn.size
         try:
-            handled = dispatcher.handle(received)
+            handled = self._dispatcher.handle(received)
         except Exception as error:
             self._fail(turn, error)
             return
-        if handled is None or isinstance(handled, ApiMessage):
+        if isinstance(handled, CoroutineType):
+            handled = self._loop.create_task(handled)
+        elif not isinstance(handled, asyncio.Future):
             self._finish(turn, handled)
             return
-        if not isinstance(handled, asyncio.Future):
-            handled = self._loop.create_task(handled)
         turn.future = handled
         handled.add_done_callback(lambda future: self._answered(turn, future))
 
-    def _answered(self, turn: _Turn, future: "asyncio.Future[Answer]") -> None:
+    def _answered(self, turn: _Turn, future: "asyncio.Future[Any]") -> None:
         turn.future = None
         if future.cancelled():
             return
@@ -327,10 +354,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._finish(turn, future.result())
 
-    def _finish(self, turn: _Turn, answer: Answer) -> None:
+    def _finish(self, turn: _Turn, answer: Any) -> None:
         assert turn.received is not None
         try:
-            pieces, size = self._host.dispatcher.answer(turn.received, answer)
+            pieces, size = self._dispatcher.answer(turn.received, answer)
         except Exception as error:
             self._fail(turn, error)
             return
@@ -372,13 +399,16 @@ class Connection(asyncio.BufferedProtocol):
             turn.future.cancel()
 
     def _hang_up(self, error: ProtocolError) -> None:
-        self._host.dispatcher.probe.protocol_errors += 1
-        self._host.warnings.warn(self.peer, f"closing a connection from {self.peer}: {error}")
+        self._note_protocol_error(error)
         self.abort()
+
+    def _note_protocol_error(self, error: ProtocolError) -> None:
+        self._dispatcher.probe.protocol_errors += 1
+        self._host.warnings.warn(self.peer, f"closing a connection from {self.peer}: {error}")
 
     def _fail(self, turn: _Turn, error: BaseException) -> None:
         assert turn.received is not None
-        name = turn.received.api.name
+        name = turn.received.name
         if isinstance(error, CloseConnectionError):
             _logger.info("closing a connection from %s after %s: %s", self.peer, name, error)
             # Those before it get their answers, those after it do not.
@@ -388,6 +418,6 @@ class Connection(asyncio.BufferedProtocol):
             self.close_when_done()
             return
         # Our own bug: the sender is told by hanging up, and nobody else notices.
-        self._host.dispatcher.probe.handler_failures += 1
+        self._dispatcher.probe.handler_failures += 1
         _logger.error("%s from %s failed", name, self.peer, exc_info=error)
         self.abort()

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from logbrook.protocol.decoding import decode, skip_tags
 from logbrook.protocol.encoding import Pieces, encode
 from logbrook.protocol.errors import UnsupportedApiError, UnsupportedVersionError
-from logbrook.protocol.framing import RequestStart, frame_response, read_request_start, request_reader
+from logbrook.protocol.frame_memory import FrameMemory
+from logbrook.protocol.framing import FrameReader, RequestStart, frame_response, read_request_start, request_reader
 from logbrook.protocol.reader import primitive
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.api import Answer, Api, Call, Handled
@@ -34,6 +35,10 @@ class Received(NamedTuple):
     size: int
     at_s: float
 
+    @property
+    def name(self) -> str:
+        return self.api.name
+
 
 class Dispatcher:
     """Knows the handlers and gives them what they work with."""
@@ -47,6 +52,9 @@ class Dispatcher:
         self._produce_bytes_max = request_bytes_max
         self._others_bytes_max = min(request_bytes_max, max(_OTHERS_BYTES_MIN, request_bytes_max // 16))
         self._now_s = now_s
+
+    def new_reader(self, memory: FrameMemory) -> FrameReader:
+        return FrameReader(memory, self.size_max)
 
     def size_max(self, start: RequestStart) -> int:
         """How long a request may be that starts like this. Raises UnsupportedApiError."""

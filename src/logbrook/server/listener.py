@@ -1,4 +1,4 @@
-"""The door for Kafka clients: it lets connections in, as many as there may be, and sees that none overstays.
+"""The doors for clients: they let connections in, as many as there may be, and none overstays.
 
 All connections share the memory that is received into. What their unanswered requests hold is bounded over all of
 them: beyond that, those with a large request half received wait, and one at a time goes on.
@@ -6,10 +6,11 @@ them: beyond that, those with a large request half received wait, and one at a t
 
 import asyncio
 import logging
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from logbrook.config import NetworkConfig
 from logbrook.protocol.frame_memory import FrameMemory
-from logbrook.server.api import Answer
 from logbrook.server.connection import Connection
 from logbrook.server.dispatch import Dispatcher
 from logbrook.server.logs import RepeatedWarnings
@@ -22,9 +23,12 @@ _ABORT_S_MAX = 1.0
 
 _logger = logging.getLogger(__name__)
 
+# What makes the connections of a door.
+NewConnection: TypeAlias = Callable[["Listener", asyncio.AbstractEventLoop], Connection]
+
 
 class Listener:
-    """Made once per broker; `listen` opens the door."""
+    """Made once per broker; `listen` takes the address of a door, and `start` opens them all."""
 
     def __init__(self, services: Services, dispatcher: Dispatcher, connections_max: int) -> None:
         config: NetworkConfig = services.config.network
@@ -42,32 +46,42 @@ class Listener:
         self._received_bytes_max = config.received_bytes_max
         self._waiting: dict[Connection, None] = {}
         # What clients asked for that have gone since.
-        self._orphans: set[asyncio.Task[Answer]] = set()
+        self._orphans: set[asyncio.Task[Any]] = set()
         self._idle_s = config.connection_idle_ms / 1000
         self._stalled_s = config.connection_stalled_ms / 1000
         self._sweep_s = min(_SWEEP_S_MAX, max(_SWEEP_S_MIN, min(self._idle_s, self._stalled_s) / 4))
         self._sweeper: asyncio.TimerHandle | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._is_empty = asyncio.Event()
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Begin to accept. Returns the address that was taken. Raises OSError."""
-        self._server = await self._loop.create_server(
-            lambda: Connection(self, self._loop), host, port, backlog=_BACKLOG, reuse_address=True, start_serving=False
-        )
-        address = self._server.sockets[0].getsockname()
+    async def listen(self, host: str, port: int, new_connection: NewConnection | None = None) -> tuple[str, int]:
+        """Take an address: for Kafka clients, unless it is said what connections are made there.
+
+        Returns the address that was taken. Raises OSError, with the address for a file name.
+        """
+        make = new_connection or (lambda listener, loop: Connection(listener, loop, listener.dispatcher))
+        try:
+            server = await self._loop.create_server(
+                lambda: make(self, self._loop), host, port, backlog=_BACKLOG, reuse_address=True, start_serving=False
+            )
+        except OSError as error:
+            error.filename = f"{host}:{port}"
+            raise
+        self._servers.append(server)
+        address = server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
 
     async def start(self) -> None:
-        assert self._server is not None
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
-        await self._server.start_serving()
+        for server in self._servers:
+            await server.start_serving()
 
     async def stop(self, timeout_s: float) -> None:
         """Let nobody in, answer what was begun, and hang up, on those who take too long as well."""
-        if self._server is None:
+        if not self._servers:
             return
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in [*self.connections]:
             connection.close_when_done()
         until_s = self._loop.time() + timeout_s
@@ -101,7 +115,7 @@ class Listener:
         if not self.connections:
             self._is_empty.set()
 
-    def outlives(self, task: "asyncio.Task[Answer]") -> None:
+    def outlives(self, task: "asyncio.Task[Any]") -> None:
         """Keep what is under way though its client has gone."""
         self._orphans.add(task)
         task.add_done_callback(self._orphans.discard)

@@ -8,16 +8,16 @@ disk, so it takes a POST, and not one that a page in somebody's browser sends.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any
 
 from logbrook.core.groups.errors import CoordinatorLoadingError
 from logbrook.model.version import VERSION
-from logbrook.ports import Clock
 from logbrook.server.http_messages import JSON, PROMETHEUS_TEXT, Request, Response, text_response
-from logbrook.server.metrics.scrape import Observed, Scrape
+from logbrook.server.metrics.pages import Pages
+from logbrook.server.metrics.scrape import Observed
 from logbrook.storage.errors import StorageError
 
 _INDEX = f"""\
@@ -29,17 +29,13 @@ GET  /readyz       200 once clients are welcome
 POST /maintenance  a checkpoint and one round of retention and compaction, now
 """
 
-Page: TypeAlias = Callable[[Scrape, Callable[[], float]], AsyncGenerator[bytes, None]]
-
 
 class Operations:
     """One per broker. All of it runs on the event loop."""
 
     def __init__(self, broker: Observed) -> None:
         self._broker = broker
-        self._started_s = self._clock.now_ms() / 1000
-        self._started_monotonic_s = self._clock.monotonic_s()
-        self._page: Page | None = None
+        self._pages = Pages(broker)
         self._maintenance: asyncio.Task[dict[str, Any]] | None = None
         self._routes: Mapping[str, Mapping[str, Callable[[], Awaitable[Response]]]] = {
             "/": {"GET": self._index},
@@ -70,12 +66,7 @@ class Operations:
         return Response(HTTPStatus.OK, _INDEX.encode())
 
     async def _metrics(self) -> Response:
-        if self._page is None:
-            # A broker that is never scraped pays nothing for this, and one that is does not stand still for it.
-            self._page = await asyncio.to_thread(_import_page)
-        now_s = self._clock.monotonic_s
-        scrape = Scrape(self._broker, self._started_s, now_s() - self._started_monotonic_s)
-        return Response(HTTPStatus.OK, self._page(scrape, now_s), PROMETHEUS_TEXT)
+        return Response(HTTPStatus.OK, await self._pages.open(), PROMETHEUS_TEXT)
 
     async def _healthz(self) -> Response:
         failure = self._broker.directory.environment.health.failure
@@ -122,13 +113,3 @@ class Operations:
         if not task.cancelled():
             # Whoever asked hears of an exception; if they are gone, nobody does.
             task.exception()
-
-    @property
-    def _clock(self) -> Clock:
-        return self._broker.services.clock
-
-
-def _import_page() -> Page:
-    from logbrook.server.metrics.exposition import page  # noqa: PLC0415 - see above
-
-    return page

@@ -15,6 +15,14 @@ class Traffic:
     bytes_out: int = 0
     messages_out: int = 0
 
+    def took(self, size: int, messages: int) -> None:
+        self.bytes_in += size
+        self.messages_in += messages
+
+    def gave(self, size: int, messages: int) -> None:
+        self.bytes_out += size
+        self.messages_out += messages
+
 
 @dataclass(slots=True)
 class ServerProbe:

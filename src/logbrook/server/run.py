@@ -17,6 +17,7 @@ from logbrook.config import BrokerConfig
 from logbrook.model import LogbrookError
 from logbrook.model.version import VERSION
 from logbrook.server.broker import BrokerServer
+from logbrook.server.console_process import ConsoleProcess
 from logbrook.server.logs import configure_logging
 
 # The committer's thread waits for the interpreter after each system call; by default for up to 5 ms.
@@ -49,6 +50,7 @@ async def _serve(config: BrokerConfig) -> int:
     started_s = loop.time()
     server = BrokerServer(config)
     try:
+        console = ConsoleProcess(config.console.listen, os.environ)
         await server.start()
     except LogbrookError as error:
         _logger.critical("cannot start: %s", error)
@@ -67,8 +69,12 @@ async def _serve(config: BrokerConfig) -> int:
         config.storage.durability.value,
         round(1000 * (loop.time() - started_s)),
     )
+    if server.json_address is not None:
+        _logger.info("the JSON protocol is spoken on %s:%d", *server.json_address)
+    await console.start(server.address, server.http_address)
     await stopping.wait()
     try:
+        await console.stop()
         await server.stop()
     except LogbrookError as error:
         _logger.critical("the stop was not clean: %s", error)
@@ -80,7 +86,9 @@ async def _serve(config: BrokerConfig) -> int:
 def _explain(error: OSError, config: BrokerConfig) -> str:
     if error.errno == errno.EADDRINUSE:
         address = error.filename or config.network.listen
-        return f"{address} is in use; stop what listens there, or choose another with --listen or --metrics"
+        return (
+            f"{address} is in use; stop what listens there, or choose another with --listen, --metrics or --json-port"
+        )
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"{error.strerror}: {error.filename or config.network.listen}"
     return str(error)

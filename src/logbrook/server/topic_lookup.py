@@ -1,7 +1,9 @@
-"""Which topic a request means: newer versions name topics by id, older ones by name."""
+"""Which topic a request means: newer versions name topics by id, older ones by name. And which may be made."""
 
-from logbrook.core.metadata import Topic
-from logbrook.model import TopicPartition
+from logbrook.core.metadata import Topic, TopicExistsError
+from logbrook.model import TopicPartition, check_topic_name
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.server.refusals import RefusedError
 from logbrook.server.services import Services
 from logbrook.storage.errors import PartitionNotFoundError
 
@@ -19,3 +21,13 @@ def check_partition_exists(topic: Topic, partition: TopicPartition) -> None:
     """Raises PartitionNotFoundError."""
     if not 0 <= partition.partition < topic.partition_count:
         raise PartitionNotFoundError(partition)
+
+
+def check_topic_is_new(services: Services, name: str) -> None:
+    """Raises InvalidTopicNameError, TopicExistsError or RefusedError."""
+    check_topic_name(name)
+    if name in services.topics.metadata.topics:
+        # Said before anything else is found wrong: many clients create what they need and hope for this answer.
+        raise TopicExistsError(name)
+    if services.topics.is_internal(name):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is the broker's own")

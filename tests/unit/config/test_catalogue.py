@@ -12,12 +12,14 @@ from tests.unit.config.samples import KEYS
 SHORT_FLAGS = {
     "network.listen": "--listen",
     "network.advertise": "--advertise",
+    "network.json_listen": "--json-port",
     "topics.auto_create": "--auto-create-topics",
     "topics.partitions": "--partitions",
     "groups.offsets": "--offsets",
     "storage.durability": "--durability",
     "maintenance.mode": "--maintenance",
     "metrics.listen": "--metrics",
+    "console.listen": "--console",
     "logging.format": "--log-format",
     "logging.level": "--log-level",
 }

@@ -179,7 +179,10 @@ def test_what_kubernetes_or_others_put_into_the_environment_is_not_ours(variable
             "2: log.cleanup_policy = ['shred'], but it must be one or more of delete and compact",
         ),
         ("[network]\nlisen = 'x'", "2: network.lisen is not a setting; did you mean network.listen?"),
-        ("listen = 'x:1'", "1: listen is not a setting; did you mean network.listen or metrics.listen?"),
+        (
+            "listen = 'x:1'",
+            "1: listen is not a setting; did you mean network.listen or metrics.listen or console.listen?",
+        ),
         ("[log]\ndurability = 'fsync'", "2: log.durability is not a setting; did you mean storage.durability?"),
         ("qqqqqq = 1", "1: qqqqqq is not a setting; `logbrook config` lists them all"),
         ("'' = 1", "1:  is not a setting; `logbrook config` lists them all"),

@@ -190,6 +190,14 @@ def test_what_is_not_host_and_port_is_refused(text: str) -> None:
         read("network.listen", text)
 
 
+def test_a_port_alone_is_one_of_this_machine_where_a_setting_takes_it() -> None:
+    assert read("network.json_listen", "9095") == "127.0.0.1:9095"
+    assert read("network.json_listen", "0.0.0.0:9095") == "0.0.0.0:9095"
+    for text in ("70000", "port", "-1"):
+        with pytest.raises(NotAllowedError):
+            read("network.json_listen", text)
+
+
 def test_empty_stands_for_none_where_a_setting_may_be_left_out() -> None:
     assert read("network.advertise", "") is None
     assert read("metrics.listen", "") == ""

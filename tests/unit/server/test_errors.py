@@ -20,6 +20,7 @@ from logbrook.core.transactions.errors import CorruptTransactionRecordError
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
 from logbrook.server.broker import NotAdvertisedError
+from logbrook.server.console_process import ConsoleRefusedError
 from logbrook.server.errors import error_code
 from logbrook.server.refusals import RefusedError
 from logbrook.storage.errors import (
@@ -50,8 +51,9 @@ NO_CODE_NEEDED = {
     CorruptGroupRecordError,
     # The same for transactions.
     CorruptTransactionRecordError,
-    # Keeps the broker from starting.
+    # Keep the broker from starting.
     NotAdvertisedError,
+    ConsoleRefusedError,
 }
 
 

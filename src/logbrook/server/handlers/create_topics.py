@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from logbrook.config.kafka_settings import topic_settings
-from logbrook.core.metadata import TopicExistsError
-from logbrook.model import LogbrookError, check_topic_name
+from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
     CreatableTopic,
@@ -25,6 +24,7 @@ from logbrook.server.config_entries import ConfigEntries
 from logbrook.server.refusals import RefusedError, refuse
 from logbrook.server.replica_assignment import check_replicas
 from logbrook.server.services import Services
+from logbrook.server.topic_lookup import check_topic_is_new
 
 DEFAULT = -1
 _REPLICAS = 1
@@ -59,12 +59,7 @@ API = Api(CreateTopicsRequest, CreateTopicsResponse, handle)
 async def _create(services: Services, topic: CreatableTopic, result: CreatableTopicResult, *, only_check: bool) -> None:
     """Raises LogbrookError."""
     topics = services.topics
-    check_topic_name(topic.name)
-    if topic.name in topics.metadata.topics:
-        # Said before anything else is found wrong: many clients create what they need and hope for this answer.
-        raise TopicExistsError(topic.name)
-    if topics.is_internal(topic.name):
-        raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is the broker's own")
+    check_topic_is_new(services, topic.name)
     partition_count = _partition_count(services, topic)
     settings = in_one_notation(_settings(topic), topic_settings())
     if only_check:

@@ -20,14 +20,13 @@ from logbrook.protocol.messages.fetch import (
 )
 from logbrook.server.api import Api, Call, Handled
 from logbrook.server.errors import error_code
+from logbrook.server.fetch_limits import fetch_bytes_max, fetch_deadline_s
 from logbrook.server.fetch_waits import FetchWait
 from logbrook.server.leader_epoch import check_leader_epoch
 from logbrook.server.services import Services
 
 _READ_COMMITTED = 1
 _TOPIC_IDS_SINCE = 13
-# What a fetch gets while clients hold up more answers than `answers_bytes_max`.
-_SCARCE_BYTES = 64 * 1024
 
 _Read: TypeAlias = tuple[FetchPartition, PartitionData]
 
@@ -77,9 +76,7 @@ class _Fetch:
         self._services = services
         self._request = request
         self._context = context
-        # No longer than a client may be idle: one that is gone is noticed, at the latest, when it is answered.
-        wait_ms = min(request.max_wait_ms, services.config.network.connection_idle_ms)
-        self._until_s = services.loop.time() + max(0, wait_ms) / 1000
+        self._until_s = fetch_deadline_s(services, request.max_wait_ms)
         self._future: Future[Any] | None = None
         self._wait: FetchWait | None = None
         self._waits_for: list[TopicPartition] = []
@@ -130,20 +127,13 @@ class _Fetch:
         self._waits_for = []
         self._next_offsets = {}
         self._has_error = False
-        room = left = self._bytes_max()
+        room = left = fetch_bytes_max(self._services, self._request.max_bytes)
         read: list[_Read] = []
         for wanted in self._context:
             data, size = self._read_partition(wanted, left, is_first=left == room)
             read.append((wanted, data))
             left -= size
         return read, room - left
-
-    def _bytes_max(self) -> int:
-        config = self._services.config.network
-        bytes_max = min(self._request.max_bytes, config.fetch_bytes_max)
-        if self._services.unsent_bytes >= config.answers_bytes_max:
-            bytes_max = min(bytes_max, _SCARCE_BYTES)
-        return max(0, bytes_max)
 
     def _read_partition(self, wanted: FetchPartition, left: int, *, is_first: bool) -> tuple[PartitionData, int]:
         key, number = wanted.key
@@ -204,10 +194,9 @@ class _Fetch:
         key, _ = wanted.key
         metadata = self._services.topics.metadata
         name = key if isinstance(key, str) else metadata.topic_with_id(key).name
-        traffic = self._services.probe.topics[name]
-        traffic.bytes_out += size
         # By offsets, since nobody looks into the batches: those that were compacted away count too.
-        traffic.messages_out += self._next_offsets[wanted.key] - wanted.fetch_offset
+        messages = self._next_offsets[wanted.key] - wanted.fetch_offset
+        self._services.probe.topics[name].gave(size, messages)
 
 
 def _topic_response(key: bytes | str) -> FetchableTopicResponse:

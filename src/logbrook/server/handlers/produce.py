@@ -127,9 +127,7 @@ class _Production:
         except LogbrookError as error:
             self._open -= 1
             return self._failed(partition.partition, error_code(error), str(error))
-        traffic = self._services.probe.topics[partition.topic]
-        traffic.bytes_in += header.size
-        traffic.messages_in += header.count
+        self._services.probe.topics[partition.topic].took(header.size, header.count)
         return response
 
     def _check_batch(self, log: Log, records: memoryview | None) -> BatchHeader:

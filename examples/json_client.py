@@ -1,0 +1,99 @@
+"""A client of Logbrook's JSON protocol, with nothing but Python's standard library.
+
+logbrook serve --json-port 9095
+python examples/json_client.py 127.0.0.1:9095 create orders 3
+echo hello | python examples/json_client.py 127.0.0.1:9095 produce orders 0
+python examples/json_client.py 127.0.0.1:9095 consume orders 0 --group readers
+"""
+
+import argparse
+import base64
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+TYPES = (
+    "Produce Fetch OffsetCommit OffsetFetch CreateTopic ListTopics DescribeTopic DescribePartition MetricsFetch Ping"
+)
+TYPE_BYTES = {name: number for number, name in enumerate(TYPES.split(), 1)}
+ERROR = 255
+
+
+class BrokerError(Exception):
+    """What the broker could not do. `facts` has all that it says: error, message, retriable, and more."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        super().__init__(f"{facts['error']}: {facts['message']}")
+        self.facts = facts
+
+
+class JsonClient:
+    def __init__(self, host: str, port: int, timeout_s: float = 60.0) -> None:
+        self._socket = socket.create_connection((host, port), timeout_s)
+        self._stream = self._socket.makefile("rb")
+
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def request(self, name: str, **fields: Any) -> dict[str, Any]:
+        """Ask, and wait for the answer. Raises BrokerError, after which the client can be used as before."""
+        body = bytes([TYPE_BYTES[name]]) + json.dumps(fields).encode()
+        self._socket.sendall(len(body).to_bytes(4, "big") + body)
+        length = int.from_bytes(self._read(4), "big")
+        kind, answer = self._read(1)[0], json.loads(self._read(length - 1))
+        if kind == ERROR:
+            raise BrokerError(answer)
+        return dict(answer)
+
+    def produce(self, topic: str, partition: int, values: list[bytes]) -> int:
+        """The offset of the first. Values may be any bytes."""
+        records = [{"value_base64": base64.b64encode(value).decode()} for value in values]
+        return int(self.request("Produce", topic=topic, partition=partition, records=records)["base_offset"])
+
+    def consume(self, topic: str, partition: int, group: str, wait_ms: int) -> Iterator[bytes]:
+        """What the group has not read yet, and what comes within `wait_ms`. It is committed once it was taken."""
+        of = {"topic": topic, "partition": partition}
+        while True:
+            page = self.request("Fetch", **of, group_id=group, max_wait_ms=wait_ms, encoding="base64")
+            for record in page["records"]:
+                yield base64.b64decode(record.get("value_base64") or "")
+            self.request("OffsetCommit", **of, group=group, offset=page["next_offset"])
+            if not page["records"]:
+                return
+
+    def _read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        if len(data) < size:
+            raise ConnectionError("the broker has hung up")
+        return data
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("address", help="HOST:PORT")
+    parser.add_argument("command", choices=["create", "produce", "consume", "topics"])
+    parser.add_argument("topic", nargs="?", default="")
+    parser.add_argument("number", nargs="?", type=int, default=0, help="a partition; for create, how many")
+    parser.add_argument("--group", default="json-client")
+    parser.add_argument("--wait-ms", type=int, default=1000)
+    asked = parser.parse_args()
+    host, _, port = asked.address.rpartition(":")
+    client = JsonClient(host, int(port))
+    if asked.command == "create":
+        client.request("CreateTopic", topic=asked.topic, partition_count=asked.number or 1)
+    elif asked.command == "produce":
+        client.produce(asked.topic, asked.number, [line.rstrip(b"\n") for line in sys.stdin.buffer])
+    elif asked.command == "consume":
+        for value in client.consume(asked.topic, asked.number, asked.group, asked.wait_ms):
+            sys.stdout.buffer.write(value + b"\n")
+    else:
+        for topic in client.request("ListTopics")["topics"]:
+            sys.stdout.write(f"{topic['topic']}\t{topic['partition_count']}\n")
+    client.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""A command on a pseudo-terminal, as a person has it in front of them."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+LOGBROOK = Path(sys.executable).parent / "logbrook"
+
+_PATIENCE_S = 60.0
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|\r")
+
+
+class PseudoTerminal:
+    """Runs `logbrook` with `arguments`. Leaving `with` ends it, however it is."""
+
+    def __init__(
+        self, *arguments: str, rows: int = 24, columns: int = 80, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._written = ""
+        # What the size is asked of before the terminal itself must not be set.
+        inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
+        script = (
+            "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+        )
+        # The terminal has to be the controlling one, or Ctrl-C would reach nobody.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", script, str(LOGBROOK), *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            env={**inherited, "TERM": "xterm-256color", **(environment or {})},
+        )
+        os.close(theirs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        os.close(self._ours)
+
+    @property
+    def raw(self) -> str:
+        """All that was written so far."""
+        return self._written
+
+    @property
+    def text(self) -> str:
+        """The same without colours and movements."""
+        return _CONTROL.sub("", self._written)
+
+    @property
+    def frames(self) -> list[list[str]]:
+        """The whole screens that were drawn, line by line, each from one move of the cursor to the top to the next."""
+        drawn = self._written.split("\x1b[H")[1:-1]
+        return [_CONTROL.sub("", frame).split("\n") for frame in drawn]
+
+    def type(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def forget(self) -> None:
+        """Look only at what is written from here on."""
+        self._written = ""
+
+    def wait_for(self, pattern: str) -> None:
+        """Until the text has it."""
+        until_s = monotonic() + _PATIENCE_S
+        while not re.search(pattern, self.text):
+            assert monotonic() < until_s, f"{pattern!r} did not come: {self.text[-2000:]}"
+            assert self._read(), f"it ended without {pattern!r}: {self.text[-2000:]}"
+
+    def end(self) -> int:
+        """Read to its end. Returns the exit code."""
+        while self._read():
+            pass
+        return self._process.wait(_PATIENCE_S)
+
+    def _read(self) -> bool:
+        """Take what comes next; false at the end."""
+        if not select.select([self._ours], [], [], _PATIENCE_S)[0]:
+            raise AssertionError(f"nothing came: {self.text[-2000:]}")
+        try:
+            data = os.read(self._ours, 65_536)
+        except OSError:
+            # Nobody has the other side open any more.
+            return False
+        self._written += data.decode("utf-8", "replace")
+        return bool(data)

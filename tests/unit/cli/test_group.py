@@ -1,0 +1,189 @@
+"""`logbrook group`, against a real broker."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logbrook import Broker
+from logbrook.client import Client
+from logbrook.client.group_member import GroupMember
+from logbrook.model import TopicPartition
+from tests.unit.cli.shell import Shell
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"orders": 2}, settings={"groups": {"initial_rebalance_delay_ms": 0}}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def shell(broker: Broker, tmp_path: Path) -> Shell:
+    shell = Shell(broker.bootstrap_servers, tmp_path)
+    if shell.json("topic", "list")[0]["offsets"] == 0:
+        shell.ok("produce", "orders", "-p", "0", stdin="a\nb\nc\nd\n")
+        shell.ok("produce", "orders", "-p", "1", stdin="x\n")
+    return shell
+
+
+@pytest.fixture
+def member(broker: Broker, request: pytest.FixtureRequest) -> Iterator[GroupMember]:
+    """The only member of a group that is named after the test; it has committed 3 and nothing."""
+    with (
+        Client(broker.bootstrap_servers, client_id="the-client") as client,
+        GroupMember(client, request.node.name, ["orders"]) as member,
+    ):
+        member.join()
+        assert member.commit({TopicPartition("orders", 0): 3})
+        yield member
+
+
+def test_groups_are_listed(shell: Shell, member: GroupMember) -> None:
+    listed = {one["group"]: one for one in shell.json("group", "list")}
+    assert listed[member.group_id] == {
+        "group": member.group_id,
+        "state": "Stable",
+        "protocol_type": "consumer",
+        "type": "classic",
+    }
+    assert member.group_id in shell.ok("group", "list")
+
+
+def test_a_cluster_without_groups_says_so(tmp_path: Path) -> None:
+    with Broker() as broker:
+        shell = Shell(broker.bootstrap_servers, tmp_path)
+        assert shell.json("group", "list") == []
+        assert shell.run("group", "list").err.startswith("there are no groups; `logbrook consume TOPIC --group NAME`")
+
+
+def test_a_description_has_members_and_lag(shell: Shell, broker: Broker, member: GroupMember) -> None:
+    assert shell.json("group", "describe", member.group_id) == {
+        "group": member.group_id,
+        "state": "Stable",
+        "protocol_type": "consumer",
+        "assignor": "range",
+        "coordinator": broker.bootstrap_servers,
+        "lag": 1,
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": None,
+                "client": "the-client",
+                "host": "127.0.0.1",
+                "partitions": [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}],
+            }
+        ],
+        "partitions": [
+            {
+                "topic": "orders",
+                "partition": 0,
+                "committed": 3,
+                "start": 0,
+                "end": 4,
+                "lag": 1,
+                "metadata": "",
+                "member": member.member_id,
+                "host": "127.0.0.1",
+            },
+            {
+                "topic": "orders",
+                "partition": 1,
+                "committed": None,
+                "start": 0,
+                "end": 1,
+                "lag": None,
+                "metadata": "",
+                "member": member.member_id,
+                "host": "127.0.0.1",
+            },
+        ],
+    }
+    text = shell.ok("group", "describe", member.group_id)
+    assert "TOPIC   PARTITION  COMMITTED  END  LAG  MEMBER" in text
+    code, seen = shell.on_terminal("group", "describe", member.group_id, width=80)
+    assert code == 0
+    assert all(len(line) <= 80 for line in seen.splitlines())
+
+
+def test_a_reset_is_shown_first_and_done_when_told(shell: Shell, member: GroupMember) -> None:
+    member.leave()
+    group = member.group_id
+    planned = {
+        "group": group,
+        "executed": False,
+        "changes": [
+            {"topic": "orders", "partition": 0, "before": 3, "after": 0},
+            {"topic": "orders", "partition": 1, "before": None, "after": 0},
+        ],
+    }
+    assert shell.json("group", "reset", group, "--to", "earliest") == planned
+    shown = shell.run("group", "reset", group, "--to", "earliest")
+    assert shown.err == "nothing was changed; --execute does it\n"
+    assert shown.out.splitlines()[0] == "TOPIC   PARTITION  BEFORE  AFTER"
+    assert shell.json("group", "describe", group)["lag"] == 1
+    assert shell.json("group", "reset", group, "--to", "earliest", "--execute") == planned | {"executed": True}
+    assert shell.json("group", "describe", group)["lag"] == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "after"),
+    [
+        (["--to", "latest"], [4, 1]),
+        (["--to", "2"], [2, 1]),
+        (["--to", "-1"], [3, 0]),
+        (["--to", "2000-01-01"], [0, 0]),
+        (["--to", "@99999999999999"], [4, 1]),
+        (["--shift-by", "-2"], [1]),
+        (["--shift-by", "100"], [4]),
+        (["--to", "start", "-p", "0"], [0]),
+        (["--to", "start", "-t", "orders", "-p", "1"], [0]),
+    ],
+)
+def test_a_reset_goes_anywhere_within_the_log(
+    shell: Shell, member: GroupMember, arguments: list[str], after: list[int]
+) -> None:
+    changes = shell.json("group", "reset", member.group_id, *arguments)["changes"]
+    assert [one["after"] for one in changes] == after
+
+
+def test_a_group_with_members_is_neither_reset_nor_deleted(shell: Shell, member: GroupMember) -> None:
+    group = member.group_id
+    sentence = "it has active members; stop them first (`logbrook group describe` names them)"
+    assert (
+        shell.refused("group", "reset", group, "--to", "start", "--execute") == f"resetting group {group}: {sentence}"
+    )
+    assert shell.refused("group", "delete", group, "--yes") == f"deleting group {group}: {sentence}"
+    member.leave()
+    assert shell.ok("group", "delete", group, "--yes") == f"deleted {group}\n"
+    assert shell.refused("group", "describe", group).startswith(f"looking up group {group}: it is not there")
+
+
+def test_a_group_that_is_not_there_can_be_given_a_beginning(shell: Shell) -> None:
+    assert shell.refused("group", "reset", "new", "--to", "end") == (
+        "group new has committed nothing there; --topic names what it is to read"
+    )
+    shell.ok("group", "reset", "new", "--to", "2", "--topic", "orders", "--execute")
+    assert shell.ok("consume", "orders", "-g", "new").split() == ["c", "d"]
+
+
+def test_what_is_not_there_or_not_meant_is_told(shell: Shell) -> None:
+    assert shell.refused("group", "describe", "nope") == (
+        "looking up group nope: it is not there; `logbrook group list` shows what is"
+    )
+    assert shell.refused("group", "reset", "g", "--to", "1", "--topic", "nope").startswith("looking up topic nope")
+    assert shell.refused("group", "delete", "nope", "--yes").startswith("there is no group nope, and none was deleted")
+    assert shell.refused("group", "reset", "g", code=2).startswith("--to / --shift-by: say where to")
+    assert shell.refused("group", "reset", "g", "--to", "1", "--shift-by", "1", code=2).startswith("--to / --shift-by")
+
+
+def test_deleting_needs_a_yes(shell: Shell, member: GroupMember) -> None:
+    member.leave()
+    assert "give --yes" in shell.refused("group", "delete", member.group_id, code=2)
+    assert shell.on_terminal("group", "delete", member.group_id, typed="y\n")[0] == 0
+
+
+def test_names_of_groups_are_completed(shell: Shell, member: GroupMember) -> None:
+    words = {"COMP_WORDS": "logbrook group describe test_names", "COMP_CWORD": "3"}
+    shell.environment |= words | {"_LOGBROOK_COMPLETE": "complete_bash"}
+    assert shell.run().out.split() == [member.group_id]

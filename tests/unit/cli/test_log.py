@@ -1,0 +1,310 @@
+"""`logbrook log`, as a shell sees it: on directories that real brokers left, and on one that is running."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logbrook.client import Client, Producer
+from logbrook.client.transactional import TransactionalProducer
+from logbrook.records.batch import HEADER_BYTES, Codec
+from logbrook.records.builder import build_batch
+from logbrook.records.record import Record
+from logbrook.testing import Broker
+from tests.unit.cli.pseudo_terminal import PseudoTerminal
+
+LOGBROOK = Path(sys.executable).parent / "logbrook"
+# The smallest that a topic may have.
+SMALL_SEGMENTS = {"segment.bytes": "1024"}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([LOGBROOK, "log", *arguments], capture_output=True, text=True, check=False)
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.stderr == ""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@contextmanager
+def broker_on(data: Path) -> Iterator[Broker]:
+    with Broker(data=str(data), settings={"metrics": {"listen": "127.0.0.1:0"}}) as broker:
+        yield broker
+
+
+def filled(data: Path, settings: Mapping[str, str] | None = None, batches: int = 6, keys: int = 2) -> None:
+    """A directory with topic `orders`, with one record of 300 bytes in each batch."""
+    with broker_on(data) as broker, Client(broker.bootstrap_servers) as client:
+        broker.create_topic("orders", 1, settings)
+        for number in range(batches):
+            record = Record(b"k%d" % (number % keys), b"%d:" % number + b"v" * 300, (("h", b"x"),), timestamp=1_000_000)
+            client.produce("orders", 0, build_batch([record]))
+
+
+def segments(data: Path) -> list[Path]:
+    return sorted((data / "orders-0").glob("*.log"))
+
+
+def flip(file: Path, position: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[position] ^= 0xFF
+    file.write_bytes(content)
+
+
+def test_dump_prints_batches_with_their_headers(tmp_path: Path) -> None:
+    with broker_on(tmp_path) as broker, Client(broker.bootstrap_servers) as client:
+        broker.create_topic("orders")
+        client.produce("orders", 0, build_batch([Record(b"k", b"v", timestamp=5_000)] * 3, codec=Codec.GZIP))
+        with Producer(client) as producer:
+            batch = build_batch(
+                [Record(None, b"x", timestamp=6_000)],
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=0,
+            )
+            producer.send("orders", 0, batch)
+        producer_id = producer.producer_id
+    first, second = lines(run("dump", "orders-0", "--data", str(tmp_path), "--json"))
+    assert (first["base_offset"], first["last_offset"], first["records"], first["codec"]) == (0, 2, 3, "gzip")
+    assert (first["producer_id"], first["crc_ok"], first["damage"], first["max_timestamp"]) == (None, True, None, 5_000)
+    assert (second["base_offset"], second["producer_id"], second["base_sequence"]) == (3, producer_id, 0)
+    table = run("dump", "orders-0", "--data", str(tmp_path)).stdout.splitlines()
+    assert table[0].split()[:3] == ["OFFSET", "LAST", "RECORDS"]
+    assert table[1].split()[:3] == ["0", "2", "3"]
+    assert table[1].split()[-1] == "ok"
+    assert len(table) == 3
+
+
+def test_dump_tells_what_batches_are_to_transactions(tmp_path: Path) -> None:
+    with broker_on(tmp_path) as broker, Client(broker.bootstrap_servers) as client:
+        broker.create_topic("orders")
+        with TransactionalProducer(client, "t") as producer:
+            for ends in (producer.commit, producer.abort):
+                producer.begin()
+                batch = build_batch(
+                    [Record(None, b"x", timestamp=6_000)],
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    base_sequence=producer.next_sequence("orders", 0),
+                    transactional=True,
+                )
+                producer.send("orders", 0, batch)
+                producer.flush()
+                ends()
+    found = lines(run("dump", "orders-0", "--data", str(tmp_path), "--json"))
+    assert [one["transaction"] for one in found] == ["data", "commit", "data", "abort"]
+
+
+def test_dump_prints_records_and_begins_at_an_offset(tmp_path: Path) -> None:
+    filled(tmp_path, SMALL_SEGMENTS)
+    found = lines(run("dump", "orders-0", "--data", str(tmp_path), "--json", "--records", "--from", "4"))
+    assert [one["base_offset"] for one in found] == [4, 5]
+    (record,) = found[0]["content"]
+    assert (record["offset"], record["key"], record["value"][:2], record["topic"]) == (4, "k0", "4:", "orders")
+    assert record["headers"] == [{"key": "h", "value": "x"}]
+    shown = run("dump", "orders-0", "--data", str(tmp_path), "--records", "--from", "4", "--count", "1").stdout
+    assert "k0  4:vvv" in shown
+    assert "k1" not in shown
+    beyond = run("dump", "orders-0", "--data", str(tmp_path), "--from", "100")
+    assert (beyond.returncode, beyond.stdout) == (0, "")
+    assert beyond.stderr == "orders-0 has no batches from offset 100 on\n"
+
+
+def test_dump_reads_one_segment_file_and_shows_what_is_bad_in_it(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (file,) = segments(tmp_path)
+    flip(file, HEADER_BYTES + 5)
+    found = lines(run("dump", str(file), "--json"))
+    assert [one["crc_ok"] for one in found] == [False, True, True, True, True, True]
+    assert "CRC32C" in found[0]["damage"]
+    assert "BAD" in run("dump", str(file)).stdout.splitlines()[1]
+    file.write_bytes(file.read_bytes()[:-10])
+    last = lines(run("dump", str(file), "--json"))[-1]
+    assert (last["base_offset"], last["crc_ok"]) == (None, False)
+    assert "bytes are no batch" in run("dump", str(file)).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["dump", "./nothing.log"], "./nothing.log cannot be read: No such file or directory"),
+        (["dump", "nothing-0"], "there is no partition or topic nothing-0 here; there are the topics"),
+        (["verify", "nothing"], "there is no partition or topic nothing here"),
+        (["verify", "--data", "/nonexistent"], "there is no directory /nonexistent; --data names the one"),
+        (["verify", "--data", "/usr"], "/usr is no data directory"),
+        (["compact", "--broker", "http://127.0.0.1:9", "--yes"], "is it the broker's --metrics address"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_sentence(tmp_path: Path, arguments: list[str], told: str) -> None:
+    filled(tmp_path, batches=1)
+    given = arguments if "--data" in arguments or "--broker" in arguments else [*arguments, "--data", str(tmp_path)]
+    done = run(*given)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_nothing_is_touched_while_a_broker_has_the_directory(tmp_path: Path) -> None:
+    with broker_on(tmp_path) as broker:
+        broker.create_topic("orders")
+        for command in (["dump", "orders-0"], ["verify"], ["repair"], ["compact"], ["retain"], ["index"]):
+            done = run(*command, "--data", str(tmp_path))
+            assert (done.returncode, done.stdout) == (1, "")
+            assert done.stderr.startswith(f"error: {tmp_path} is in use by a broker; stop it first")
+
+
+def test_verify_says_what_is_good(tmp_path: Path) -> None:
+    filled(tmp_path, SMALL_SEGMENTS)
+    done = run("verify", "orders", "--data", str(tmp_path), "--json")
+    (found,) = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert found == {
+        "topic": "orders",
+        "partition": 0,
+        "segments": len(segments(tmp_path)),
+        "batches": 6,
+        "records": 6,
+        "bytes": sum(file.stat().st_size for file in segments(tmp_path)),
+        "damage": None,
+    }
+    table = run("verify", "--data", str(tmp_path)).stdout
+    assert "__cluster_metadata-0" in table
+    assert "orders-0" in table
+    assert "BAD" not in table
+
+
+def test_after_a_crash_dump_says_that_there_may_be_more_and_verify_brings_it_back(tmp_path: Path) -> None:
+    crashed = tmp_path / "crashed"
+    with broker_on(tmp_path / "data") as broker, Client(broker.bootstrap_servers) as client:
+        broker.create_topic("orders")
+        client.produce("orders", 0, build_batch([Record(None, b"x", timestamp=1_000)]))
+        # The files as a power loss leaves them, at worst: what is not synced is gone.
+        shutil.copytree(tmp_path / "data", crashed)
+    segments(crashed)[0].write_bytes(b"")
+    done = run("dump", "orders-0", "--data", str(crashed), "--json")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "its write-ahead log may have more" in done.stderr
+    (found,) = json.loads(run("verify", "orders", "--data", str(crashed), "--json").stdout)
+    assert (found["records"], found["damage"]) == (1, None)
+    assert len(lines(run("dump", "orders-0", "--data", str(crashed), "--json"))) == 1
+
+
+def test_verify_finds_damage_and_repair_keeps_what_is_good_and_the_original(tmp_path: Path) -> None:
+    filled(tmp_path, SMALL_SEGMENTS)
+    first = segments(tmp_path)[0]
+    damaged = first.stat().st_size // 2 + HEADER_BYTES + 5
+    flip(first, damaged)
+    before = first.read_bytes()
+
+    done = run("verify", "--data", str(tmp_path), "--json")
+    (bad,) = [one for one in json.loads(done.stdout) if one["damage"]]
+    assert done.returncode == 1
+    assert (bad["topic"], bad["damage"]["file"]) == ("orders", f"orders-0/{first.name}")
+    assert (bad["damage"]["position"], bad["damage"]["offset"]) == (first.stat().st_size // 2, 1)
+    assert "logbrook log repair orders-0" in done.stderr
+
+    asked = run("repair", "orders-0", "--data", str(tmp_path))
+    assert asked.returncode == 2
+    assert "give --yes to do it" in asked.stderr
+    assert first.read_bytes() == before
+
+    done = run("repair", "--data", str(tmp_path), "--yes", "--json")
+    assert done.returncode == 0
+    assert "the offsets 1 to 1 are without records" in done.stderr
+    (repaired,) = json.loads(done.stdout)
+    assert repaired["missing_offsets"] == [[1, 1]]
+    assert repaired["end_offset"] == 6
+    (aside,) = repaired["kept_aside"]
+    assert (tmp_path / aside).read_bytes() == before
+    assert run("verify", "--data", str(tmp_path)).returncode == 0
+    with broker_on(tmp_path) as broker, Client(broker.bootstrap_servers) as client:
+        assert client.produce("orders", 0, build_batch([Record(None, b"x", timestamp=1)])) == 6
+
+
+def test_repair_asks_on_a_terminal_and_takes_no_for_an_answer(tmp_path: Path) -> None:
+    filled(tmp_path)
+    flip(segments(tmp_path)[0], HEADER_BYTES + 5)
+    before = segments(tmp_path)[0].read_bytes()
+    with PseudoTerminal("log", "repair", "orders-0", "--data", str(tmp_path)) as terminal:
+        terminal.wait_for(r"is corrupt at byte 0[\s\S]*\[y/N\]")
+        terminal.type("n\n")
+        assert terminal.end() == 1
+        assert "nothing was changed" in terminal.text
+    assert segments(tmp_path)[0].read_bytes() == before
+
+
+def test_repair_of_what_is_good_changes_nothing(tmp_path: Path) -> None:
+    filled(tmp_path)
+    before = segments(tmp_path)[0].read_bytes()
+    done = run("repair", "orders-0", "--data", str(tmp_path), "--yes")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "nothing is known to be damaged" in done.stderr
+    assert segments(tmp_path)[0].read_bytes() == before
+
+
+def test_compact_keeps_the_newest_record_of_each_key(tmp_path: Path) -> None:
+    filled(tmp_path, SMALL_SEGMENTS | {"cleanup.policy": "compact"})
+    assert run("compact", "--data", str(tmp_path)).returncode == 2
+    done = run("compact", "--data", str(tmp_path), "--active", "--yes", "--json")
+    (compacted,) = [one for one in json.loads(done.stdout) if one["topic"] == "orders"]
+    assert compacted["bytes_after"] < compacted["bytes_before"]
+    found = lines(run("dump", "orders-0", "--data", str(tmp_path), "--json", "--records"))
+    assert [record["value"][:2] for one in found for record in one["content"]] == ["4:", "5:"]
+    assert not list((tmp_path / "orders-0").glob("*.deleted"))
+    again = run("compact", "orders", "--data", str(tmp_path), "--yes")
+    assert again.stdout == "there is nothing to compact in 1 partition with cleanup.policy=compact\n"
+
+
+def test_retain_removes_what_is_past_its_time_and_nothing_of_the_brokers_own(tmp_path: Path) -> None:
+    filled(tmp_path, SMALL_SEGMENTS | {"retention.ms": "1000"})
+    done = run("retain", "--data", str(tmp_path), "--yes", "--json")
+    found = {one["topic"]: one for one in json.loads(done.stdout)}
+    assert "__cluster_metadata" not in found
+    assert (found["orders"]["start_offset"], found["orders"]["segments_removed"] > 1) == (6, True)
+    assert [file.stat().st_size for file in segments(tmp_path)] == [0]
+    with broker_on(tmp_path) as broker, Client(broker.bootstrap_servers) as client:
+        assert client.list_offset("orders", 0) == 6
+
+
+def test_index_makes_indexes_again(tmp_path: Path) -> None:
+    filled(tmp_path, SMALL_SEGMENTS)
+    indexes = sorted((tmp_path / "orders-0").glob("*.index"))
+    for one in indexes:
+        one.unlink()
+    done = run("index", "orders", "--data", str(tmp_path), "--json")
+    assert json.loads(done.stdout) == [{"topic": "orders", "partition": 0, "indexes": len(indexes)}]
+    assert sorted((tmp_path / "orders-0").glob("*.index")) == indexes
+
+
+def test_a_running_broker_is_maintained_and_verified(tmp_path: Path) -> None:
+    filled(tmp_path, SMALL_SEGMENTS | {"retention.ms": "1000"})
+    with broker_on(tmp_path) as broker:
+        servers = broker.bootstrap_servers
+        (checked,) = json.loads(run("verify", "orders", "--bootstrap", servers, "--json").stdout)
+        assert (checked["batches"], checked["records"], checked["damage"]) == (6, 6, None)
+        address = broker._running.http_address
+        assert address is not None
+        url = "http://{}:{}".format(*address)
+        done = run("retain", "--broker", url, "--yes", "--json")
+        assert json.loads(done.stdout)["segments_removed"] > 1
+        assert run("compact", "--broker", url, "--yes").stdout.startswith("segments removed")
+        refused = run("retain", "orders", "--broker", url, "--yes")
+        assert refused.returncode == 2
+    assert run("verify", "--data", str(tmp_path)).returncode == 0
+
+
+def test_a_broker_that_gives_bad_bytes_is_found_out(tmp_path: Path) -> None:
+    filled(tmp_path)
+    flip(segments(tmp_path)[0], HEADER_BYTES + 5)
+    with broker_on(tmp_path) as broker:
+        done = run("verify", "orders", "--bootstrap", broker.bootstrap_servers)
+    assert done.returncode == 1
+    assert "orders-0: around offset 0: CRC32C" in done.stderr

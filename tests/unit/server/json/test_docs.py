@@ -1,0 +1,46 @@
+"""docs/JSON_PROTOCOL.md tells the truth: its requests are sent, and its answers are what comes back."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from logbrook.protocol.json_frames import RequestType
+from logbrook.server.json.errors import RETRIABLE, JsonError
+from tests.unit.server.json.json_kit import json_peer, json_shell
+
+PAGE = (Path(__file__).parents[4] / "docs" / "JSON_PROTOCOL.md").read_text()
+# A topic comes before what is done with it.
+ORDER = sorted(RequestType, key=lambda kind: kind is not RequestType.CREATE_TOPIC)
+
+
+def example(kind: RequestType) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The request and the answer that the page has for it."""
+    section = PAGE.split(f"### {kind.value} {kind.title}\n")[1].split("\n#")[0]
+    request, answer = re.findall(r"```json\n(.*?)```", section, re.DOTALL)
+    return json.loads(request), json.loads(answer)
+
+
+def shape(value: Any) -> Any:
+    """The names in it, and the types of what they name."""
+    if isinstance(value, dict):
+        return {name: shape(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return shape(value[0]) if value else []
+    return type(value)
+
+
+def test_every_example_works_as_printed() -> None:
+    with json_shell() as shell, json_peer(shell) as peer:
+        for kind in ORDER:
+            request, answer = example(kind)
+            if kind is RequestType.PRODUCE:
+                peer.produce("orders", *["before"] * answer["base_offset"])
+            assert shape(peer.ask(kind, **request)) == shape(answer), kind.title
+
+
+def test_the_tables_have_every_request_and_every_error() -> None:
+    types = re.findall(r"^\| (\d+) \| (\w+) \| (\d+) \|$", PAGE, re.MULTILINE)
+    assert types == [(str(kind.value), kind.title, str(kind + 128)) for kind in RequestType]
+    errors = re.findall(r"^\| (\w+) \|.*\| (yes|no) \|$", PAGE, re.MULTILINE)
+    assert dict(errors) == {error.value: "yes" if error in RETRIABLE else "no" for error in JsonError}
