@@ -30,8 +30,10 @@ class Api:
         host = urlsplit(self.url).netloc
         connection = http.client.HTTPConnection(host, timeout=30)
         try:
-            data = body if isinstance(body, bytes) or body is None else json.dumps(body)
-            connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+            data = json.dumps(body) if isinstance(body, dict) else body
+            headers = {"Content-Type": "application/json", **(headers or {})}
+            is_chunked = "Transfer-Encoding" in headers
+            connection.request(method, path, data, headers, encode_chunked=is_chunked)
             answer = connection.getresponse()
             text = answer.read()
             return answer.status, json.loads(text) if text.startswith((b"{", b"[")) else text
@@ -132,6 +134,8 @@ def test_a_request_has_a_size_that_it_may_not_pass(api: Api, broker: Broker) -> 
     path = "/api/topics/api-large/messages"
     status, found = api("POST", path, {"records": [{"value": base64.b64encode(bytes(2 << 20)).decode()}]})
     assert (status, found["error"]["code"]) == (413, "MESSAGE_TOO_LARGE")
+    status, found = api("POST", path, iter([bytes(1 << 20)] * 9), {"Transfer-Encoding": "chunked"})
+    assert (status, found["error"]["code"]) == (413, "TOO_LARGE")
     # It is refused by what it says of itself, before any of it is read.
     status, found = api("POST", path, b"", {"Content-Length": str(9 << 20)})
     assert (status, found["error"]["code"]) == (413, "TOO_LARGE")

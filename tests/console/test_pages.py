@@ -200,6 +200,9 @@ def test_the_live_view_shows_what_comes(broker: Broker, client: Client, console:
     write(client, "tail", 1, first=78)
     expect(page.locator("tbody tr").first).to_contain_text("key-78")
     assert len(rows(page)) == 2
+    Admin(client).topics.delete(["tail"])
+    notices(page, "there is no such topic or partition")
+    expect(page.get_by_role("switch", name="Live")).not_to_be_checked()
 
 
 def test_a_group_shows_its_members_and_lag_and_is_reset_and_deleted(
@@ -278,7 +281,8 @@ def test_a_phone_need_not_scroll_sideways(broker: Broker, client: Client, consol
     page.get_by_label("Menu").click()
     page.locator(".nav", has_text="Topics").click()
     page.get_by_role("link", name="narrow").click()
-    expect(page.get_by_text("key-2")).to_be_visible()
+    page.get_by_text("key-2").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Partition 0, offset 2")
     for path in ("", "/topics", "/topics/narrow", "/groups", "/broker", "/api/docs"):
         page.goto(console + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path

@@ -16,6 +16,7 @@ from logbrook.cli.bench_run import Outcome, Run
 from logbrook.cli.connection import Bootstrap, Json, administered, bootstrap_servers, topic_names
 from logbrook.cli.failures import INTERRUPTED, fail, refuse, sentence_of
 from logbrook.cli.output import plural, print_json
+from logbrook.cli.paragraphs import ParagraphCommand
 from logbrook.client.admin import Admin
 from logbrook.client.client import EARLIEST, LATEST
 from logbrook.client.record_writer import ACKS_ALL, ACKS_LEADER, ACKS_NONE
@@ -48,7 +49,7 @@ class _Compression(StrEnum):
 _ACKS = {_Acks.ALL: ACKS_ALL, _Acks.LEADER: ACKS_LEADER, _Acks.NONE: ACKS_NONE}
 
 
-@app.command()
+@app.command(cls=ParagraphCommand)
 def bench(
     topic: Annotated[
         str | None,

@@ -23,6 +23,7 @@ from logbrook.cli.log_dump import (
     print_batches_header,
 )
 from logbrook.cli.output import plural, print_facts, print_json, print_table, size
+from logbrook.cli.paragraphs import ParagraphCommand
 from logbrook.config import CleanupPolicy
 from logbrook.model import TopicPartition
 from logbrook.storage.compaction import compact as compact_log
@@ -43,7 +44,7 @@ app = typer.Typer(
 _END_OF_TIME_MS = 2**62
 
 
-@app.command()
+@app.command(cls=ParagraphCommand)
 def dump(
     what: Annotated[str, typer.Argument(metavar="PARTITION|FILE", help="Such as orders-0, or a segment's file.")],
     data: Data = None,
@@ -92,7 +93,7 @@ def dump(
             typer.echo(f"{what} has no batches from offset {from_offset} on", err=True)
 
 
-@app.command()
+@app.command(cls=ParagraphCommand)
 def verify(
     partitions: Partitions = None,
     data: Data = None,
@@ -121,7 +122,7 @@ def verify(
         _tell_checked([check_log(log) for log in offline.chosen(partitions)], as_json, "see")
 
 
-@app.command()
+@app.command(cls=ParagraphCommand)
 def repair(partitions: Partitions = None, data: Data = None, yes: Yes = False, as_json: Json = False) -> None:
     """Make damaged partitions usable again, without what is bad in them.
 
@@ -147,7 +148,7 @@ def repair(partitions: Partitions = None, data: Data = None, yes: Yes = False, a
             print_json(forms)
 
 
-@app.command()
+@app.command(cls=ParagraphCommand)
 def compact(
     partitions: Partitions = None,
     data: Data = None,
@@ -206,7 +207,7 @@ def compact(
             )
 
 
-@app.command()
+@app.command(cls=ParagraphCommand)
 def retain(
     partitions: Partitions = None,
     data: Data = None,
@@ -244,7 +245,7 @@ def retain(
         )
 
 
-@app.command()
+@app.command(cls=ParagraphCommand)
 def index(partitions: Partitions = None, data: Data = None, as_json: Json = False) -> None:
     """Make the indexes again from the logs. They are caches: a broker does so by itself where one does not fit.
 

@@ -17,6 +17,7 @@ import typer
 
 from logbrook.cli.connection import Bootstrap, administered, bootstrap_servers
 from logbrook.cli.failures import refuse, sentence_of
+from logbrook.cli.paragraphs import ParagraphCommand
 from logbrook.cli.top_metrics import DEFAULT_PORT
 from logbrook.cli.top_sampling import Sampler, View
 from logbrook.client import Client
@@ -34,7 +35,7 @@ _KEY = re.compile(rb"\x1b[\[O][A-Z]|.", re.DOTALL)
 _KEYS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down", b"k": "up", b"j": "down"}
 
 
-@app.command()
+@app.command(cls=ParagraphCommand)
 def top(
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="From one look to the next.")

@@ -14,6 +14,7 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -108,8 +109,11 @@ class Guard:
         return answer
 
 
-class BodyTooLargeError(Exception):
-    """A request that did not say how long it is goes on for too long."""
+class BodyTooLargeError(HTTPException):
+    """A request that did not say how long it is goes on for too long. FastAPI lets errors of this kind pass."""
+
+    def __init__(self) -> None:
+        super().__init__(413)
 
 
 def _limited(receive: Receive) -> Receive:

@@ -5,6 +5,7 @@ cluster has them. A Logbrook broker whose metrics port is known adds what only i
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,6 +19,8 @@ from logbrook.console.cluster import ClusterAccess
 from logbrook.console.metrics import Metrics, quantile, read_metrics
 from logbrook.console.sentences import sentence_of
 from logbrook.model import LogbrookError
+
+_logger = logging.getLogger(__name__)
 
 INTERVAL_S = 2.0
 _REST_S_MIN = 0.2
@@ -138,7 +141,12 @@ class Sampler:
     async def _run(self) -> None:
         while not self._stopped.is_set():
             begun_s = monotonic()
-            await self.sample()
+            try:
+                await self.sample()
+            except Exception as error:
+                # A bug of ours. Charts that stand still without a word would be worse than to say so and go on.
+                _logger.exception("the cluster's answers could not be taken in")
+                self.problem, self.has_asked = f"the console has a bug: {error!r}", True
             rest_s = max(_REST_S_MIN, INTERVAL_S - (monotonic() - begun_s))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), rest_s)

@@ -60,6 +60,8 @@ class Console:
 @contextmanager
 def frame(console: Console, title: str, here: str) -> Iterator[None]:
     """Everything but the content, which is built inside of it. `here` is the link of the part that it belongs to."""
+    # What nobody has foreseen is told as well, and stands in the console's log with its traceback.
+    ui.on_exception(lambda error: complain(f"the console has a bug: {error!r}"))
     ui.page_title(f"{title} · Logbrook")
     ui.add_css(_STYLE)
     ui.colors(primary="#0f766e", secondary="#475569", accent="#7c3aed", positive="#15803d", negative="#b91c1c")

@@ -6,12 +6,13 @@ from time import time
 from nicegui import ui
 
 from logbrook.client.admin import Admin
-from logbrook.console.forms import SHOWN_BYTES_MAX, settings_in, shown_bytes, shown_size, shown_time
+from logbrook.console.forms import SHOWN_BYTES_MAX, preview, settings_in, shown_bytes, shown_size, shown_time
 from logbrook.console.messages import Message
 from logbrook.console.pages.layout import Console, telling
 from logbrook.console.producing import Written, write
 from logbrook.records.record import Record
 
+_HEADER_LENGTH = 2_000
 _FORMS = {"json": "JSON", "text": "Text", "hex": "Hex"}
 
 
@@ -36,7 +37,7 @@ def show_message(topic: str, message: Message, form: str) -> None:
         if message.headers:
             ui.label("Headers").classes("text-sm font-semibold")
             for name, data in message.headers:
-                ui.label(f"{name}: {shown_bytes(data, 'text')}").classes("mono break-all whitespace-pre-wrap")
+                ui.label(f"{name}: {preview(data, 'text', _HEADER_LENGTH)}").classes("mono break-all")
         name = f"{topic}-{message.partition}-{message.offset}.bin"
         content = message.value or b""
         ui.button("Download the value", icon="download", on_click=lambda: ui.download.content(content, name)).props(

@@ -6,6 +6,7 @@ from typing import Any
 
 from nicegui import ui
 
+from logbrook.client import BrokerError
 from logbrook.client.admin import Admin
 from logbrook.client.positions import End
 from logbrook.console.api_models import MessageOut
@@ -17,6 +18,10 @@ from logbrook.console.pages.tables import LiveTable, column
 
 _PLACES = {"end": "Newest", "start": "Start", "offset": "Offset", "time": "Time"}
 _FORMS = {"json": "JSON", "text": "Text", "hex": "Hex"}
+_CARD = """<div class="col-12 q-py-xs"><q-card class="q-pa-sm" @click="() => $parent.$emit('open', props.row.id)">
+<div class="faint">{{ props.row.time }} · partition {{ props.row.partition }} · offset {{ props.row.offset }}</div>
+<div class="text-weight-bold" style="overflow-wrap: anywhere">{{ props.row.key }}</div>
+<div style="overflow-wrap: anywhere">{{ props.row.value }}</div></q-card></div>"""
 _TAIL_EVERY_S = 1.0
 _TAIL_KEPT = 200
 _ROWS = 500
@@ -47,7 +52,8 @@ class MessageBrowser:
             rows_per_page=_ROWS,
         )
         # On a phone each message is a card, because its columns would not fit.
-        self._table.table.props(':grid="window.innerWidth < 600"')
+        self._table.table.props(':grid="window.innerWidth < 600"').add_slot("item", _CARD)
+        self._table.table.on("open", lambda event: self._open(event.args))
         self._table.table.classes("cursor-pointer mono").on("rowClick", lambda event: self._open(event.args[1]["id"]))
         self._more = ui.button("More", icon="expand_more", on_click=self._next).props("outline").classes("mt-3")
         ui.timer(0.0, self._read, once=True)
@@ -152,7 +158,12 @@ class MessageBrowser:
         try:
             with telling():
                 tail, wanted = self._tail, Wanted(count=_TAIL_KEPT, text=self._wanted().text)
-                page, ends = await self._console.access.ask(lambda admin: _since(admin, self._topic, tail, wanted))
+                try:
+                    page, ends = await self._console.access.ask(lambda admin: _since(admin, self._topic, tail, wanted))
+                except BrokerError:
+                    # Once is enough to say that the topic is gone; a broker that is away is waited for.
+                    self._live.value = False
+                    raise
                 if self._tail is tail:
                     self._tail = {one: page.following.get(one, max(ends[one], tail[one])) for one in tail}
                     if page.messages:
