@@ -33,7 +33,7 @@ class Running:
 def running_console(bootstrap: str, *arguments: str) -> Iterator[Running]:
     """It ends with its standard input, so that it is gone even if the test run is killed."""
     command = [sys.executable, "-m", "logbrook", "console", "--with-parent", "--bootstrap", bootstrap]
-    command += [*arguments] if "--listen" in arguments else ["--listen", "127.0.0.1:0", *arguments]
+    command += ["--listen", "127.0.0.1:0", "--metrics", "", "--interval-ms", "300", *arguments]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None

@@ -9,12 +9,11 @@ import typer
 from logbrook.cli.connection import Bootstrap, bootstrap_servers
 from logbrook.cli.failures import fail, refuse, told_in_a_sentence
 from logbrook.client import Client
+from logbrook.config.console import CONSOLE_LISTEN, TOKEN_VARIABLE, is_loopback
 from logbrook.config.values import split_address
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-TOKEN_VARIABLE = "LOGBROOK_CONSOLE_TOKEN"
-DEFAULT_LISTEN = "127.0.0.1:9080"
 _METRICS_PORT = 9644
 
 
@@ -22,7 +21,7 @@ _METRICS_PORT = 9644
 def console(
     bootstrap: Bootstrap = None,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")] = (
-        DEFAULT_LISTEN
+        CONSOLE_LISTEN
     ),
     token: Annotated[
         str | None,
@@ -37,13 +36,15 @@ def console(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help=f"A Logbrook broker's metrics, for latencies; port {_METRICS_PORT} of the broker unless given.",
+            help=f"A Logbrook broker's metrics, for latencies; port {_METRICS_PORT} of the broker unless given. "
+            "Empty for none.",
         ),
     ] = None,
+    interval_ms: Annotated[int, typer.Option(min=100, help="How often the cluster is asked for the charts.")] = (2_000),
     with_parent: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Run the web console and the HTTP API, until it is told to stop."""
-    check_console(listen, token, "--listen")
+    _check(listen, token)
     with told_in_a_sentence():
         servers = bootstrap_servers(bootstrap, os.environ)
     try:
@@ -56,26 +57,23 @@ def console(
     host, port = split_address(listen)
     if metrics is None:
         metrics = f"{servers.split(',')[0].strip().rpartition(':')[0]}:{_METRICS_PORT}"
-    options = ConsoleOptions(servers, host, port, token or None, metrics, with_parent)
+    options = ConsoleOptions(servers, host, port, token or None, metrics or None, with_parent, interval_ms / 1000)
     try:
         run_console(options, lambda url: typer.echo(f"the console is at {url}"))
     except OSError as error:
         fail(f"cannot listen on {listen}: {error.strerror or error}")
 
 
-def check_console(listen: str, token: str | None, option: str) -> None:
+def _check(listen: str, token: str | None) -> None:
     """Ends the command where a console could not or should not be run."""
     if find_spec("nicegui") is None:
         fail("the console is not installed: pip install 'logbrook[console]'")
-    # Both of these have to be known before the broker starts, and the console's own modules are slow to import.
-    from logbrook.config.loopback import is_loopback  # noqa: PLC0415
-
     try:
         host, _ = split_address(listen)
     except ValueError as error:
-        refuse(option, str(error))
+        refuse("--listen", str(error))
     if not is_loopback(host) and not token:
         refuse(
-            option,
+            "--listen",
             f"others than this machine could ask at {listen}: set {TOKEN_VARIABLE} or --token, or listen on 127.0.0.1",
         )

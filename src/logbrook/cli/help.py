@@ -8,6 +8,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 from logbrook.config.catalogue import Declared, Kind, all_sections, all_settings
+from logbrook.config.console import CONSOLE_LISTEN
 from logbrook.config.sources import CONFIG_FLAG, CONFIG_VARIABLE
 from logbrook.config.values import show_value
 
@@ -22,7 +23,6 @@ _METAVARS = {
     Kind.CHOICES: "WORD,...",
 }
 _CONSOLE_FLAG = "--console"
-CONSOLE_LISTEN = "127.0.0.1:9080"
 _UNIT_METAVARS = {"bytes": "SIZE", "ms": "DURATION"}
 
 

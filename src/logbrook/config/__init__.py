@@ -2,7 +2,6 @@
 
 from logbrook.config.broker import (
     BrokerConfig,
-    ConsoleConfig,
     LogFormat,
     LoggingConfig,
     LogLevel,
@@ -10,6 +9,7 @@ from logbrook.config.broker import (
     MaintenanceConfig,
     MetricsConfig,
 )
+from logbrook.config.console import ConsoleConfig
 from logbrook.config.groups import GroupConfig, OffsetStore
 from logbrook.config.log import UNLIMITED, CleanupPolicy, CompressionType, LogConfig, TimestampSource
 from logbrook.config.network import NetworkConfig

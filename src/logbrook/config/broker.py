@@ -3,6 +3,7 @@
 from dataclasses import field
 from enum import StrEnum
 
+from logbrook.config.console import ConsoleConfig
 from logbrook.config.groups import GroupConfig
 from logbrook.config.log import LogConfig
 from logbrook.config.network import NetworkConfig
@@ -58,16 +59,6 @@ class MetricsConfig(Settings):
 
     listen: str = setting(
         "127.0.0.1:9644", "HOST:PORT for /metrics, /healthz and /readyz; empty for none.", flag="metrics"
-    )
-
-
-class ConsoleConfig(Settings):
-    """The settings of the web console that is started with the broker."""
-
-    listen: str = setting(
-        "",
-        "HOST:PORT for the web console and the HTTP API, or a port of 127.0.0.1 alone; empty for none.",
-        flag="console",
     )
 
 

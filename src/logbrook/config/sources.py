@@ -11,15 +11,15 @@ from difflib import get_close_matches
 from typing import Any
 
 from logbrook.config.catalogue import ENVIRONMENT_PREFIX, Declared, all_sections, all_settings, settings_by_key
+from logbrook.config.console import TOKEN_VARIABLE
 from logbrook.config.errors import Problem
 from logbrook.config.printable import printable
 from logbrook.config.toml_lines import TomlSyntaxError, lines_of_keys, parse_toml
 
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "LOGBROOK_CONFIG"
-# The first is read by the commands that talk to a cluster, which may well run where a broker is started too; the second
-# by the console, because a secret is no setting to be shown.
-_COMMANDS_VARIABLES = ("LOGBROOK_BOOTSTRAP", "LOGBROOK_CONSOLE_TOKEN")
+# Read by the commands that talk to a cluster and by the console, which may well run where a broker is started too.
+_COMMANDS_VARIABLES = ("LOGBROOK_BOOTSTRAP", TOKEN_VARIABLE)
 _OTHER_FLAGS = (CONFIG_FLAG, "--help")
 _SHOWN_CHARACTERS_MAX = 60
 

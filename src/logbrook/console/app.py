@@ -19,7 +19,7 @@ from logbrook.console.cluster import ClusterAccess
 from logbrook.console.guard import Guard
 from logbrook.console.pages import add_pages
 from logbrook.console.pages.layout import ICON, Console
-from logbrook.console.sampling import Sampler
+from logbrook.console.sampling import INTERVAL_S, Sampler
 
 _STOP_S = 2
 
@@ -34,6 +34,7 @@ class ConsoleOptions:
     token: str | None = None
     metrics: str | None = None
     with_parent: bool = False
+    interval_s: float = INTERVAL_S
 
 
 def run_console(options: ConsoleOptions, announce: Callable[[str], None]) -> None:
@@ -47,9 +48,10 @@ def run_console(options: ConsoleOptions, announce: Callable[[str], None]) -> Non
         access.close()
 
 
-def make_app(access: ClusterAccess, metrics: str | None, token: str | None) -> FastAPI:
+def make_app(options: ConsoleOptions, access: ClusterAccess) -> FastAPI:
     """All of it as one application. Its pages are registered with nicegui, so there is one in a process."""
-    sampler = Sampler(access, None if metrics is None else f"http://{metrics}/metrics")
+    url = None if options.metrics is None else f"http://{options.metrics}/metrics"
+    sampler = Sampler(access, url, options.interval_s)
 
     @asynccontextmanager
     async def sampling(_: FastAPI) -> AsyncIterator[None]:
@@ -61,7 +63,7 @@ def make_app(access: ClusterAccess, metrics: str | None, token: str | None) -> F
     app.mount("/api", make_api(access))
     add_pages(Console(access, sampler))
     ui.run_with(app, title="Logbrook", favicon=ICON, dark=None, show_welcome_message=False)
-    app.add_middleware(Guard, token=token)
+    app.add_middleware(Guard, token=options.token)
     return app
 
 
@@ -76,7 +78,7 @@ class _Server(uvicorn.Server):
 async def _serve(
     options: ConsoleOptions, access: ClusterAccess, listener: socket.socket, announce: Callable[[str], None]
 ) -> None:
-    app = make_app(access, options.metrics, options.token)
+    app = make_app(options, access)
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_STOP_S)
     server = _Server(config)
     loop = asyncio.get_running_loop()

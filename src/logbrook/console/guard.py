@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from logbrook.config.loopback import is_loopback
+from logbrook.config.console import is_loopback
 
 BODY_BYTES_MAX = 8 << 20
 _COOKIE = "logbrook_console"

@@ -1,4 +1,4 @@
-"""The last minutes of the cluster, for the charts: asked every two seconds, whoever is looking.
+"""The last minutes of the cluster, for the charts: asked every two seconds or so, whoever is looking.
 
 Rates come from Kafka's protocol, from how far the ends of logs and the offsets of groups have moved, so that every
 cluster has them. A Logbrook broker whose metrics port is known adds what only it can tell.
@@ -93,8 +93,9 @@ class _Seen:
 class Sampler:
     """Runs as a task from `start` to `stop`. What it has seen stays when the cluster goes away, with `problem` set."""
 
-    def __init__(self, access: ClusterAccess, metrics_url: str | None) -> None:
+    def __init__(self, access: ClusterAccess, metrics_url: str | None, interval_s: float = INTERVAL_S) -> None:
         self._access = access
+        self._interval_s = interval_s
         self._metrics_url = metrics_url
         self._task: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
@@ -147,7 +148,7 @@ class Sampler:
                 # A bug of ours. Charts that stand still without a word would be worse than to say so and go on.
                 _logger.exception("the cluster's answers could not be taken in")
                 self.problem, self.has_asked = f"the console has a bug: {error!r}", True
-            rest_s = max(_REST_S_MIN, INTERVAL_S - (monotonic() - begun_s))
+            rest_s = max(_REST_S_MIN, self._interval_s - (monotonic() - begun_s))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), rest_s)
 

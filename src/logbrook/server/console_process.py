@@ -11,11 +11,10 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from logbrook.config.loopback import is_loopback
+from logbrook.config.console import TOKEN_VARIABLE, is_loopback
 from logbrook.config.values import split_address
 from logbrook.model import LogbrookError
 
-TOKEN_VARIABLE = "LOGBROOK_CONSOLE_TOKEN"
 _STOP_S_MAX = 8.0
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -51,8 +50,8 @@ class ConsoleProcess:
             return
         command = [sys.executable, "-m", "logbrook", "console", "--with-parent", "--listen", self._listen]
         command += ["--bootstrap", _reachable(*broker)]
-        if metrics is not None:
-            command += ["--metrics", _reachable(*metrics)]
+        # Without its own there is none to be asked: the usual port may be another broker's.
+        command += ["--metrics", "" if metrics is None else _reachable(*metrics)]
         # A signal from the terminal is the broker's to pass on.
         self._process = await asyncio.create_subprocess_exec(
             *command, stdin=PIPE, stdout=sys.stderr, start_new_session=True

@@ -41,9 +41,9 @@ body.body--dark .q-card, body.body--dark .q-table__card, body.body--dark .q-draw
 .faint { opacity: .65; }
 .q-btn { text-transform: none; }
 .q-btn-toggle .q-btn { padding: 2px 12px; }
-body.body--dark .text-primary, body.body--dark .q-table a { color: #2dd4bf !important; }
+body.body--dark .text-primary, body.body--dark .q-table a { --q-primary: #2dd4bf; }
 body.body--dark .nav.here { background: #2dd4bf1f; color: #2dd4bf !important; }
-body.body--dark .text-negative { color: #f87171 !important; }
+body.body--dark .text-negative { --q-negative: #f87171; }
 """
 # The choice is kept in the browser; the page is drawn right from the start by reading the cookie that holds it.
 _REMEMBER_DARK = "document.cookie = 'logbrook_dark={}; path=/; max-age=31536000; samesite=strict'"
