@@ -1,5 +1,7 @@
 """Says at the end of every run how many power-loss states were checked, and how often a broker was killed."""
 
+import signal
+
 import pytest
 
 from tests.crash.conftest import pytest_terminal_summary as report_crashes
@@ -9,3 +11,9 @@ from tests.kill.conftest import report_kills
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     report_crashes(terminalreporter)
     report_kills(terminalreporter)
+
+
+def pytest_configure() -> None:
+    """A run in the background ignores Ctrl-C, and so would the commands that tests interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

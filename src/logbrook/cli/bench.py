@@ -5,7 +5,6 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -13,13 +12,13 @@ import typer
 from logbrook.cli.bench_load import Load
 from logbrook.cli.bench_report import live_display, outcome_form, print_outcome
 from logbrook.cli.bench_run import Outcome, Run
+from logbrook.cli.choices import Acks, Compression
 from logbrook.cli.connection import Bootstrap, Json, administered, bootstrap_servers, topic_names
 from logbrook.cli.failures import INTERRUPTED, fail, refuse, sentence_of
 from logbrook.cli.output import plural, print_json
 from logbrook.cli.paragraphs import ParagraphCommand
 from logbrook.client.admin import Admin
 from logbrook.client.client import EARLIEST, LATEST
-from logbrook.client.record_writer import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.records.batch import Codec
 
@@ -30,23 +29,6 @@ _BATCH_BYTES = 64 << 10
 # With a rate, a producer sends at least so many batches a second, so that none waits long to be full.
 _BATCHES_PER_S = 50
 _TIMEOUT_S = 30.0
-
-
-class _Acks(StrEnum):
-    ALL = "all"
-    LEADER = "1"
-    NONE = "0"
-
-
-class _Compression(StrEnum):
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
-_ACKS = {_Acks.ALL: ACKS_ALL, _Acks.LEADER: ACKS_LEADER, _Acks.NONE: ACKS_NONE}
 
 
 @app.command(cls=ParagraphCommand)
@@ -70,8 +52,8 @@ def bench(
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, metavar="N", help="Records in a batch; about 64 KiB otherwise.")
     ] = None,
-    compression: Annotated[_Compression, typer.Option("--compression", "-z", help="Of batches.")] = _Compression.NONE,
-    acks: Annotated[_Acks, typer.Option("--acks", help="Who has to have a record before it counts.")] = _Acks.ALL,
+    compression: Annotated[Compression, typer.Option("--compression", "-z", help="Of batches.")] = Compression.NONE,
+    acks: Annotated[Acks, typer.Option("--acks", help="Who has to have a record before it counts.")] = Acks.ALL,
     in_flight: Annotated[int, typer.Option("--in-flight", min=1, help="Requests of a producer under way.")] = 5,
     keep: Annotated[bool, typer.Option("--keep", help="Do not remove the topic that was made.")] = False,
     as_json: Json = False,
@@ -103,7 +85,7 @@ def bench(
             record_bytes=size,
             batch_records=batch or _batch_records(size, rate, max(1, producers)),
             codec=Codec[compression.name],
-            acks=_ACKS[acks],
+            acks=acks.number,
             in_flight=in_flight,
             timeout_s=_TIMEOUT_S,
             rate=rate,

@@ -4,12 +4,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from time import time
 from typing import Annotated, NamedTuple
 
 import typer
 
+from logbrook.cli.choices import Acks, Compression
 from logbrook.cli.connection import Bootstrap, Topic, administered
 from logbrook.cli.failures import INTERRUPTED, fail, refuse, sentence_of
 from logbrook.cli.interrupts import HeldInterrupt, StoppedError
@@ -18,29 +18,12 @@ from logbrook.cli.paragraphs import ParagraphCommand
 from logbrook.cli.produce_input import LineInput
 from logbrook.cli.progress import reading_progress
 from logbrook.cli.record_forms import ReadRecord, record_from_json
-from logbrook.client.record_writer import ACKS_ALL, ACKS_LEADER, ACKS_NONE, RecordWriter
+from logbrook.client.record_writer import RecordWriter
 from logbrook.model import LogbrookError
 from logbrook.records.batch import Codec
 from logbrook.records.record import Header, Record
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-class _Acks(StrEnum):
-    ALL = "all"
-    LEADER = "1"
-    NONE = "0"
-
-
-class _Compression(StrEnum):
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
-_ACKS = {_Acks.ALL: ACKS_ALL, _Acks.LEADER: ACKS_LEADER, _Acks.NONE: ACKS_NONE}
 
 
 class _LineError(LogbrookError):
@@ -93,9 +76,9 @@ def produce(
     tombstone: Annotated[
         bool, typer.Option("--tombstone", "-Z", help="Empty values are null: they delete the key where compacted.")
     ] = False,
-    compression: Annotated[_Compression, typer.Option("--compression", "-z", help="Of batches.")] = _Compression.NONE,
-    acks: Annotated[_Acks, typer.Option("--acks", help="Who has to have it; with less than all, it may be lost.")] = (
-        _Acks.ALL
+    compression: Annotated[Compression, typer.Option("--compression", "-z", help="Of batches.")] = Compression.NONE,
+    acks: Annotated[Acks, typer.Option("--acks", help="Who has to have it; with less than all, it may be lost.")] = (
+        Acks.ALL
     ),
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -118,7 +101,7 @@ def produce(
         refuse("--key-separator", "it is empty")
     shape = _Shape(_bytes(key), _bytes(key_separator), _headers(headers or []), tombstone)
     with administered(bootstrap) as admin, _opened(file) as descriptor:
-        writer = RecordWriter(admin.client, topic, acks=_ACKS[acks], codec=Codec[compression.name])
+        writer = RecordWriter(admin.client, topic, acks=acks.number, codec=Codec[compression.name])
         if partition is not None and partition >= writer.partition_count:
             count = plural(writer.partition_count, "partition")
             refuse("--partition", f"{topic} has {count}, counted from 0")

@@ -139,7 +139,10 @@ def test_an_interrupt_without_a_terminal_prints_what_there_is() -> None:
             while not any((one.offsets or 0) > 0 for one in admin.topics.all()):
                 pass
             process.send_signal(signal.SIGINT)
-            output, _ = process.communicate()
+            try:
+                output, _ = process.communicate(timeout=60)
+            finally:
+                process.kill()
         assert process.returncode == 130
         found: dict[str, Any] = json.loads(output)
         assert found["interrupted"] is True
