@@ -64,6 +64,7 @@ class Transactions:
         # Transactions whose markers are on their way, and those that were being ended when the broker last stopped.
         self._finishing: set[str] = set()
         self._interrupted: set[str] = set()
+        self._settling: asyncio.TimerHandle | None = None
         self._is_stopping = False
 
     @property
@@ -91,8 +92,9 @@ class Transactions:
 
     def stop(self) -> None:
         self._is_stopping = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._settling):
+            if timer is not None:
+                timer.cancel()
 
     async def init_producer(self, request: InitRequest) -> Initialized:
         """The producer that a transactional id stands for from now on; its predecessors are fenced, and what they left
@@ -248,7 +250,8 @@ class Transactions:
 
     def _settle_unknown(self) -> None:
         """Records whose partition nobody knows to be part of a transaction join it if it is still their producer's, and
-        are aborted if it is not."""
+        are aborted if it is not. What cannot be written is tried again."""
+        self._settling = None
         for log in self._topics.logs():
             for producer_id, producer_epoch, first_offset in log.producers.open_transactions():
                 if self.coordinator.is_open(producer_id, log.partition):
@@ -263,9 +266,16 @@ class Transactions:
                 )
                 if owner is None:
                     markers = Markers("", producer_id, producer_epoch, False, (log.partition,), producer_epoch)
-                    self._mark(markers, log.partition, lambda _is_written: None)
-                else:
+                    self._mark(markers, log.partition, self._settled)
+                    continue
+                try:
                     self.add_partitions(owner, producer_id, producer_epoch, [log.partition])
+                except CoordinatorNotAvailableError:
+                    self._settled(False)
+
+    def _settled(self, is_written: bool) -> None:
+        if not is_written and self._settling is None and not self._is_stopping:
+            self._settling = self._loop.call_later(_RETRY_S, self._settle_unknown)
 
     def _when_written(self, transactional_id: str, records: Sequence[Record], result: T) -> "asyncio.Future[T]":
         """Append, and `result` when that is durable. Raises CoordinatorNotAvailableError when it cannot be appended."""

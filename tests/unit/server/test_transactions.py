@@ -220,6 +220,19 @@ def test_what_is_open_in_a_log_and_nobody_knows_is_aborted_at_the_start(caplog: 
         assert "no transaction knows of it" in caplog.text
 
 
+def test_what_nobody_knows_of_is_aborted_later_if_there_is_no_room_at_the_start() -> None:
+    memory = MemoryFiles()
+    with Shell(files=memory) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        TransactionalClient(client).write(b"lost")
+        shell.run(shell.services.topics.delete(TRANSACTION_STATE))
+    files = FaultyFiles(memory, 1, errno.ENOSPC, only={"pwrite"}, matching=lambda path: path.startswith("t-0/"))
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.until(lambda: files.calls > 1)
+        shell.until(lambda: shell.log("t").producers.open_transactions() == [])
+        assert values(client) == []
+
+
 def test_a_marker_that_cannot_be_written_is_written_later() -> None:
     files = FaultyFiles(
         MemoryFiles(), only={"pwrite"}, matching=lambda path: path.startswith("t-1/"), error=errno.ENOSPC
