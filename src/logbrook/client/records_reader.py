@@ -15,6 +15,7 @@ from time import monotonic
 from types import TracebackType
 from typing import NamedTuple
 
+from logbrook.client.aborted_batches import AbortedBatches
 from logbrook.client.client import EARLIEST, LATEST, Address, Client
 from logbrook.client.cluster import Cluster
 from logbrook.client.connection import Connection, Sent
@@ -30,8 +31,7 @@ from logbrook.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from logbrook.records.batch import BatchHeader, TimestampType, check_batch, iter_headers
-from logbrook.records.control import read_marker
+from logbrook.records.batch import TimestampType, check_batch, iter_headers
 from logbrook.records.errors import RecordsError
 from logbrook.records.reader import iter_records
 from logbrook.records.record import RawRecord
@@ -196,7 +196,7 @@ class RecordsReader:
     def _take_partition(self, partition: TopicPartition, data: PartitionData, runs: list[RecordRun]) -> None:
         view = memoryview(b"") if data.records is None else data.records
         assert isinstance(view, memoryview)
-        aborted = _Aborted([(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()])
+        aborted = AbortedBatches([(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()])
         end = self._ends.get(partition)
         for position, _ in iter_headers(view):
             header = check_batch(view, position, len(view))
@@ -256,25 +256,3 @@ class _Link:
     def receive(self) -> FetchResponse:
         self.asked = ()
         return self.connection.receive(self._sent)
-
-
-class _Aborted:
-    """Tells, batch by batch and in order, which belong to transactions that were aborted (KIP-98).
-
-    A transaction that was is known by its producer and its first offset, and goes on up to its marker.
-    """
-
-    def __init__(self, transactions: Sequence[tuple[int, int]]) -> None:
-        self._coming = sorted(transactions, key=lambda one: one[1], reverse=True)
-        self._producers: set[int] = set()
-
-    def includes(self, header: BatchHeader, batch: memoryview) -> bool:
-        while self._coming and self._coming[-1][1] <= header.last_offset:
-            self._producers.add(self._coming.pop()[0])
-        if not header.is_transactional or header.producer_id not in self._producers:
-            return False
-        if header.is_control:
-            marker = read_marker(batch)
-            if marker is not None and not marker.is_commit:
-                self._producers.discard(header.producer_id)
-        return True

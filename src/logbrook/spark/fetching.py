@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logbrook.client import EARLIEST, LATEST, BrokerError, Client, ClientError, Fetched
+from logbrook.client.aborted_batches import AbortedBatches
 from logbrook.client.cluster import retriable
 from logbrook.model import TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
@@ -24,7 +25,6 @@ from logbrook.protocol.errors import ProtocolError
 from logbrook.records.batch import BatchHeader, iter_headers
 from logbrook.records.columns import decode
 from logbrook.records.errors import CorruptBatchError, RecordsError
-from logbrook.records.reader import iter_records
 from logbrook.spark.errors import CorruptRecordsError, DataLossError, TopicMissingError, UnreachableError
 from logbrook.spark.planner import DataLossWarning, connect
 from logbrook.spark.read_options import ClusterOptions, ReadOptions
@@ -44,8 +44,6 @@ _WAIT_MS = 1_000
 _EMPTY_MAX = 30
 _TOPIC_RENEWED = ErrorCode.INCONSISTENT_TOPIC_ID
 _TOPIC_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_ABORT_MARKER = 0
-_MARKER_BYTES_MAX = 4096
 
 # A Spark worker runs one task after the other, and they all ask the same cluster.
 _clients: dict[ClusterOptions, Client] = {}
@@ -163,13 +161,13 @@ class Fetching:
     def _cut(self, answer: _Answer) -> Iterator[Run]:
         """Runs that are small enough, without the batches of transactions that were aborted. Raises RecordsError."""
         fetched, headers = answer
-        aborted = _Aborted(fetched)
+        aborted = AbortedBatches(fetched.aborted)
         start = position = rows = 0
         first_offset = self._range.start
         for position, header in headers:
             if header.base_offset >= self._range.end:
                 break
-            is_skipped = aborted.includes(position, header)
+            is_skipped = aborted.includes(header, fetched.records[position : position + header.size])
             if rows and (is_skipped or rows + header.count > _ROWS_MAX or position - start + header.size > _BYTES_MAX):
                 yield Run(fetched.records[start:position], first_offset)
                 rows = 0
@@ -267,30 +265,6 @@ class Fetching:
 
     def _corrupt(self, offset: int, error: RecordsError) -> CorruptRecordsError:
         return CorruptRecordsError(str(self._partition), offset, str(error))
-
-
-class _Aborted:
-    """Tells, batch by batch and in order, whether it belongs to a transaction that was aborted."""
-
-    def __init__(self, fetched: Fetched) -> None:
-        self._records = fetched.records
-        self._coming = sorted(fetched.aborted, key=lambda one: one[1], reverse=True)
-        self._open: set[int] = set()
-
-    def includes(self, position: int, header: BatchHeader) -> bool:
-        while self._coming and self._coming[-1][1] <= header.last_offset:
-            self._open.add(self._coming.pop()[0])
-        if header.producer_id not in self._open:
-            return False
-        if header.is_control:
-            if self._is_abort(position):
-                self._open.discard(header.producer_id)
-            return False
-        return header.is_transactional
-
-    def _is_abort(self, position: int) -> bool:
-        marker = next(iter_records(self._records, position, bytes_max=_MARKER_BYTES_MAX), None)
-        return marker is not None and marker.key is not None and bytes(marker.key[2:4]) == bytes([0, _ABORT_MARKER])
 
 
 def _client(options: ClusterOptions) -> Client:
