@@ -19,8 +19,10 @@ STALLED_MS = 400
 ANSWERS_BYTES_MAX = 16 * MIB
 FETCH_BYTES_MAX = 8 * MIB
 READERS = 40
-# Dozens of answers were held at once, and the allocator gives back what it likes of them.
-GROWTH_BYTES_MAX = 96 * MIB
+# All together hold up what answers may, and each a write buffer.
+HELD_BYTES_MAX = ANSWERS_BYTES_MAX + READERS * MIB + 64 * MIB
+# The allocator gives back what it likes of that.
+GROWTH_BYTES_MAX = HELD_BYTES_MAX
 FLAGS = (
     "--network-connection-stalled-ms",
     str(STALLED_MS),
@@ -95,8 +97,7 @@ def read_never(victim: Victim, stack: ExitStack, topic: str) -> list[socket.sock
 
 
 def test_those_who_never_read_take_what_answers_may_and_are_hung_up_on(victim: Victim, large: str) -> None:
-    """All together hold up what answers may, and each a write buffer."""
-    with ExitStack() as stack, victim.peak_below(ANSWERS_BYTES_MAX + READERS * MIB + 64 * MIB):
+    with ExitStack() as stack, victim.peak_below(HELD_BYTES_MAX):
         read_never(victim, stack, large)
         victim.check()
         assert victim.wait_until(lambda: victim.reaped == READERS, 2 * REAPED_S_MAX)
@@ -108,6 +109,18 @@ def test_those_who_never_read_are_reset_so_that_the_system_lets_go_of_their_answ
         waiting = read_never(victim, stack, large)
         assert victim.wait_until(lambda: victim.reaped == READERS, 2 * REAPED_S_MAX)
         assert sum(map(is_reset, waiting)) == READERS
+
+
+def test_what_never_reading_takes_is_taken_once(victim: Victim, large: str) -> None:
+    """What the allocator has kept is used for those who come next."""
+    for round_ in range(1, 4):
+        with ExitStack() as stack:
+            read_never(victim, stack, large)
+            assert victim.wait_until(lambda: victim.reaped == round_ * READERS, 2 * REAPED_S_MAX)  # noqa: B023
+        victim.check()
+        if round_ == 1:
+            kept = victim.memory_bytes
+    assert victim.memory_bytes - kept < HELD_BYTES_MAX / 2
 
 
 def is_reset(connected: socket.socket) -> bool:
