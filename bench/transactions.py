@@ -36,7 +36,8 @@ def run() -> list[Row]:
 def _measure(broker: BrokerProcess, durability: str, producers: int) -> list[Row]:
     admin = AdminClient({"bootstrap.servers": broker.address})
     admin.create_topics([NewTopic(_TOPIC, producers)])[_TOPIC].result()
-    settings = {"linger.ms": 5, "batch.size": 1_000_000}
+    # A transaction is one batch, as much as the broker takes.
+    settings = {"linger.ms": 5, "batch.size": 1_040_000, "message.max.bytes": 1_040_000}
     plain = [producer(broker, **settings) for _ in range(producers)]
     transactional = [producer(broker, **settings, **{"transactional.id": f"bench-{n}"}) for n in range(producers)]
     for one in transactional:

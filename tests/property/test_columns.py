@@ -27,7 +27,7 @@ from logbrook.records.record import Record
 BYTES_MAX = 1_000_000
 NOW_MS = 1_800_000_000_000
 TIMESTAMP_MAX = 2**63 - 1
-slow = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Row(NamedTuple):

@@ -40,7 +40,7 @@ def parts(data: bytes, sizes: list[int]) -> list[memoryview]:
     return cut
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(bodies, splits, st.integers(32, 700))
 def test_any_splitting_of_the_stream_gives_the_same_frames(sent: list[bytes], sizes: list[int], chunk: int) -> None:
     reader = FrameReader(FrameMemory(chunk), lambda _: LIMIT)
@@ -52,7 +52,7 @@ def test_any_splitting_of_the_stream_gives_the_same_frames(sent: list[bytes], si
     assert reader.held_bytes == 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(bodies, splits), min_size=2, max_size=5), st.integers(32, 700), st.randoms())
 def test_readers_of_one_chunk_do_not_see_each_other(
     streams: list[tuple[list[bytes], list[int]]], chunk_bytes: int, random: object
@@ -69,7 +69,7 @@ def test_readers_of_one_chunk_do_not_see_each_other(
     assert [[one[8:] for one in frames] for frames in got] == [sent for sent, _ in streams]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=400), splits)
 def test_garbage_is_refused_or_waited_for_and_holds_no_more_than_came(data: bytes, sizes: list[int]) -> None:
     asked: list[RequestStart] = []

@@ -49,14 +49,14 @@ def limits_of(entries: list[IndexEntry], column: Column) -> st.SearchStrategy[in
     return st.sampled_from([-2, 0, BASE, 2**62, *values])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(entry_lists(), st.sampled_from(Column), st.data())
 def test_floor_is_a_linear_search(entries: list[IndexEntry], column: Column, data: st.DataObject) -> None:
     limit = data.draw(limits_of(entries, column))
     assert index_of(entries).floor(column, limit) == linear_floor(entries, column, limit)
 
 
-@settings(deadline=None, max_examples=600)
+@settings(max_examples=600)
 @given(entry_lists(), st.sampled_from(Column), st.data())
 def test_a_changed_byte_is_noticed_or_the_answer_is_right_all_the_same(
     entries: list[IndexEntry], column: Column, data: st.DataObject
@@ -72,7 +72,7 @@ def test_a_changed_byte_is_noticed_or_the_answer_is_right_all_the_same(
     assert found == linear_floor(entries, column, limit)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(entry_lists(), st.data())
 def test_a_cut_leaves_what_an_index_of_the_shorter_log_has(entries: list[IndexEntry], data: st.DataObject) -> None:
     position = data.draw(limits_of(entries, Column.POSITION))

@@ -147,4 +147,4 @@ def replayed(log: list[MetadataRecord]) -> ClusterMetadata:
 
 
 TestMetadata = Metadata.TestCase
-TestMetadata.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestMetadata.settings = settings(max_examples=60, stateful_step_count=30)

@@ -12,7 +12,6 @@ power loss that the word of their partition did not.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
 
 from logbrook.config import TransactionConfig
 from logbrook.core.transactions import Ended, Initialized, InitRequest, Markers, Record, TransactionCoordinator
@@ -31,8 +30,6 @@ from logbrook.storage.batch_set import Origin
 from logbrook.storage.ticket import Ticket
 
 _RETRY_S = 1.0
-
-T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
 
@@ -108,7 +105,8 @@ class Transactions:
                 new_id = await self._topics.new_producer_id()
             decision = self.coordinator.init_producer(request, new_id, self.now_ms, after_abort=after_abort)
             if decision.result is not None:
-                return await self._when_written(transactional_id, decision.records, decision.result)
+                await self._written(transactional_id, decision.records)
+                return decision.result
             await self._decide(transactional_id, decision.records)
             if self.coordinator.markers(transactional_id) is not None:
                 raise ConcurrentTransactionsError(transactional_id)
@@ -116,13 +114,17 @@ class Transactions:
 
     def add_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
-    ) -> "asyncio.Future[None]":
-        """Done when it is durable that these are part of the transaction. They are part of it at once: what is appended
-        to them after this call is decided with it. Raises TransactionError."""
+    ) -> None:
+        """These are part of the transaction now: what is appended to them after this call is decided with it.
+
+        Nobody waits until that is durable: what is appended later is durable later. Raises TransactionError.
+        """
         records = self.coordinator.add_partitions(
             transactional_id, producer_id, producer_epoch, partitions, self.now_ms
         )
-        return self._when_written(transactional_id, records, None)
+        if records:
+            self._append(transactional_id, records)
+            self._schedule()
 
     async def end(
         self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool, bumps_epoch: bool
@@ -154,9 +156,9 @@ class Transactions:
 
         def decided(ticket: Ticket) -> None:
             if ticket.error is None:
-                self._finish(transactional_id, lambda: _resolve(future, None, ticket, transactional_id))
+                self._finish(transactional_id, lambda: _resolve(future, ticket, transactional_id))
             else:
-                _resolve(future, None, ticket, transactional_id)
+                _resolve(future, ticket, transactional_id)
 
         self._append(transactional_id, records, decided)
         self._schedule()
@@ -277,14 +279,11 @@ class Transactions:
         if not is_written and self._settling is None and not self._is_stopping:
             self._settling = self._loop.call_later(_RETRY_S, self._settle_unknown)
 
-    def _when_written(self, transactional_id: str, records: Sequence[Record], result: T) -> "asyncio.Future[T]":
-        """Append, and `result` when that is durable. Raises CoordinatorNotAvailableError when it cannot be appended."""
-        future: asyncio.Future[T] = self._loop.create_future()
-        if records:
-            self._append(transactional_id, records, lambda ticket: _resolve(future, result, ticket, transactional_id))
-            self._schedule()
-        else:
-            future.set_result(result)
+    def _written(self, transactional_id: str, records: Sequence[Record]) -> "asyncio.Future[None]":
+        """Append; done when that is durable. Raises CoordinatorNotAvailableError when it cannot be appended."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._append(transactional_id, records, lambda ticket: _resolve(future, ticket, transactional_id))
+        self._schedule()
         return future
 
     def _append(
@@ -344,11 +343,11 @@ class Transactions:
             self._schedule()
 
 
-def _resolve(future: "asyncio.Future[T]", result: T, ticket: Ticket, transactional_id: str) -> None:
+def _resolve(future: "asyncio.Future[None]", ticket: Ticket, transactional_id: str) -> None:
     if future.done():
         return
     if ticket.error is None:
-        future.set_result(result)
+        future.set_result(None)
     else:
         future.set_exception(CoordinatorNotAvailableError(transactional_id))
         # The storage has said so; not everyone who asks waits for the answer.

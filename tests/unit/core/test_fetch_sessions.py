@@ -331,4 +331,4 @@ def _offsets(context: FetchContext) -> dict[bytes | str, int]:
 
 
 TestConsumers = Consumers.TestCase
-TestConsumers.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestConsumers.settings = settings(max_examples=40, stateful_step_count=20)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
@@ -284,7 +284,6 @@ def test_what_was_aborted_is_left_out() -> None:
     assert read_from(liar, 12, ("value",), isolation_level="read_committed") == [b"c", b"d", b"f", b"h"]
 
 
-@settings(deadline=None)
 @given(
     steps=st.lists(
         st.tuples(
@@ -564,7 +563,6 @@ def test_memory_that_one_large_batch_took_is_not_kept(monkeypatch: pytest.Monkey
     assert sizes.count(0) == fetching._ANSWERS_MAX + 1, "each piece is new once, and one twice"
 
 
-@settings(deadline=None)
 @given(sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=25))
 def test_answers_of_all_sizes_share_memory_and_nothing_else(sizes: list[int]) -> None:
     values = [bytes([number % 256]) * size for number, size in enumerate(sizes)]

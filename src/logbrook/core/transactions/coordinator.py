@@ -58,6 +58,8 @@ class TransactionCoordinator:
         self._prepared: dict[str, None] = {}
         self._open = OpenTransactions()
         self._timers = Timers()
+        # What was encoded last is replayed next, mostly, and need not be decoded.
+        self._encoded: tuple[bytes, Transaction] | None = None
 
     # Requests
 
@@ -92,7 +94,7 @@ class TransactionCoordinator:
             after = initialize(before, request, new_producer_id, now_ms, after_abort=after_abort)
         is_aborting = after.state is TransactionState.PREPARE_ABORT
         result = None if is_aborting else Initialized(after.producer_id, after.producer_epoch)
-        return InitDecision([_record(after)], result)
+        return InitDecision([self._record(after)], result)
 
     def add_partitions(
         self,
@@ -106,7 +108,7 @@ class TransactionCoordinator:
         transaction = self._unprepared(transactional_id, producer_id, producer_epoch)
         if transaction.partitions.issuperset(partitions):
             return []
-        return [_record(transaction.with_partitions(partitions, now_ms))]
+        return [self._record(transaction.with_partitions(partitions, now_ms))]
 
     def check_partition(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
@@ -135,7 +137,7 @@ class TransactionCoordinator:
             after = end_with_bump(before, producer_id, producer_epoch, next_producer_id, now_ms, is_commit=is_commit)
         else:
             after = end(before, producer_id, producer_epoch, now_ms, is_commit=is_commit)
-        return EndDecision([] if after is None else [_record(after)], Ended(*(after or before).successor))
+        return EndDecision([] if after is None else [self._record(after)], Ended(*(after or before).successor))
 
     # What follows a decision
 
@@ -157,7 +159,7 @@ class TransactionCoordinator:
     def complete(self, transactional_id: str, now_ms: int) -> list[Record]:
         """All markers are written."""
         self._check_ready(transactional_id)
-        return [_record(self._transactions[transactional_id].completed(now_ms))]
+        return [self._record(self._transactions[transactional_id].completed(now_ms))]
 
     def unfinished(self) -> list[str]:
         """Those that are decided and not completed, whose markers are to be written, or to be written again."""
@@ -249,7 +251,7 @@ class TransactionCoordinator:
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             return []
         is_due = transaction.start_ms + transaction.timeout_ms <= now_ms
-        return [_record(transaction.fenced(now_ms))] if is_due else []
+        return [self._record(transaction.fenced(now_ms))] if is_due else []
 
     # State
 
@@ -260,7 +262,7 @@ class TransactionCoordinator:
         if transactional_id is None:
             return
         before = self._transactions.get(transactional_id)
-        after = None if value is None else decode_value(transactional_id, value)
+        after = None if value is None else self._decoded(transactional_id, value)
         self._open.update(before, after)
         if after is None:
             self._transactions.pop(transactional_id, None)
@@ -328,6 +330,12 @@ class TransactionCoordinator:
             raise InvalidTransactionalIdError(transactional_id)
         self._check_loaded()
 
+    def _decoded(self, transactional_id: str, value: bytes) -> Transaction:
+        if self._encoded is not None and value is self._encoded[0]:
+            return self._encoded[1]
+        return decode_value(transactional_id, value)
 
-def _record(transaction: Transaction) -> Record:
-    return encode_key(transaction.transactional_id), encode_value(transaction)
+    def _record(self, transaction: Transaction) -> Record:
+        value = encode_value(transaction)
+        self._encoded = value, transaction
+        return encode_key(transaction.transactional_id), value

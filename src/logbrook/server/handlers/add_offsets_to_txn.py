@@ -14,7 +14,7 @@ async def handle(services: Services, request: AddOffsetsToTxnRequest, call: Call
         if not request.group_id:
             raise RefusedError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         partition = await services.groups.offsets_partition(request.group_id)
-        await services.transactions.add_partitions(
+        services.transactions.add_partitions(
             request.transactional_id, request.producer_id, request.producer_epoch, [partition]
         )
     except LogbrookError as error:

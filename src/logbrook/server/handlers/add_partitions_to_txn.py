@@ -13,13 +13,13 @@ from logbrook.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from logbrook.protocol.schema import Versions
-from logbrook.server.api import Api, Call, Handled
+from logbrook.server.api import Api, Call
 from logbrook.server.refusals import RefusedError, refuse
 from logbrook.server.services import Services
-from logbrook.server.transaction_answers import answer_when_written, producer_fenced_code
+from logbrook.server.transaction_answers import producer_fenced_code
 
 
-def handle(services: Services, request: AddPartitionsToTxnRequest, call: Call) -> Handled:
+def handle(services: Services, request: AddPartitionsToTxnRequest, call: Call) -> AddPartitionsToTxnResponse:
     results: dict[TopicPartition, AddPartitionsToTxnPartitionResult] = {}
     response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request, results))
     missing = False
@@ -37,23 +37,19 @@ def handle(services: Services, request: AddPartitionsToTxnRequest, call: Call) -
         # All or nothing.
         return response
 
-    def respond(error: LogbrookError | None) -> AddPartitionsToTxnResponse:
-        code = ErrorCode.NONE
-        if error is not None:
-            code = producer_fenced_code(refuse(services, request, error).code, call.version, fenced_since=2)
-        for result in results.values():
-            result.partition_error_code = code
-        return response
-
-    return answer_when_written(
-        lambda: services.transactions.add_partitions(
+    code = ErrorCode.NONE
+    try:
+        services.transactions.add_partitions(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,
             results.keys(),
-        ),
-        respond,
-    )
+        )
+    except LogbrookError as error:
+        code = producer_fenced_code(refuse(services, request, error).code, call.version, fenced_since=2)
+    for result in results.values():
+        result.partition_error_code = code
+    return response
 
 
 API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, handle, Versions(0, 3))

@@ -149,8 +149,7 @@ class _Production:
     def _join_transaction(self, partition: TopicPartition, header: BatchHeader) -> None:
         """See to it that the batch belongs to a transaction that is open: nobody would decide on it otherwise.
 
-        Producers of the second protocol version add a partition by writing to it (KIP-890). That need not be waited
-        for: what is appended later is durable later.
+        Producers of the second protocol version add a partition by writing to it (KIP-890).
         """
         transactional_id = self._request.transactional_id
         if transactional_id is None or not header.is_transactional:

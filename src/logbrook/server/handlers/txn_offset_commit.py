@@ -49,7 +49,6 @@ async def _commit(
     partition = await services.groups.offsets_partition(request.group_id)
     transaction = (request.transactional_id, request.producer_id, request.producer_epoch)
     if call.version >= _ADDS_THE_GROUP_SINCE:
-        # What is appended later is durable later, so there is no need to wait for it.
         transactions.add_partitions(*transaction, [partition])
     else:
         transactions.coordinator.check_partition(*transaction, partition)

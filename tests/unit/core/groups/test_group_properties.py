@@ -471,4 +471,4 @@ def durable(coordinator: GroupCoordinator, group_id: str) -> GroupMetadata | Non
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestGroups.settings = settings(max_examples=150, stateful_step_count=60)

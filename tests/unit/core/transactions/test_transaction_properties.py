@@ -249,4 +249,4 @@ def compacted(log: list[Record]) -> list[Record]:
 
 
 TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestTransactions.settings = settings(max_examples=80, stateful_step_count=50)

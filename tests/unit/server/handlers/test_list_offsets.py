@@ -161,7 +161,7 @@ def test_what_a_transaction_may_undo_is_not_told_to_those_who_want_what_is_commi
     assert [found(client, topic, 15, isolation_level=level) for level in (0, 1)] == [(1, 20), (-1, -1)]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batches=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=1, max_size=12),
     segment_bytes=st.sampled_from([100, 200, 100_000]),

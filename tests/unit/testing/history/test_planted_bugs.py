@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from logbrook.testing.history import check
@@ -26,7 +26,6 @@ def test_a_good_history_has_no_findings(seed: int) -> None:
     assert not verdict.findings, told(verdict.findings)
 
 
-@settings(deadline=None)
 @given(SEED_OF_ANYTHING, st.integers(0, 400), st.integers(1, 4))
 def test_any_good_history_has_no_findings(seed: int, steps: int, partitions: int) -> None:
     verdict = check(good_history(seed, steps, partitions))
@@ -47,7 +46,6 @@ def test_a_planted_bug_is_found_and_nothing_else(name: str) -> None:
     assert planted >= len(SEEDS) // 2, "the good histories have too few places for it"
 
 
-@settings(deadline=None)
 @given(SEED_OF_ANYTHING, st.integers(20, 200), st.sampled_from(sorted(EVERY_PLANT)))
 def test_any_planted_bug_is_found(seed: int, steps: int, name: str) -> None:
     good = good_history(seed, steps)
