@@ -37,9 +37,10 @@ def test_every_record_is_copied_once_and_in_order_over_kills(record_property: Re
 
 
 def test_a_copier_that_commits_offsets_apart_from_its_transactions_is_caught() -> None:
-    plan = Plan(records=15_000, seed=2, harms={Harm.COPIER_KILLED: 3}, copier_flags=("--offsets-apart",))
-    outcome = Campaign(plan).run()
-    assert "came more than once" in " ".join(outcome.differences), str(outcome)
+    """A kill has to hit the moment between the two, so there may have to be more than one run."""
+    harms = {Harm.COPIER_KILLED: 3}
+    plans = (Plan(records=15_000, seed=seed, harms=harms, copier_flags=("--offsets-apart",)) for seed in range(2, 10))
+    assert any("came more than once" in " ".join(Campaign(plan).run().differences) for plan in plans)
 
 
 def copied() -> dict[int, list[Record]]:

@@ -38,6 +38,14 @@ class _UnheardOfError(Exception):
     """
 
 
+class _LostCountError(Exception):
+    """The library gives sequence numbers a second time.
+
+    It does so after it gave up, with a transaction, on records that a kill left in doubt: if they are in the log, the
+    next ones are refused as out of order. Any broker has to; and what it may not lose is checked in the history.
+    """
+
+
 class _AbandonedError(Exception):
     """The broker is gone for good."""
 
@@ -57,12 +65,14 @@ class TransactionalClient(Client):
         self._lives = 0
         self._transactions = 0
         self._values = 0
+        # Producers that do not know of all their records whether they are in the log.
+        self._in_doubt: set[str] = set()
 
     def run(self) -> None:
         try:
             life = self._take()
             while not self.stopping.is_set():
-                with suppress(_UnheardOfError):
+                with suppress(_UnheardOfError, _LostCountError):
                     life = self._transact(life)
                     if monotonic() <= life.until:
                         continue
@@ -83,7 +93,15 @@ class TransactionalClient(Client):
         return _Life(name, producer, monotonic() + self.rng.uniform(*_LIFE_S))
 
     def _transact(self, life: _Life) -> _Life:
-        """One transaction. Returns who is to make the next one."""
+        """One transaction. Returns who is to make the next one. Raises _LostCountError."""
+        try:
+            return self._transact_counted(life)
+        except KafkaException as raised:
+            if raised.args[0].code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER and life.name in self._in_doubt:
+                raise _LostCountError from raised
+            raise
+
+    def _transact_counted(self, life: _Life) -> _Life:
         self._transactions += 1
         transaction = f"{life.name}/{self._transactions}"
         life.producer.begin_transaction()
@@ -123,6 +141,7 @@ class TransactionalClient(Client):
         if error is None and offset is not None and offset >= 0:
             self.scene.recorder.acknowledged(name, partition, offset, value)
         else:
+            self._in_doubt.add(name)
             self.scene.recorder.unknown(name, partition, value, "no offset" if error is None else error.name())
 
     def _commit(self, life: _Life, transaction: str) -> None:
