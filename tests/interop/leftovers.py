@@ -52,8 +52,15 @@ class Before:
 
     def left_behind(self) -> list[str]:
         """The names of threads that were not there before, and the numbers of child processes that were not."""
-        # A client ends with its last reference, and one that a caught error's frames hold ends in a collection.
-        gc.collect()
+        found = self._new()
+        if found:
+            # A client ends with its last reference, and one that a caught error's frames hold ends in a collection. That
+            # takes longer than most tests.
+            gc.collect()
+            found = self._new()
+        return found
+
+    def _new(self) -> list[str]:
         new = {thread.name for thread in set(threading.enumerate()) - self.threads}
         found = [name for name in new if not name.startswith(_MAY_STAY)]
         found += [name for number, name in client_threads().items() if number not in self.client_threads]
