@@ -54,8 +54,8 @@ class Before:
         """The names of threads that were not there before, and the numbers of child processes that were not."""
         found = self._new()
         if found:
-            # A client ends with its last reference, and one that a caught error's frames hold ends in a collection. That
-            # takes longer than most tests.
+            # A client ends with its last reference, and one that a caught error's frames hold ends in a collection,
+            # which takes longer than most tests.
             gc.collect()
             found = self._new()
         return found
