@@ -25,6 +25,7 @@ APIS = (
     "add_partitions_to_txn",
     "alter_configs",
     "api_versions",
+    "consumer_group_describe",
     "create_partitions",
     "create_topics",
     "delete_groups",
@@ -193,7 +194,10 @@ class Api:
             has_null = is_nullable and kafka_type not in ("uuid", "datetime_i64")
             info.nullable = [version] if has_null else []
             found.append(info)
-        structs.setdefault(entity.__name__, Struct(entity.__name__)).lay_over(version, found)
+        struct = structs.setdefault(entity.__name__, Struct(entity.__name__))
+        # Two fields of a message may have the same type.
+        if version not in struct.orders:
+            struct.lay_over(version, found)
 
 
 def _default(one: Any, is_struct: bool) -> str | None:

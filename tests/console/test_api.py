@@ -4,7 +4,8 @@ import base64
 import http.client
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from time import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +16,8 @@ from logbrook.cli.main import app
 from logbrook.client import Client
 from logbrook.client.admin import Admin
 from logbrook.model import TopicPartition
+from logbrook.pipelines.report import REPORTS_TOPIC, Report, RunState, SinkReport, SourceReport
+from logbrook.pipelines.reports_topic import write_report
 from logbrook.testing import Broker
 
 
@@ -96,6 +99,22 @@ def test_a_group_is_described_reset_and_deleted(api: Api, broker: Broker, client
     assert api("GET", "/api/groups/api-group")[1]["error"]["code"] == "GROUP_ID_NOT_FOUND"
 
 
+def test_pipelines_are_listed_with_what_they_said_last(api: Api, client: Client) -> None:
+    now_ms = round(time() * 1000)
+    sinks, sources = (SinkReport("api-copy", 5, 1.5, 2, 0.25, now_ms),), (SourceReport("t", 3), SourceReport("u", 4))
+    report = Report("api", RunState.RUNNING, now_ms, now_ms, 60_000, "here", 1, "2", None, sinks, sources)
+    for one in (report, replace(report, said_ms=now_ms + 1)):
+        write_report(client, REPORTS_TOPIC, "api", one.to_json())
+    (found,) = [one for one in api("GET", "/api/pipelines")[1] if one["pipeline"] == "api"]
+    assert (found["state"], found["said_ms"], found["rows_per_s"], found["lag"]) == ("running", now_ms + 1, 1.5, 7)
+    assert found["sinks"] == [asdict(sinks[0])]
+    write_report(client, REPORTS_TOPIC, "api", replace(report, said_ms=1).to_json())
+    (found,) = [one for one in api("GET", "/api/pipelines")[1] if one["pipeline"] == "api"]
+    assert found["state"] == "lost"
+    write_report(client, REPORTS_TOPIC, "api", None)
+    assert "api" not in [one["pipeline"] for one in api("GET", "/api/pipelines")[1]]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "code"),
     [
@@ -152,6 +171,7 @@ def test_the_openapi_document_has_every_call_and_the_page_shows_them(api: Api) -
         "/groups",
         "/groups/{group}",
         "/groups/{group}/reset",
+        "/pipelines",
     }
     _, page = api("GET", "/api/docs")
     assert all(path in page.decode() for path in document["paths"])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from time import time
 
@@ -11,6 +12,8 @@ from logbrook.client import Client
 from logbrook.client.admin import Admin
 from logbrook.client.group_member import GroupMember
 from logbrook.model import TopicPartition
+from logbrook.pipelines.report import REPORTS_TOPIC, Report, RunState, SinkReport, SourceReport
+from logbrook.pipelines.reports_topic import write_report
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.testing import Broker
@@ -52,16 +55,6 @@ def test_the_overview_shows_what_goes_through(broker: Broker, client: Client, co
     # The metrics port answers, so nobody has to be told how to name it.
     expect(page.get_by_text("logbrook console --metrics")).to_be_hidden()
     expect(page.locator("#state")).to_have_text(broker.bootstrap_servers)
-
-
-def test_every_page_is_a_click_away(console: str, open_page: Opened) -> None:
-    page = open_page(console)
-    for name in ("Topics", "Groups", "Pipelines", "Broker", "Overview"):
-        page.locator(".nav", has_text=name).click()
-        expect(page).to_have_title(f"{name} · Logbrook")
-    page.locator(".nav", has_text="HTTP API").click()
-    expect(page.get_by_role("heading", name="Logbrook HTTP API")).to_be_visible()
-    expect(page.get_by_text("/api/topics/{topic}/messages").first).to_be_visible()
 
 
 def test_a_topic_is_made_changed_and_deleted_after_a_question(client: Client, console: str, open_page: Opened) -> None:
@@ -167,6 +160,7 @@ def test_a_message_is_produced_shown_in_every_form_and_downloaded(
     dialog.get_by_label("Partition").fill("1")
     dialog.get_by_role("button", name="Send").click()
     notices(page, "Written to partition 1 at offset 0.")
+    expect(dialog).to_have_count(0)
     fetched = client.fetch("written", 1, 0)
     assert b"Br\xc3\xbchwurst" in bytes(fetched.records)
 
@@ -242,16 +236,57 @@ def test_a_group_shows_its_members_and_lag_and_is_reset_and_deleted(
     assert "readers/of it" not in [one.group_id for one in Admin(client).groups.all()]
 
 
-def test_a_pipeline_is_seen_by_its_progress(broker: Broker, client: Client, console: str, open_page: Opened) -> None:
+def test_a_pipeline_that_reports_is_shown_with_all_that_it_says(
+    client: Client, console: str, open_page: Opened
+) -> None:
+    now_ms = round(time() * 1000)
+    running = Report(
+        pipeline="revenue",
+        state=RunState.RUNNING,
+        since_ms=now_ms - 60_000,
+        said_ms=now_ms,
+        interval_ms=60_000,
+        host="spark-1",
+        pid=4711,
+        version="1",
+        sinks=(SinkReport("revenue-live", 12_000, 250.0, 7, 0.8, now_ms),),
+        sources=(SourceReport("orders", 1_234),),
+    )
+
+    def say(report: Report) -> None:
+        write_report(client, REPORTS_TOPIC, report.pipeline, report.to_json())
+
+    say(replace(running, said_ms=now_ms - 5_000, sources=()))
+    say(running)
+    say(replace(running, pipeline="killed", said_ms=now_ms - 3_600_000))
+    page = open_page(f"{console}/pipelines?name=revenue")
+    row = page.get_by_role("row").filter(has_text="spark-1:4711").filter(has_text="revenue")
+    for text in ("running", "250", "1,234", "0.8 s"):
+        expect(row).to_contain_text(text)
+    expect(page.get_by_role("row").filter(has_text="killed")).to_contain_text("lost")
+    expect(page.get_by_role("row").filter(has_text="revenue-live")).to_contain_text("12,000")
+    expect(page.locator("canvas")).to_have_count(2)
+    say(replace(running, state=RunState.FAILED, error="query 'revenue-live' failed: offset 3 is gone"))
+    expect(row).to_contain_text("failed")
+    expect(row).to_contain_text("offset 3 is gone")
+    page.get_by_role("link", name="killed").click()
+    expect(page.locator("#chosen")).to_have_text("killed")
+    for name in ("revenue", "killed"):
+        write_report(client, REPORTS_TOPIC, name, None)
+
+
+def test_a_pipeline_that_does_not_report_is_seen_by_its_progress(
+    broker: Broker, client: Client, console: str, open_page: Opened
+) -> None:
     broker.create_topic("events")
     write(client, "events", 100)
     cluster = Admin(client).cluster
-    cluster.commit("revenue-totals", {TopicPartition("events", 0): 60})
+    cluster.commit("silent-totals", {TopicPartition("events", 0): 60})
     page = open_page(f"{console}/pipelines")
-    row = page.get_by_role("row").filter(has_text="revenue-totals")
+    row = page.get_by_role("row").filter(has_text="silent-totals")
     expect(row).to_contain_text("40")
     expect(row).to_contain_text("standing still")
-    cluster.commit("revenue-totals", {TopicPartition("events", 0): 100})
+    cluster.commit("silent-totals", {TopicPartition("events", 0): 100})
     expect(row).to_contain_text("running")
 
 
@@ -264,25 +299,27 @@ def test_the_broker_page_shows_disks_and_settings(broker: Broker, console: str, 
 
 def test_light_and_dark_are_the_systems_until_one_is_chosen(console: str, open_page: Opened) -> None:
     dark = re.compile("body--dark")
-    page = open_page(console, color_scheme="dark")
+    page = open_page(f"{console}/broker")
+    page.emulate_media(color_scheme="dark")
     expect(page.locator("body")).to_have_class(dark)
-    page.get_by_label("Light or dark").click()
+    page.emulate_media(color_scheme="light")
     expect(page.locator("body")).not_to_have_class(dark)
+    page.get_by_label("Light or dark").click()
+    expect(page.locator("body")).to_have_class(dark)
     page.reload()
     expect(page.get_by_label("Light or dark")).to_be_visible()
-    expect(page.locator("body")).not_to_have_class(dark)
-    expect(open_page(console, color_scheme="light").locator("body")).not_to_have_class(dark)
+    expect(page.locator("body")).to_have_class(dark)
+    page.context.clear_cookies(name="logbrook_dark")
 
 
-def test_a_phone_need_not_scroll_sideways(broker: Broker, client: Client, console: str, open_page: Opened) -> None:
+def test_a_phone_shows_messages_as_cards_behind_a_menu(
+    broker: Broker, client: Client, console: str, open_page: Opened
+) -> None:
     broker.create_topic("narrow")
     write(client, "narrow", 3)
-    page = open_page(console, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    page = open_page(f"{console}/groups", on_phone=True)
     page.get_by_label("Menu").click()
     page.locator(".nav", has_text="Topics").click()
     page.get_by_role("link", name="narrow").click()
     page.get_by_text("key-2").click()
     expect(page.get_by_role("dialog")).to_contain_text("Partition 0, offset 2")
-    for path in ("", "/topics", "/topics/narrow", "/groups", "/broker", "/api/docs"):
-        page.goto(console + path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path

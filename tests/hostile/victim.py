@@ -37,6 +37,8 @@ class Victim:
         self._lines: list[dict[str, Any]] = []
         self._said = threading.Condition()
         self.host, self.port = "", 0
+        # Of the listener for the JSON protocol, with `--json-port`.
+        self.json_port = 0
 
     def __enter__(self) -> "Victim":
         command = [sys.executable, "-m", "logbrook", "serve", "--data", self._data, "--listen", "127.0.0.1:0"]
@@ -108,14 +110,16 @@ class Victim:
         """Let the next test be judged by its own."""
         self._lines.clear()
 
-    def connect(self, timeout_s: float = _SOCKET_S_MAX, *, unread_bytes_max: int | None = None) -> socket.socket:
+    def connect(
+        self, timeout_s: float = _SOCKET_S_MAX, *, unread_bytes_max: int | None = None, port: int | None = None
+    ) -> socket.socket:
         """`unread_bytes_max` is about what the system takes for a client that does not read."""
         connected = socket.socket()
         connected.settimeout(timeout_s)
         if unread_bytes_max is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread_bytes_max)
         try:
-            connected.connect((self.host, self.port))
+            connected.connect((self.host, port or self.port))
         except OSError:
             connected.close()
             raise
@@ -165,4 +169,6 @@ class Victim:
                     said = line["message"].split(" listens on ", 1)[1].split(",", 1)[0]
                     self.host, port = said.rsplit(":", 1)
                     self.port = int(port)
+                if " JSON protocol is spoken on " in line["message"]:
+                    self.json_port = int(line["message"].rsplit(":", 1)[1])
                 self._said.notify_all()

@@ -46,6 +46,37 @@ def test_a_topic_with_a_bad_name_or_setting_is_refused(client: Client, servers: 
         assert "good-name" not in admin.topics()
 
 
+def test_settings_that_change_nothing_on_one_node_are_taken_and_shown(client: Client, servers: str) -> None:
+    name = f"tuned-by-{client.name}"
+    settings = {
+        "segment.jitter.ms": "1000",
+        "flush.ms": "60000",
+        "preallocate": "true",
+        "unclean.leader.election.enable": "true",
+        "segment.index.bytes": "1048576",
+        "local.retention.ms": "1000",
+        "remote.storage.enable": "false",
+        "leader.replication.throttled.replicas": "0:1",
+    }
+    with client.admin(servers) as admin:
+        admin.create_topic(name, 1, settings)
+        found = admin.configs(name)
+        assert {one: found[one] for one in settings} == settings
+        assert found["max.compaction.lag.ms"] == str(2**63 - 1)
+        with client.producer(servers) as producer:
+            producer.deliver(Outgoing(name, b"v"))
+        with pytest.raises(RefusedError) as refused:
+            admin.create_topic(f"{name}-remotely", 1, {"remote.storage.enable": "true"})
+        assert refused.value.code == ErrorCode.INVALID_CONFIG
+        assert f"{name}-remotely" not in admin.topics()
+        admin.alter_configs(name, {"segment.jitter.ms": "5", "retention.ms": "123456"})
+        found = admin.configs(name)
+        assert (found["segment.jitter.ms"], found["retention.ms"]) == ("5", "123456")
+        with pytest.raises(RefusedError) as refused:
+            admin.alter_configs(name, {"max.compaction.lag.ms": "1000"})
+        assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
 def test_a_topic_that_is_not_there_is_not_deleted(client: Client, servers: str) -> None:
     with client.admin(servers) as admin, pytest.raises(RefusedError) as refused:
         admin.delete_topic("never-was")

@@ -15,7 +15,7 @@ from logbrook import Broker
 from logbrook.spark import session
 from tests.interop.java.download_cache import MissingToolError
 from tests.interop.java.jars import spark_connector_jars
-from tests.spark.settings import QUICK_JAVA, settings
+from tests.spark.settings import QUICK_CHECKPOINTS, QUICK_JAVA, settings
 
 HERE = Path(__file__).parent
 _numbers = count(1)
@@ -66,7 +66,8 @@ def spark() -> Iterator[SparkSession]:
     It is not below pytest's own directory, whose path is almost too long for the sockets between Spark and its workers.
     """
     with TemporaryDirectory(prefix="logbrook-spark-") as directory:
-        spark = session("logbrook-tests", master="local[2]", conf={**_connector(), **settings(directory)})
+        conf = {**_connector(), **settings(directory), **QUICK_CHECKPOINTS}
+        spark = session("logbrook-tests", master="local[2]", conf=conf)
         try:
             yield spark
         finally:

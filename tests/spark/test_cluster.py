@@ -24,7 +24,8 @@ import sys
 from logbrook.spark import session
 master, servers, topic, copy, directory = sys.argv[1:]
 spark = session(master=master, conf={"spark.cores.max": "2", "spark.executor.memory": "512m",
-    "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2"})
+    "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2",
+    "spark.scheduler.minRegisteredResourcesRatio": "1", "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s"})
 reading = {"kafka.bootstrap.servers": servers, "subscribe": topic}
 rows = spark.read.format("logbrook").options(**reading).load()
 print("batch", rows.count(), rows.selectExpr("sum(length(value))").first()[0])

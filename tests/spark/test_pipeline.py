@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import Row, SparkSession
 
 from logbrook import Broker
+from logbrook.client import Client
+from logbrook.pipelines.reading import Seen, read_on
+from logbrook.pipelines.report import REPORTS_TOPIC, Report, RunState, SourceReport
 from logbrook.spark.pipeline.command import Request, run
 from logbrook.spark.tables.formats import format_at
 from logbrook.spark.tables.options import TABLE_FORMATS
@@ -80,6 +83,10 @@ class Bench:
 
     def table(self, name: str) -> list[Row]:
         return self.spark.read.format("logbrook_table").load(str(self.directory / name)).collect()
+
+    def reports(self) -> Mapping[str, tuple[Report, ...]]:
+        with Client(self.broker.bootstrap_servers) as client:
+            return read_on(client, REPORTS_TOPIC, Seen()).reports
 
     def committed(self, group: str, name: str) -> int:
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap_servers, "group.id": group})
@@ -214,6 +221,8 @@ def test_without_dead_letters_a_record_that_does_not_parse_stops_the_pipeline(be
     hint = "with [dead_letters] in the file such records go to a topic instead"
     assert errors() == [f"error: query 'p-copy' failed: {reason}; {hint}"]
     assert bench.records("copy") == []
+    report = bench.reports()["p"][-1]
+    assert (report.state, report.error) == (RunState.FAILED, f"query 'p-copy' failed: {reason}; {hint}")
 
 
 def test_a_start_in_the_past_is_for_the_first_run_only(bench: Bench, errors: Errors) -> None:
@@ -225,7 +234,9 @@ def test_a_start_in_the_past_is_for_the_first_run_only(bench: Bench, errors: Err
     now_ms = round(time.time() * 1000)
     bench.send("lines", b"old", timestamp=now_ms - 7_200_000)
     bench.send("lines", b"new", timestamp=now_ms)
-    assert bench.run(start="-1h") == 0
+    before = bench.reports()
+    assert bench.run(start="-1h", reports="") == 0
+    assert bench.reports() == before
     assert [row.value for row in bench.records("copy")] == [b"new"]
     assert bench.run(start="-3h") == 2
     checkpoint = bench.directory / "checkpoint"
@@ -358,6 +369,9 @@ def test_a_python_file_is_a_pipeline_too(bench: Bench, capsys: pytest.CaptureFix
         assert bench.run(once=True, checkpoint=str(bench.directory / "checkpoint")) == 0
     assert [row.value for row in bench.records("out")] == [b"a", b"b"]
     assert "copying: batch 0, 2 rows in " in capsys.readouterr().out
+    said = [report for report in bench.reports()["copying"] if report.state is RunState.STOPPED]
+    assert [sum(sink.rows for sink in report.sinks) for report in said] == [2, 0]
+    assert said[0].sources == (SourceReport(f"{bench.prefix}-in", 0),)
 
 
 @pytest.mark.parametrize(

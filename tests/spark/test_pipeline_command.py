@@ -10,6 +10,9 @@ import pyarrow.dataset as ds
 from confluent_kafka import Producer
 
 from logbrook import Broker
+from logbrook.client import Client
+from logbrook.pipelines.reading import Seen, read_on
+from logbrook.pipelines.report import REPORTS_TOPIC
 from logbrook.spark.pipeline.projects import write_project
 from tests.spark.settings import QUICK_JAVA
 
@@ -63,6 +66,10 @@ topic = "{topic}-copy"
     told = [line.split(" ", 1)[1] for line in rest.splitlines()]
     assert told[0] == "stopping; the batches in flight have 30 s to end"
     assert told[-1] == "stopped"
+    with Client(broker.bootstrap_servers) as client:
+        said = [one for one in read_on(client, REPORTS_TOPIC, Seen()).reports["p"] if one.pid == process.pid]
+    assert (said[0].state, said[-1].state) == ("starting", "stopped")
+    assert [(sink.name, sink.rows) for sink in said[-1].sinks] == [("p-copy", 2)]
     # Spark leaves nothing behind, and its log is kept only where something went wrong.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "p.toml"]
 

@@ -19,6 +19,9 @@ from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
 
 from logbrook import Broker
+from logbrook.client import Client
+from logbrook.pipelines.report import REPORTS_TOPIC
+from logbrook.pipelines.reports_topic import write_report
 from logbrook.spark.errors import SparkError
 from logbrook.spark.schema import spark_schema
 from logbrook.spark.sessions import FILTER_PUSHDOWN
@@ -244,6 +247,8 @@ def test_a_pattern_does_not_fit_internal_topics(spark: SparkSession, broker: Bro
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "makes-the-internal-topic"})
     consumer.commit(offsets=[ConfluentPartition(ORDERS, 0, 1)], asynchronous=False)
     consumer.close()
+    with Client(broker.bootstrap_servers) as client:
+        write_report(client, REPORTS_TOPIC, "orders", None)
     topics = read(spark, broker, subscribePattern=".*", columns="topic").distinct().collect()
     assert ORDERS in {row.topic for row in topics}
     assert not [row.topic for row in topics if row.topic.startswith("__")]
@@ -318,11 +323,11 @@ def test_what_is_wrong_is_said_by_the_source_itself(
     assert sentence.lower() in str(error.value).lower()
 
 
-def test_planning_loads_no_compiled_code() -> None:
-    """Spark plans each query in a new process, and the decoder takes longer to load than a small query to run."""
+def test_planning_and_committing_load_no_compiled_code() -> None:
+    """Spark does both in new processes, and the kernels take longer to load than a small query to run."""
     code = """
 import sys
-import logbrook.spark.source, logbrook.spark.stream_reader
+import logbrook.spark.source, logbrook.spark.stream_reader, logbrook.spark.writer
 print([name for name in ("numba", "numpy", "pyarrow", "pandas", "logbrook.records.columns") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -11,6 +11,11 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from logbrook.client import Client
+from logbrook.client.admin import Admin
+from logbrook.pipelines.reading import Seen, read_on
+from logbrook.pipelines.report import REPORTS_TOPIC, RunState
+from logbrook.pipelines.reporter import Reporter
 from logbrook.spark.batch_reader import TopicReader
 from logbrook.spark.errors import DataLossError
 from logbrook.spark.read_options import read_options
@@ -312,3 +317,15 @@ def test_a_topic_that_was_created_again_is_an_error_that_names_it(
 def test_a_topic_that_is_not_there_is_an_error_that_names_it(spark: SparkSession, kafka: Kafka) -> None:
     with pytest.raises(PySparkException, match=f"there is no topic 'nobody-made-it' at {kafka.servers}"):
         read(spark, kafka, "nobody-made-it").count()
+
+
+def test_a_pipeline_says_how_it_is(kafka: Kafka) -> None:
+    reporter = Reporter(kafka.servers, REPORTS_TOPIC, "p")
+    reporter.tell(RunState.STARTING)
+    reporter.tell(RunState.STOPPED)
+    reporter.close()
+    assert reporter.problem is None
+    with Client(kafka.servers) as client:
+        assert [one.state for one in read_on(client, REPORTS_TOPIC, Seen()).latest] == [RunState.STOPPED]
+        settings = {one.name: one.value for one in Admin(client).configs.of_topic(REPORTS_TOPIC)}
+    assert settings["cleanup.policy"] == "compact"

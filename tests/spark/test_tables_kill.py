@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from enum import StrEnum
+from functools import reduce
 from pathlib import Path
 from signal import SIGKILL
 from tempfile import TemporaryDirectory
@@ -18,8 +19,9 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import SparkContext, TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.functions import lit
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
@@ -33,7 +35,7 @@ from logbrook.spark.tables.source import TableDataSource
 from logbrook.spark.tables.union import history
 from logbrook.spark.tables.writer import StreamTableWriter
 from tests.interop.waiting import wait_until
-from tests.spark.settings import settings
+from tests.spark.settings import QUICK_CHECKPOINTS, settings
 
 ROOT = Path(__file__).parents[2]
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
@@ -116,18 +118,25 @@ def test_a_driver_killed_at_any_step_leaves_every_row_to_be_written_once(spark: 
         query = case.start(spark, "logbrook_table")
         query.awaitTermination()
         assert case.version().batch_id_of(str(query.id)) == BATCHES - 1, case.table
-        assert ids_of(spark, case) == list(range(BATCHES * ROWS)), case.table
+    everything = {str(case.table): list(range(BATCHES * ROWS)) for case in cases}
+    assert ids_by_table(spark, cases) == everything
+    for case in cases:
         # What the killed driver has left behind is not the table's, and goes without a trace.
         vacuum(str(case.table), timedelta(0), dry_run=False)
         assert {str(path) for path in case.table.rglob("*.parquet")} == {
             file.path for file in case.version().data_files()
         }
         assert not list(case.table.rglob("*.draft"))
-        assert ids_of(spark, case) == list(range(BATCHES * ROWS)), case.table
+    assert ids_by_table(spark, cases) == everything
 
 
-def ids_of(spark: SparkSession, case: Case) -> list[int]:
-    return sorted(row.id for row in history(spark, str(case.table)).collect())
+def ids_by_table(spark: SparkSession, cases: list[Case]) -> dict[str, list[int]]:
+    """Of all tables in one job."""
+    frames = [history(spark, str(case.table)).select("id", lit(str(case.table)).alias("table")) for case in cases]
+    found: dict[str, list[int]] = {}
+    for row in reduce(DataFrame.unionByName, frames).collect():
+        found.setdefault(row.table, []).append(row.id)
+    return {table: sorted(ids) for table, ids in found.items()}
 
 
 def kill_when_all_have_stopped(directory: Path, cases: list[Case]) -> None:
@@ -157,7 +166,7 @@ def kill_when_all_have_stopped(directory: Path, cases: list[Case]) -> None:
 def run_until_killed(directory: Path) -> None:
     """Run all cases in a Spark of its own until the word comes; does not return."""
     # A task that has stopped keeps its place.
-    conf = settings(os.environ["TMPDIR"])
+    conf = {**settings(os.environ["TMPDIR"]), **QUICK_CHECKPOINTS}
     spark = session("killed", master=f"local[{2 + len(CASES)}]", conf=conf)
     spark.dataSource.register(StoppingTable)
     # One after the other, so that Spark uses its Python processes again, which take longer to start than to work.

@@ -1,4 +1,4 @@
-"""`logbrook config`: the settings as they would be, and where each is from."""
+"""`logbrook config show`: the settings as they would be, and where each is from."""
 
 import json
 from typing import Annotated
@@ -11,12 +11,22 @@ from logbrook.config.catalogue import Declared, Kind, all_sections, all_settings
 from logbrook.config.loading import Loaded
 from logbrook.config.values import show_value
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Look at the settings that `serve` would run with.",
+)
+
+
+@app.callback()
+def config() -> None:
+    """Without it Typer would take the one command for the whole."""
 
 
 @app.command(cls=SettingsCommand, context_settings=CONTEXT_SETTINGS)
 @with_settings
-def config(
+def show(
     loaded: Loaded,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object: for each setting its value and where it is from.")

@@ -11,6 +11,7 @@ from logbrook.cli.failures import fail, refuse, told_in_a_sentence
 from logbrook.client import Client
 from logbrook.config.console import CONSOLE_LISTEN, TOKEN_VARIABLE, is_loopback
 from logbrook.config.values import split_address
+from logbrook.pipelines.report import REPORTS_TOPIC
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -41,6 +42,9 @@ def console(
         ),
     ] = None,
     interval_ms: Annotated[int, typer.Option(min=100, help="How often the cluster is asked for the charts.")] = (2_000),
+    reports: Annotated[
+        str, typer.Option("--reports", metavar="TOPIC", help="Where pipelines say how they are.")
+    ] = REPORTS_TOPIC,
     with_parent: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Run the web console and the HTTP API, until it is told to stop."""
@@ -57,7 +61,9 @@ def console(
     host, port = split_address(listen)
     if metrics is None:
         metrics = f"{servers.split(',')[0].strip().rpartition(':')[0]}:{_METRICS_PORT}"
-    options = ConsoleOptions(servers, host, port, token or None, metrics or None, with_parent, interval_ms / 1000)
+    options = ConsoleOptions(
+        servers, host, port, token or None, metrics or None, with_parent, interval_ms / 1000, reports
+    )
     try:
         run_console(options, lambda url: typer.echo(f"the console is at {url}"))
     except OSError as error:

@@ -12,6 +12,7 @@ from logbrook.cli.connection import Bootstrap, administered, group_names, topic_
 from logbrook.cli.consume_output import RecordOutput
 from logbrook.cli.consume_reading import GroupReading, PlainReading, Reading
 from logbrook.cli.failures import fail, refuse
+from logbrook.cli.interrupts import HeldInterrupt, StoppedError
 from logbrook.cli.moments import EPILOG, position_of
 from logbrook.cli.paragraphs import ParagraphCommand
 from logbrook.cli.record_format import LETTERS, Format, format_of, template_of
@@ -74,7 +75,8 @@ def consume(
     so. `logbrook produce --json` takes the same.
 
     As a member of a group it begins where the group is, and else where --from says; what was printed is committed.
-    Ctrl-C ends --follow as it should be (exit code 0); anything else it interrupts (130).
+    Ctrl-C ends --follow as it should be (exit code 0); anything else it interrupts (130). Partitions that are added to
+    the topics meanwhile are followed too, from their start.
 
     Examples: logbrook consume orders -o -10 -f; logbrook consume orders -F '%p:%o %k %v\\n'
     """
@@ -95,12 +97,15 @@ def consume(
         reading: Reading
         if group is None:
             found = _partitions(admin, topics, partitions)
-            reading = PlainReading(admin, found, begin, end, follow, committed_only, bytes_max)
+            growing = topics if follow and not partitions else ()
+            reading = PlainReading(admin, found, begin, end, follow, committed_only, bytes_max, growing)
         else:
             reading = GroupReading(admin, group, topics, begin, follow, committed_only, bytes_max)
-        with reading:
+        # Between printing and saying so there is no stop, or what was printed would come again.
+        with reading, HeldInterrupt() as held:
             while not output.is_full and not reading.is_done:
-                runs = reading.read()
+                with held.allowed():
+                    runs = reading.read()
                 reading.printed(output.write(runs))
 
 
@@ -126,9 +131,9 @@ def _ended_by_interrupt(follow: bool) -> Iterator[None]:
     """Following has no other end."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, StoppedError):
         if not follow:
-            raise
+            raise KeyboardInterrupt from None
 
 
 @contextmanager

@@ -49,9 +49,11 @@ def show_all(as_json: Json = False, bootstrap: Bootstrap = None) -> None:
 def describe(group: Group, as_json: Json = False, bootstrap: Bootstrap = None) -> None:
     """Show who is in a group, how far it is in each partition, and how much is left.
 
-    JSON: {"group", "state", "protocol_type", "assignor", "coordinator", "lag", "members", "partitions"}, with a list of
-    {"member", "instance", "client", "host", "partitions"} and a list of {"topic", "partition", "committed", "start",
-    "end", "lag", "metadata", "member", "host"}; what is not known is null.
+    The type is classic, or consumer for a group of Kafka's newer protocol (KIP-848), which other clusters may have.
+
+    JSON: {"group", "type", "state", "protocol_type", "assignor", "coordinator", "lag", "members", "partitions"}, with a
+    list of {"member", "instance", "client", "host", "partitions"} and a list of {"topic", "partition", "committed",
+    "start", "end", "lag", "metadata", "member", "host"}; what is not known is null.
     """
     with administered(bootstrap) as admin:
         found = admin.groups.describe(group)
@@ -61,6 +63,7 @@ def describe(group: Group, as_json: Json = False, bootstrap: Bootstrap = None) -
         print_facts(
             [
                 ("group", found.group_id),
+                ("type", found.type),
                 ("state", found.state),
                 ("assignor", found.assignor),
                 ("coordinator", "{}:{}".format(*found.coordinator)),
@@ -162,6 +165,7 @@ def delete(
 def _described(group: GroupInfo) -> dict[str, Any]:
     return {
         "group": group.group_id,
+        "type": group.type,
         "state": group.state,
         "protocol_type": group.protocol_type,
         "assignor": group.assignor,

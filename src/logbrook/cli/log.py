@@ -1,6 +1,5 @@
 """`logbrook log`: the files of a data directory, looked at and looked after."""
 
-import json
 import os
 from contextlib import ExitStack
 from itertools import islice
@@ -11,8 +10,8 @@ import typer
 from logbrook.cli.confirmation import Yes, confirm
 from logbrook.cli.connection import Bootstrap, Json, administered
 from logbrook.cli.failures import FAILED, fail, refuse, told_in_a_sentence
-from logbrook.cli.log_broker import Broker, run_maintenance
-from logbrook.cli.log_checks import Checked, check_log, check_through_broker, missing_offsets, print_checked
+from logbrook.cli.log_broker import Broker, NotAskedError, run_maintenance, verify_in_broker
+from logbrook.cli.log_checks import check_through_broker, missing_offsets, print_checked
 from logbrook.cli.log_data import Config, Data, OfflineData, Partitions, chosen_partitions, locked, opened
 from logbrook.cli.log_dump import (
     dump_file,
@@ -28,6 +27,7 @@ from logbrook.config import CleanupPolicy
 from logbrook.model import TopicPartition
 from logbrook.storage.compaction import compact as compact_log
 from logbrook.storage.errors import CorruptLogError
+from logbrook.storage.findings import Checked, check_log
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import read_checkpoint
 from logbrook.storage.paths import INDEX_SUFFIX, LOG_SUFFIX
@@ -97,6 +97,7 @@ def dump(
 def verify(
     partitions: Partitions = None,
     data: Data = None,
+    broker: Broker = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
@@ -105,14 +106,20 @@ def verify(
     On a data directory it checks checksums, offsets and indexes. An index that does not fit is made again, and a
     partition with bad bytes is quarantined: a broker serves what is before them, and appends nothing.
 
-    With --bootstrap it reads from a running cluster, and checks what that gives to its clients.
+    With --broker a running broker does the same to its own files, a little at a time, while it serves.
+
+    With --bootstrap it reads from a running cluster, and checks what that gives to its clients. With both, this is what
+    happens where the broker's port for operators cannot be asked.
 
     JSON: a list of {"topic", "partition", "segments", "batches", "records", "bytes", "damage"}, where damage is null or
     {"reason", "file", "position", "offset"}.
     """
+    if data is not None and (broker or bootstrap):
+        refuse("--data", "read from a directory, or ask a broker, not both")
+    if broker is not None and (checked := _checked_by(broker, partitions, bootstrap)) is not None:
+        _tell_checked(checked, as_json, "stop the broker, and see")
+        return
     if bootstrap is not None:
-        if data is not None:
-            refuse("--bootstrap", "read from a cluster, or with --data from a directory, not both")
         with administered(bootstrap) as admin:
             _tell_checked(check_through_broker(admin, partitions), as_json, "stop the broker, and see")
         return
@@ -162,14 +169,16 @@ def compact(
 ) -> None:
     """Keep only the newest record of each key, in topics whose cleanup.policy has compact.
 
-    With --broker a running broker is asked for a round of maintenance, which is retention and compaction of
-    everything.
+    With --broker a running broker is asked to do it.
 
     JSON: a list of {"topic", "partition", "segments_before", "segments_after", "bytes_before", "bytes_after"}; with
-    --broker what the round did.
+    --broker {"segments_removed", "bytes_removed", "logs_compacted", "bytes_compacted", "files_unlinked",
+    "producers_expired"} for all of them.
     """
     if broker is not None:
-        _maintain(broker, partitions, yes, as_json)
+        question = f"Have {broker} compact {_named(partitions)}? Records go whose keys have newer ones."
+        confirm(question, yes)
+        _maintain(broker, "compaction", partitions, as_json, active=active)
         return
     with opened(data, config) as offline:
         logs = [log for log in offline.configured(partitions) if CleanupPolicy.COMPACT in log.config.cleanup_policy]
@@ -218,14 +227,15 @@ def retain(
 ) -> None:
     """Remove what is older or larger than retention.ms and retention.bytes of the topics allow.
 
-    With --broker a running broker is asked for a round of maintenance, which is retention and compaction of
-    everything.
+    With --broker a running broker is asked to do it.
 
-    JSON: a list of {"topic", "partition", "segments_removed", "bytes_removed", "start_offset"}; with --broker what the
-    round did.
+    JSON: a list of {"topic", "partition", "segments_removed", "bytes_removed", "start_offset"}; with --broker as
+    `logbrook log compact` has it.
     """
     if broker is not None:
-        _maintain(broker, partitions, yes, as_json)
+        question = f"Have {broker} apply retention to {_named(partitions)}? Records that are past it are deleted."
+        confirm(question, yes)
+        _maintain(broker, "retention", partitions, as_json)
         return
     with opened(data, config) as offline:
         logs = offline.configured(partitions)
@@ -325,13 +335,28 @@ def _remove_files(offline: OfflineData) -> None:
         pass
 
 
-def _maintain(url: str, partitions: list[str] | None, yes: bool, as_json: bool) -> None:
-    if partitions:
-        refuse("--broker", "a running broker maintains all partitions at once; leave out their names")
+def _checked_by(url: str, partitions: list[str] | None, bootstrap: str | None) -> list[Checked] | None:
+    """What the broker found; None if it cannot be asked and there is another way."""
     with told_in_a_sentence():
-        confirm(f"Have {url} apply retention and compact? Records that are past it are deleted.", yes)
-        done = run_maintenance(url)
+        try:
+            return verify_in_broker(url, partitions)
+        except NotAskedError as error:
+            if bootstrap is None:
+                fail(f"{error} Any cluster's records can be read with --bootstrap HOST:PORT")
+            typer.echo(f"{error} Reading from {bootstrap} instead", err=True)
+            return None
+
+
+def _named(partitions: list[str] | None) -> str:
+    return ", ".join(partitions) if partitions else "all partitions"
+
+
+def _maintain(url: str, step: str, partitions: list[str] | None, as_json: bool, *, active: bool = False) -> None:
+    with told_in_a_sentence():
+        done, errors = run_maintenance(url, step, partitions, active=active)
         if as_json:
-            typer.echo(json.dumps(done, indent=2))
+            print_json(done)
         else:
             print_facts([(name.replace("_", " "), value) for name, value in done.items()])
+        if errors:
+            fail(f"the broker could not do all of it: {'; '.join(errors)}")

@@ -1,7 +1,6 @@
-"""Reading logs to see whether they are good, on the disk or through a running broker, and what is told about it."""
+"""Reading logs through a running cluster to see whether they are good, and what is told about logs."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
 
 from logbrook.cli.log_data import chosen_partitions
 from logbrook.cli.output import print_table, size
@@ -10,59 +9,8 @@ from logbrook.client.admin import Admin
 from logbrook.model import TopicPartition
 from logbrook.records.batch import check_batch, iter_headers
 from logbrook.records.errors import RecordsError
-from logbrook.storage.errors import CorruptLogError, StorageError
+from logbrook.storage.findings import Checked, Damage
 from logbrook.storage.log import Log
-from logbrook.storage.verification import verify
-
-
-class Damage(NamedTuple):
-    """Where a log is bad, as far as that is known, and why."""
-
-    reason: str
-    file: str | None = None
-    position: int | None = None
-    offset: int | None = None
-
-    def __str__(self) -> str:
-        place = "" if self.file is None else f"{self.file}, byte {self.position}, "
-        around = "" if self.offset is None else f"around offset {self.offset}: "
-        return f"{place}{around}{self.reason}"
-
-
-class Checked(NamedTuple):
-    """What was read of a log before its end or its first bad byte. Segments are only counted on the disk."""
-
-    partition: TopicPartition
-    segments: int | None
-    batches: int | None
-    records: int | None
-    bytes: int | None
-    damage: Damage | None
-
-    def form(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "topic": self.partition.topic,
-            "partition": self.partition.partition,
-            "segments": self.segments,
-            "batches": self.batches,
-            "records": self.records,
-            "bytes": self.bytes,
-            "damage": None if self.damage is None else self.damage._asdict(),
-        }
-
-
-def check_log(log: Log) -> Checked:
-    """Read a log on the disk. One that is bad is quarantined from here on."""
-    try:
-        if log.corruption is not None:
-            raise log.corruption
-        found = verify(log)
-    except CorruptLogError as error:
-        return _bad(log.partition, Damage(error.reason, error.file, error.position, error.offset))
-    except StorageError as error:
-        return _bad(log.partition, Damage(str(error)))
-    return Checked(log.partition, found.segments, found.batches, found.records, found.bytes, None)
 
 
 def check_through_broker(admin: Admin, names: Sequence[str] | None) -> list[Checked]:
@@ -106,7 +54,7 @@ def _check_partition(admin: Admin, partition: TopicPartition, start: int, end: i
         try:
             fetched = admin.client.fetch(partition.topic, partition.partition, offset)
         except BrokerError as error:
-            return _bad(partition, Damage(str(error), offset=offset))
+            return Checked(partition, None, None, None, None, Damage(str(error), offset=offset))
         before = offset
         try:
             for position, header in iter_headers(fetched.records):
@@ -121,7 +69,3 @@ def _check_partition(admin: Admin, partition: TopicPartition, start: int, end: i
             # Nothing is left up to the end: what was there was compacted away.
             break
     return Checked(partition, None, batches, records, bytes_read, damage)
-
-
-def _bad(partition: TopicPartition, damage: Damage) -> Checked:
-    return Checked(partition, None, None, None, None, damage)

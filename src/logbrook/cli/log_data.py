@@ -14,7 +14,7 @@ from logbrook.config.errors import SettingsRefusedError
 from logbrook.config.kafka_settings import broker_settings, override, topic_settings
 from logbrook.config.loading import load_settings
 from logbrook.core.metadata import ClusterMetadata
-from logbrook.model import TopicPartition
+from logbrook.model import NothingNamedSoError, TopicPartition, named_partitions
 from logbrook.ports import OsFiles, SystemClock
 from logbrook.records.batch import iter_headers
 from logbrook.records.reader import iter_records
@@ -135,16 +135,11 @@ def existing(path: str) -> str:
 def chosen_partitions(there: Sequence[TopicPartition], names: Sequence[str] | None) -> list[TopicPartition]:
     """Those of the partitions that are named, one by one or by their topic; all if none is. Ends the command for a
     name that is none of them."""
-    if not names:
-        return sorted(there)
-    found: list[TopicPartition] = []
-    for name in names:
-        named = [one for one in there if one.directory == name] or [one for one in there if one.topic == name]
-        if not named:
-            some = ", ".join(sorted({one.topic for one in there})[:10])
-            fail(f"there is no partition or topic {name} here; there are the topics {some or '(none)'}")
-        found += sorted(named)
-    return list(dict.fromkeys(found))
+    try:
+        return named_partitions(there, names or ())
+    except NothingNamedSoError as error:
+        some = ", ".join(sorted({one.topic for one in there})[:10])
+        fail(f"{error}; there are the topics {some or '(none)'}")
 
 
 def _partitions_in(path: str) -> list[TopicPartition]:
@@ -157,8 +152,8 @@ def _told_of_files(path: str) -> Iterator[None]:
         yield
     except DirectoryLockedError:
         fail(
-            f"{path} is in use by a broker; stop it first, or ask it: compact and retain take "
-            "--broker http://127.0.0.1:9644, verify takes --bootstrap HOST:PORT"
+            f"{path} is in use by a broker; stop it first, or ask it: verify, compact and retain take "
+            "--broker http://127.0.0.1:9644"
         )
     except OSError as error:
         fail(f"{error.filename or path} cannot be opened: {error.strerror or error}")

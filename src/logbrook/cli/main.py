@@ -115,7 +115,7 @@ def top() -> None:
 
 @app.command()
 def config() -> None:
-    """Show the settings that `serve` would run with, and where each is from."""
+    """Look at the settings that `serve` would run with."""
 
 
 @app.command()

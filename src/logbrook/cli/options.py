@@ -1,4 +1,4 @@
-"""The options of `serve` and `config`: one for each setting, made from its declaration.
+"""The options of `serve` and `config show`: one for each setting, made from its declaration.
 
 Typer reads the options of a command from its signature, so the signature is what is made. All values arrive as text
 and are read by `logbrook.config`, which reads the environment and the file by the same rules.
@@ -35,6 +35,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [_CONTEXT, *_of_settings(), *keywords]
     with_loaded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_loaded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    with_loaded.__name__ = command.__name__
     with_loaded.__doc__ = command.__doc__
     return with_loaded
 

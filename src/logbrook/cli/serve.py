@@ -15,7 +15,7 @@ def serve(loaded: Loaded) -> None:
     """Run a broker that Kafka clients can talk to.
 
     Every option is also an environment variable (--listen is LOGBROOK_LISTEN) and a key in the file that --config
-    names (`logbrook config` prints such a file). A flag wins over the environment, and that over the file.
+    names (`logbrook config show` prints such a file). A flag wins over the environment, and that over the file.
 
     A SIZE is 64MiB, 1GiB or a number of bytes; a DURATION is 500ms, 30s, 7d or a number of milliseconds.
     """

@@ -8,7 +8,10 @@ import typer
 from logbrook.spark.exit_codes import NO_SPARK, WRONG
 
 app = typer.Typer(
-    add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help="Look after a pipeline's tables."
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Look after the tables that pipelines write: compact, vacuum.",
 )
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]

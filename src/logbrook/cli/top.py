@@ -59,9 +59,10 @@ def top(
     Keys: q quits, s or 1 to 8 sort by a column, r reverses, p pauses, i shows internal topics, the arrows scroll. A
     broker that goes away is waited for.
 
-    JSON: {"time", "cluster_id", "brokers", "metrics", "error", "topics", "groups"}, with a list of {"topic",
+    JSON: {"time", "cluster_id", "brokers", "metrics", "error", "topics", "groups", "disks"}, with a list of {"topic",
     "internal", "partitions", "records", "size_bytes", "in_records_per_s", "in_bytes_per_s", "out_records_per_s",
-    "out_bytes_per_s"} and a list of {"group", "state", "topics", "lag", "read_per_s"}; what is not known is null.
+    "out_bytes_per_s"}, a list of {"group", "state", "topics", "lag", "read_per_s"} and a list of {"broker", "path",
+    "total_bytes", "usable_bytes"}; what is not known is null.
     """
     if not once and not as_json and not (sys.stdin.isatty() and sys.stdout.isatty()):
         refuse("--once", "there is no terminal to draw on; --once prints one table, --json a line for each look")

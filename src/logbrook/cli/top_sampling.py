@@ -15,6 +15,7 @@ from logbrook.client import BrokerError
 from logbrook.client.admin import Admin
 from logbrook.client.admin_results import GroupSummary, TopicInfo
 from logbrook.model import TopicPartition
+from logbrook.protocol.errors import UnsupportedApiError, UnsupportedVersionError
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,16 @@ class GroupRow:
 
 
 @dataclass(frozen=True)
+class DiskRow:
+    """The disk of a broker; an old one does not tell (KIP-827)."""
+
+    broker: int
+    path: str
+    total_bytes: int | None
+    usable_bytes: int | None
+
+
+@dataclass(frozen=True)
 class View:
     """One look. `error` is why there could not be another one, and the rest is as it was before."""
 
@@ -52,7 +63,13 @@ class View:
     groups: tuple[GroupRow, ...] = ()
     has_metrics: bool = False
     has_rates: bool = False
+    disks: tuple[DiskRow, ...] = ()
     error: str | None = None
+
+    @property
+    def usable_bytes(self) -> int | None:
+        known = [one.usable_bytes for one in self.disks if one.usable_bytes is not None]
+        return sum(known) if known else None
 
     def total(self, number: Callable[[TopicRow], float | None]) -> float | None:
         known = [one for one in map(number, self.topics) if one is not None]
@@ -68,6 +85,7 @@ class View:
             "error": self.error,
             "topics": [asdict(one) for one in self.topics],
             "groups": [asdict(one) for one in self.groups],
+            "disks": [asdict(one) for one in self.disks],
         }
 
 
@@ -119,7 +137,16 @@ class Sampler:
             tuple(_group_row(one, committed, bounds, last, look) for one, committed in groups.values()),
             traffic is not None,
             last is not None,
+            self._disks(),
         )
+
+    def _disks(self) -> tuple[DiskRow, ...]:
+        """None where the cluster does not tell this user."""
+        try:
+            directories = self._admin.log_directories()
+        except (BrokerError, UnsupportedApiError, UnsupportedVersionError):
+            return ()
+        return tuple(DiskRow(one.broker_id, one.path, one.total_bytes, one.usable_bytes) for one in directories)
 
     def _traffic(self, topics: list[TopicInfo]) -> TopicTraffic | None:
         traffic = read_traffic(self._metrics_url) if self._metrics_url else None

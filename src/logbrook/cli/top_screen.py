@@ -153,6 +153,8 @@ def _totals(view: View, choices: Choices) -> Text:
         f"{shown_size(view.total(lambda one: one.out_bytes_per_s))}/s",
         f"{len(view.topics)} topics, {shown_size(view.total(lambda one: one.size_bytes))}",
     ]
+    if view.usable_bytes is not None:
+        numbers.append(f"{shown_size(view.usable_bytes)} free")
     if not view.has_metrics:
         numbers.append("no metrics")
     text = Text("  ".join(numbers), no_wrap=True, overflow="ellipsis")

@@ -7,12 +7,18 @@ from typing import NamedTuple
 from logbrook.client.admin_results import GroupInfo, GroupMemberInfo, GroupPartition, GroupSummary, OffsetChange
 from logbrook.client.client import EARLIEST, LATEST, Client
 from logbrook.client.cluster import Cluster
+from logbrook.client.connection import Connection
 from logbrook.client.coordinators import CommittedOffset, CoordinatorKind, Coordinators, check
 from logbrook.client.errors import BrokerError
 from logbrook.client.group_protocol import PROTOCOL_TYPE, GroupProtocolError, decode_assignment
 from logbrook.client.positions import Position, Positions
 from logbrook.model import TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.errors import UnsupportedApiError, UnsupportedVersionError
+from logbrook.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from logbrook.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from logbrook.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -31,6 +37,9 @@ from logbrook.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 
 DEAD = "Dead"
 EMPTY = "Empty"
+# As ListGroups has them.
+CLASSIC = "classic"
+NEWER = "consumer"
 
 # The last that is about one group.
 _OFFSETS_VERSION_MAX = 7
@@ -66,19 +75,19 @@ class GroupAdmin:
         """Its members, and for each partition how far it is."""
         described = self._described(group_id)
         committed = self.committed(group_id)
-        if described.group_state == DEAD and not committed:
+        if described.state == DEAD and not committed:
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"looking up group {group_id}")
         with self._coordinators.connection(CoordinatorKind.GROUP, group_id) as connection:
             coordinator = connection.host, connection.port
-        members = tuple(_member(one, described.protocol_type) for one in described.members)
         return GroupInfo(
             group_id,
-            described.group_state,
+            described.type,
+            described.state,
             described.protocol_type,
-            described.protocol_data,
+            described.assignor,
             coordinator,
-            members,
-            self._partitions(committed, members),
+            described.members,
+            self._partitions(committed, described.members),
         )
 
     def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
@@ -129,8 +138,8 @@ class GroupAdmin:
     def reset(self, group_id: str, changes: Iterable[OffsetChange]) -> None:
         """Do what was planned. NON_EMPTY_GROUP while the group has members."""
         described = self._described(group_id)
-        if described.members or described.group_state not in (EMPTY, DEAD):
-            message = f"it has {len(described.members)} active members and is {described.group_state}"
+        if described.members or described.state not in (EMPTY, DEAD):
+            message = f"it has {len(described.members)} active members and is {described.state}"
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP, f"resetting group {group_id}", message)
         self._cluster.commit(group_id, {one.partition: one.after for one in changes})
 
@@ -157,15 +166,19 @@ class GroupAdmin:
                     what = f"deleting the offset of group {group_id} in {topic.name}-{one.partition_index}"
                     check(one.error_code, what)
 
-    def _described(self, group_id: str) -> DescribedGroup:
-        """A group that is not there is `Dead`, as brokers up to Kafka 3.7 say it themselves (KIP-1043)."""
+    def _described(self, group_id: str) -> "_Described":
+        """A group that is not there is `Dead`, as brokers up to Kafka 3.7 say it themselves (KIP-1043).
+
+        To those who ask for a classic group, one of the newer protocol is not there either.
+        """
         with self._coordinators.connection(CoordinatorKind.GROUP, group_id) as connection:
             answer = connection.request(DescribeGroupsRequest(groups=[group_id]), DescribeGroupsResponse)
             (one,) = answer.groups
-            if one.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-                return DescribedGroup(group_id=group_id, group_state=DEAD)
-            check(one.error_code, f"looking up group {group_id}", one.error_message)
-        return one
+            if one.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                check(one.error_code, f"looking up group {group_id}", one.error_message)
+                if one.group_state != DEAD:
+                    return _classic(one)
+            return _described_newer(connection, group_id) or _Described(CLASSIC, DEAD, "", "", ())
 
     def _partitions(
         self, committed: Mapping[TopicPartition, CommittedOffset], members: Sequence[GroupMemberInfo]
@@ -198,6 +211,47 @@ class GroupAdmin:
             with suppress(BrokerError):
                 found |= self._cluster.list_offsets(dict.fromkeys(some, timestamp_ms))
         return found
+
+
+class _Described(NamedTuple):
+    type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: tuple[GroupMemberInfo, ...]
+
+
+def _classic(one: DescribedGroup) -> _Described:
+    members = tuple(_member(member, one.protocol_type) for member in one.members)
+    return _Described(CLASSIC, one.group_state, one.protocol_type, one.protocol_data, members)
+
+
+def _described_newer(connection: Connection, group_id: str) -> _Described | None:
+    """A group of the protocol of KIP-848; None if there is none, or the broker knows of none."""
+    request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+    try:
+        (one,) = connection.request(request, ConsumerGroupDescribeResponse).groups
+    except (UnsupportedApiError, UnsupportedVersionError):
+        return None
+    # A broker may know the request, and have the protocol turned off.
+    if one.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    check(one.error_code, f"looking up group {group_id}", one.error_message)
+    members = tuple(
+        GroupMemberInfo(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            tuple(
+                TopicPartition(topic.topic_name, number)
+                for topic in (member.assignment.topic_partitions if member.assignment else ())
+                for number in topic.partitions
+            ),
+        )
+        for member in one.members
+    )
+    return _Described(NEWER, one.group_state, PROTOCOL_TYPE, one.assignor_name, members)
 
 
 def _member(one: DescribedGroupMember, protocol_type: str) -> GroupMemberInfo:

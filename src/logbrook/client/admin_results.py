@@ -154,7 +154,10 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
+    """`type` is consumer for a group of Kafka's newer protocol (KIP-848), else classic."""
+
     group_id: str
+    type: str
     state: str
     protocol_type: str
     assignor: str

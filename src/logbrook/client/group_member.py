@@ -72,6 +72,8 @@ class GroupMember:
         self.member_id = ""
         self.generation_id = _NO_GENERATION
         self.assignment: tuple[TopicPartition, ...] = ()
+        # Whether it is this member that says who reads what, and so has to join again when there is more to read.
+        self.is_leader = False
         self._client = client
         self._topics = tuple(topics)
         self._coordinators = Coordinators(client)
@@ -173,6 +175,7 @@ class GroupMember:
             joined = self._ask(self._request_join)
             check(joined.error_code, f"joining group {self.group_id}")
         self.member_id, self.generation_id = joined.member_id, joined.generation_id
+        self.is_leader = joined.leader == joined.member_id
         assignments: dict[str, list[TopicPartition]] = {}
         if joined.leader == joined.member_id and not joined.skip_assignment:
             assignments = self._assign(joined)

@@ -94,6 +94,11 @@ class RecordsReader:
             link.connection.close()
         self._links.clear()
 
+    def add(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions too, for ever."""
+        self._positions |= starts
+        self._order.extend(sorted(starts))
+
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """The offset from which each partition is read next."""

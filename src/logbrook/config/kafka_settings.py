@@ -3,19 +3,21 @@
 A topic's settings are those of `LogConfig`. A broker has the same ones under other names (`log.retention.ms` for
 `retention.ms`); there they are the defaults of all topics that do not set their own. Values are text in Kafka's own
 notation, which is Java's: numbers without units and underscores, true and false, and lists with commas. Blanks around
-a value do not count.
+a value do not count. Topics may also set what `accepted_settings` has, which changes nothing.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from enum import StrEnum
 from typing import Any, NamedTuple
 
+from logbrook.config.accepted_settings import ACCEPTED, AcceptedSetting, check_flushes
 from logbrook.config.broker import BrokerConfig
 from logbrook.config.errors import NotAllowedError, WrongValueError
 from logbrook.config.log import LogConfig
 from logbrook.config.setting import Settings, facts_of, section_of
+from logbrook.config.setting_kind import SettingKind
+from logbrook.config.storage import StorageConfig
 from logbrook.model import LogbrookError
 
 _LOG_SECTION = "log"
@@ -52,17 +54,8 @@ class InvalidSettingError(LogbrookError):
         self.reason = reason
 
 
-class SettingKind(StrEnum):
-    BOOLEAN = "boolean"
-    STRING = "string"
-    INT = "int"
-    LONG = "long"
-    DOUBLE = "double"
-    LIST = "list"
-
-
 class KafkaSetting(NamedTuple):
-    """One setting, with what Kafka's tools ask about it."""
+    """One setting, with what Kafka's tools ask about it. One that is `accepted` is a field of nothing."""
 
     name: str
     field: str
@@ -71,6 +64,7 @@ class KafkaSetting(NamedTuple):
     doc: str
     default: str
     dynamic: bool
+    accepted: AcceptedSetting | None = None
 
 
 def topic_settings() -> Mapping[str, KafkaSetting]:
@@ -98,7 +92,11 @@ def override(defaults: LogConfig, texts: Mapping[str, str], names: Mapping[str, 
         if known.section != _LOG_SECTION:
             raise InvalidSettingError(name, "it is not a setting of logs")
         try:
-            values[known.field] = from_text(known.kind, text)
+            value = from_text(known.kind, text)
+            if known.accepted is None:
+                values[known.field] = value
+            else:
+                known.accepted.check(value)
         except NotAllowedError as error:
             raise _refusal(name, text, error) from None
     try:
@@ -107,6 +105,25 @@ def override(defaults: LogConfig, texts: Mapping[str, str], names: Mapping[str, 
         # The defaults were checked when they were made, so only what is new can be wrong.
         name = next(name for name in texts if names[name].field == error.name)
         raise _refusal(name, texts[name], error) from None
+
+
+def check_promises(texts: Mapping[str, str], storage: StorageConfig) -> None:
+    """Whether this broker does what settings that it accepts promise. Raises InvalidSettingError."""
+    for name, text in texts.items():
+        if name in ACCEPTED:
+            try:
+                check_flushes(name, from_text(ACCEPTED[name].kind, text), storage)
+            except NotAllowedError as error:
+                raise _refusal(name, text, error) from None
+
+
+def in_one_notation(texts: Mapping[str, str], names: Mapping[str, KafkaSetting]) -> dict[str, str]:
+    """The settings as Kafka would write them. Raises InvalidSettingError."""
+    config = override(LogConfig(), texts, names)
+    return {
+        name: to_text(from_text(names[name].kind, text) if names[name].accepted else getattr(config, names[name].field))
+        for name, text in texts.items()
+    }
 
 
 def from_text(kind: SettingKind, text: str) -> Any:
@@ -124,6 +141,8 @@ def to_text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, frozenset):
         return ",".join(sorted(value))
+    if isinstance(value, list):
+        return ",".join(value)
     return "" if value is None else str(value)
 
 
@@ -178,6 +197,12 @@ def _settings_of(section: str, settings: type[Settings]) -> Iterator[KafkaSettin
             yield KafkaSetting(facts.kafka, field.name, section, kind, facts.doc, default, facts.dynamic)
 
 
+def _accepted_settings() -> Iterator[KafkaSetting]:
+    for one in ACCEPTED.values():
+        doc = f"Accepted, and changes nothing: {one.doc[:1].lower()}{one.doc[1:]}"
+        yield KafkaSetting(one.name, "", _LOG_SECTION, one.kind, doc, one.default, True, one)
+
+
 def _kind(default: object, unit: object) -> SettingKind:
     if isinstance(default, bool):
         return SettingKind.BOOLEAN
@@ -193,7 +218,7 @@ def _by_name(settings: Iterable[KafkaSetting]) -> dict[str, KafkaSetting]:
 
 
 def _broker_settings() -> Iterator[KafkaSetting]:
-    yield from (one._replace(name=broker_name(one.name)) for one in _TOPIC.values())
+    yield from (one._replace(name=broker_name(one.name)) for one in _TOPIC.values() if one.accepted is None)
     yield from (one._replace(section="") for one in _settings_of("", BrokerConfig))
     for field in fields(BrokerConfig):
         section = section_of(field)
@@ -201,5 +226,5 @@ def _broker_settings() -> Iterator[KafkaSetting]:
             yield from (one._replace(dynamic=False) for one in _settings_of(field.name, section))
 
 
-_TOPIC = _by_name(_settings_of(_LOG_SECTION, LogConfig))
+_TOPIC = _by_name([*_settings_of(_LOG_SECTION, LogConfig), *_accepted_settings()])
 _BROKER = _by_name(_broker_settings())

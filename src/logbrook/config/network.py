@@ -44,8 +44,8 @@ class NetworkConfig(Settings):
         at_most=2**31 - 1,
     )
     json_request_bytes_max: int = setting(
-        4 * _MIB,
-        "The largest request on the listener for the JSON protocol.",
+        2 * _MIB,
+        "The largest request on the listener for the JSON protocol. Others wait while it is read.",
         unit="bytes",
         at_least=1024,
         at_most=64 * _MIB,

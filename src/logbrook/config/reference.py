@@ -19,9 +19,9 @@ A setting is declared once, in `src/logbrook/config`. It can be given in three p
 | a TOML file | `connections_max = 500` under `[network]` | the name, in the table of its section |
 
 The file is named by `--config FILE` or `LOGBROOK_CONFIG`. A flag wins over the environment, the environment over the
-file, and the file over the default. `logbrook config` shows the outcome and where each value is from, as a TOML file;
-`logbrook config --json` for programs. Whatever is wrong is told at once, with its place and what is allowed, and ends
-with exit code 2; a value that another one overrules must be right as well.
+file, and the file over the default. `logbrook config show` shows the outcome and where each value is from, as a TOML
+file; `logbrook config show --json` for programs. Whatever is wrong is told at once, with its place and what is allowed,
+and ends with exit code 2; a value that another one overrules must be right as well.
 
 How values are written, the same in all three places (in the file, text stands in quotes):
 

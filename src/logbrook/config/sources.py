@@ -182,7 +182,7 @@ def _unknown_key(key: str) -> str:
 
 def _did_you_mean(nearest: Iterable[str]) -> str:
     names = " or ".join(nearest)
-    return f"did you mean {names}?" if names else "`logbrook config` lists them all"
+    return f"did you mean {names}?" if names else "`logbrook config show` lists them all"
 
 
 def _section_suggestion(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The HTTP API under /api: produce, fetch, topics, groups and health as JSON, for curl and scripts.
+"""The HTTP API under /api: produce, fetch, topics, groups, pipelines and health as JSON, for curl and scripts.
 
 Every error is `{"error": {"code": ..., "message": ...}}` with a status that fits: the code is Kafka's where the cluster
 said no.
@@ -24,6 +24,7 @@ from logbrook.console.api_models import (
     GroupRow,
     HealthOut,
     MessageOut,
+    PipelineOut,
     Place,
     ProduceIn,
     ProduceOut,
@@ -39,6 +40,7 @@ from logbrook.console.cluster import ClusterAccess
 from logbrook.console.forms import position_of
 from logbrook.console.guard import BODY_BYTES_MAX, BodyTooLargeError
 from logbrook.console.messages import Page, Wanted, first_page
+from logbrook.console.pipelines import Pipelines, now_ms
 from logbrook.console.producing import NoSuchPartitionError, write
 from logbrook.console.sentences import sentence_of
 from logbrook.model import LogbrookError
@@ -65,7 +67,7 @@ TopicName = Annotated[str, Path(description="The topic's name.")]
 GroupName = Annotated[str, Path(description="The group's id.")]
 
 
-def make_api(access: ClusterAccess) -> FastAPI:
+def make_api(access: ClusterAccess, pipelines: Pipelines) -> FastAPI:
     """An application to be mounted at /api."""
     api = FastAPI(
         title="Logbrook",
@@ -79,6 +81,12 @@ def make_api(access: ClusterAccess) -> FastAPI:
     _add_topics(api, access)
     _add_messages(api, access)
     _add_groups(api, access)
+
+    @api.get("/pipelines", tags=["pipelines"])
+    async def list_pipelines() -> list[PipelineOut]:
+        """The pipelines that have said how they are, and what they said last."""
+        await pipelines.refresh()
+        return [PipelineOut.of(one, now_ms()) for one in pipelines.latest]
 
     @api.get("/health", tags=["health"])
     async def health() -> HealthOut:

@@ -7,12 +7,14 @@ it may also be `{"json": ...}`, which is written as compact JSON.
 import base64
 import binascii
 import json
+from dataclasses import asdict
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from logbrook.client.admin_results import GroupInfo, TopicInfo
 from logbrook.console.messages import Message
+from logbrook.pipelines.report import Report
 
 RECORDS_MAX = 10_000
 
@@ -217,6 +219,56 @@ class ChangeOut(BaseModel):
 class ResetOut(BaseModel):
     changes: list[ChangeOut]
     was_done: bool
+
+
+class SinkOut(BaseModel):
+    name: str
+    rows: int
+    rows_per_s: float
+    batch_id: int | None
+    batch_s: float | None
+    batch_at_ms: int | None
+
+
+class SourceOut(BaseModel):
+    topic: str
+    lag: int
+
+
+class PipelineOut(BaseModel):
+    """`state` is starting, running, stopped, failed, or lost when nothing was heard of a running one."""
+
+    pipeline: str
+    state: str
+    since_ms: int
+    said_ms: int
+    rows_per_s: float
+    lag: int | None
+    batch_s: float | None
+    error: str | None
+    host: str
+    pid: int
+    version: str
+    sinks: list[SinkOut]
+    sources: list[SourceOut]
+
+    @classmethod
+    def of(cls, one: Report, now_ms: int) -> Self:
+        return cls(
+            pipeline=one.pipeline,
+            state=one.state_at(now_ms),
+            since_ms=one.since_ms,
+            said_ms=one.said_ms,
+            rows_per_s=one.rows_per_s,
+            lag=one.lag,
+            batch_s=one.batch_s,
+            error=one.error,
+            host=one.host,
+            pid=one.pid,
+            version=one.version,
+            sinks=[SinkOut(**asdict(sink)) for sink in one.sinks],
+            sources=[SourceOut(**asdict(source)) for source in one.sources],
+        )
 
 
 class HealthOut(BaseModel):

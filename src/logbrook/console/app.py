@@ -19,14 +19,17 @@ from logbrook.console.cluster import ClusterAccess
 from logbrook.console.guard import Guard
 from logbrook.console.pages import add_pages
 from logbrook.console.pages.layout import ICON, Console
+from logbrook.console.pipelines import Pipelines
 from logbrook.console.sampling import INTERVAL_S, Sampler
+from logbrook.pipelines.report import REPORTS_TOPIC
 
 _STOP_S = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleOptions:
-    """`metrics` is HOST:PORT of a Logbrook broker's metrics; `with_parent` stops when standard input ends."""
+    """`metrics` is HOST:PORT of a Logbrook broker's metrics; `with_parent` stops when standard input ends; `reports` is
+    the topic in which pipelines say how they are."""
 
     bootstrap_servers: str
     host: str
@@ -35,6 +38,7 @@ class ConsoleOptions:
     metrics: str | None = None
     with_parent: bool = False
     interval_s: float = INTERVAL_S
+    reports: str = REPORTS_TOPIC
 
 
 def run_console(options: ConsoleOptions, announce: Callable[[str], None]) -> None:
@@ -51,7 +55,8 @@ def run_console(options: ConsoleOptions, announce: Callable[[str], None]) -> Non
 def make_app(options: ConsoleOptions, access: ClusterAccess) -> FastAPI:
     """All of it as one application. Its pages are registered with nicegui, so there is one in a process."""
     url = None if options.metrics is None else f"http://{options.metrics}/metrics"
-    sampler = Sampler(access, url, options.interval_s)
+    pipelines = Pipelines(access, options.reports)
+    sampler = Sampler(access, url, options.interval_s, pipelines)
 
     @asynccontextmanager
     async def sampling(_: FastAPI) -> AsyncIterator[None]:
@@ -60,7 +65,7 @@ def make_app(options: ConsoleOptions, access: ClusterAccess) -> FastAPI:
         await sampler.stop()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=sampling)
-    app.mount("/api", make_api(access))
+    app.mount("/api", make_api(access, pipelines))
     add_pages(Console(access, sampler))
     ui.run_with(app, title="Logbrook", favicon=ICON, dark=None, show_welcome_message=False)
     app.add_middleware(Guard, token=options.token)

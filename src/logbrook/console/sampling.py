@@ -17,6 +17,7 @@ from logbrook.client.admin_results import ClusterInfo, GroupInfo, TopicInfo
 from logbrook.client.errors import BrokerError
 from logbrook.console.cluster import ClusterAccess
 from logbrook.console.metrics import Metrics, quantile, read_metrics
+from logbrook.console.pipelines import Pipelines
 from logbrook.console.sentences import sentence_of
 from logbrook.model import LogbrookError
 
@@ -93,7 +94,14 @@ class _Seen:
 class Sampler:
     """Runs as a task from `start` to `stop`. What it has seen stays when the cluster goes away, with `problem` set."""
 
-    def __init__(self, access: ClusterAccess, metrics_url: str | None, interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self,
+        access: ClusterAccess,
+        metrics_url: str | None,
+        interval_s: float,
+        pipelines: Pipelines,
+    ) -> None:
+        self.pipelines = pipelines
         self._access = access
         self._interval_s = interval_s
         self._metrics_url = metrics_url
@@ -128,6 +136,7 @@ class Sampler:
             seen = await self._access.ask(lambda admin: _look(admin, with_groups))
             url = self._metrics_url
             metrics = None if url is None else await self._access.run(lambda: read_metrics(url))
+            await self.pipelines.refresh()
         except LogbrookError as error:
             self.problem, self._ends, self._metrics = sentence_of(error), None, None
             self.rates = {}

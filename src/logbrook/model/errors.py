@@ -18,6 +18,14 @@ class InvalidTopicNameError(LogbrookError):
         self.reason = reason
 
 
+class NothingNamedSoError(LogbrookError):
+    """A name that is none of the partitions, and none of their topics."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no partition or topic {name} here")
+        self.name = name
+
+
 class InvalidPartitionError(LogbrookError):
     """A partition number that Kafka has no place for."""
 

@@ -6,9 +6,10 @@ reads back unambiguously because the number is what follows the last dash.
 """
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from logbrook.model.errors import InvalidPartitionError, InvalidTopicNameError
+from logbrook.model.errors import InvalidPartitionError, InvalidTopicNameError, NothingNamedSoError
 
 TOPIC_NAME_LENGTH_MAX = 249
 PARTITION_MAX = 2**31 - 1
@@ -57,3 +58,19 @@ def check_partition(partition: TopicPartition) -> None:
     check_topic_name(partition.topic)
     if not 0 <= partition.partition <= PARTITION_MAX:
         raise InvalidPartitionError(partition.partition)
+
+
+def named_partitions(there: Sequence[TopicPartition], names: Sequence[str]) -> list[TopicPartition]:
+    """Those of the partitions that are named, one by one or by their topic; all if there are no names.
+
+    Raises NothingNamedSoError.
+    """
+    if not names:
+        return sorted(there)
+    found: list[TopicPartition] = []
+    for name in names:
+        named = [one for one in there if one.directory == name] or [one for one in there if one.topic == name]
+        if not named:
+            raise NothingNamedSoError(name)
+        found += sorted(named)
+    return list(dict.fromkeys(found))

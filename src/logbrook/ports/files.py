@@ -13,7 +13,7 @@ any of them. The rules that its users live by:
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 # What can be written: a run of bytes that knows its length.
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -23,6 +23,13 @@ class Advice(Enum):
     """How a file is about to be used. A hint: it changes speed, never results."""
 
     SEQUENTIAL = "sequential"
+
+
+class Space(NamedTuple):
+    """What the disk has in all, and what of it we may still write."""
+
+    total_bytes: int
+    usable_bytes: int
 
 
 class File(Protocol):
@@ -105,6 +112,10 @@ class Files(Protocol):
 
     def fsync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
+        ...
+
+    def space(self) -> Space:
+        """Of the disk that the root is on."""
         ...
 
     def lock(self, path: str) -> Lock:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from logbrook.ports.files import Advice, Bytes
+from logbrook.ports.files import Advice, Bytes, Space
 
 # The kernel takes at most IOV_MAX buffers in one call; 1024 on Linux.
 _BUFFERS_PER_CALL_MAX = 1024
@@ -153,6 +153,11 @@ class OsFiles:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def space(self) -> Space:
+        found = os.statvfs(self.root)
+        # What is kept for the superuser is not ours.
+        return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> OsLock:
         fd = os.open(self._full(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -18,6 +18,12 @@ from logbrook.protocol.framing import FrameReader
 
 ANSWER_BIT = 0x80
 ERROR_TYPE = 0xFF
+# What JSON costs to read is its values much more than its bytes, and everyone else waits meanwhile.
+VALUES_MAX = 32_768
+
+# More than 64 bits have.
+_DIGITS_MAX = 20
+_TOO_LARGE = 10**_DIGITS_MAX
 
 _HEAD = Struct(">iB")
 _TYPE_BYTES = 1
@@ -45,6 +51,17 @@ class RequestType(IntEnum):
 
 class InvalidRequestError(LogbrookError):
     """A whole frame whose content is not a request. Its sender is told, and may go on."""
+
+
+class RecordTooLargeError(LogbrookError):
+    """A record of a compressed batch that is more than an answer may have."""
+
+    def __init__(self, offset: int, size: int, size_max: int) -> None:
+        super().__init__(
+            f"the record at offset {offset} has {size} bytes, and an answer has at most {size_max}; go on after it"
+        )
+        self.size = size
+        self.size_max = size_max
 
 
 class JsonFrameReader(FrameReader):
@@ -91,7 +108,10 @@ def decode_object(payload: memoryview) -> dict[str, Any]:
     if not payload:
         return {}
     try:
-        found = json.loads(str(payload, "utf-8"), parse_constant=_refuse_constant)
+        text = str(payload, "utf-8")
+        if _has_too_many_values(text):
+            raise InvalidRequestError(f"the payload has more than {VALUES_MAX} values")
+        found = json.loads(text, parse_constant=_refuse_constant, parse_float=_read_fraction, parse_int=_read_integer)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the payload is not JSON: {error}") from None
     if not isinstance(found, dict):
@@ -101,6 +121,31 @@ def decode_object(payload: memoryview) -> dict[str, Any]:
 
 def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _has_too_many_values(text: str) -> bool:
+    """Every value but the first follows a comma or a bracket."""
+    if _openings(text) < VALUES_MAX:
+        return False
+    # Those in texts do not count. What stands between quotes is every other piece, once quotes in texts are gone.
+    text = text.replace("\\\\", "").replace('\\"', "")
+    if text.count('"') > 4 * VALUES_MAX:
+        return True
+    return _openings("".join(text.split('"')[::2])) >= VALUES_MAX
+
+
+def _openings(text: str) -> int:
+    return text.count(",") + text.count("[") + text.count("{")
+
+
+def _read_fraction(_text: str) -> float:
+    """No field is a number with a fraction, so nobody asks which one it is."""
+    return 0.5
+
+
+def _read_integer(text: str) -> int:
+    """One of thousands of digits takes its time, and fits no field."""
+    return int(text) if len(text) <= _DIGITS_MAX else _TOO_LARGE
 
 
 def _refuse_constant(name: str) -> Any:

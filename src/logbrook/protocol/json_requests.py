@@ -7,7 +7,7 @@ Keys, values and the values of headers are bytes. In JSON each is a text beside 
 
 import binascii
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -17,6 +17,7 @@ from logbrook.records.record import Header, RawRecord, Record
 
 # They are read and written one by one while everyone else waits, which for so many takes a few hundredths of a second.
 RECORDS_MAX = 2_000
+HEADERS_MAX = 4_000
 FETCH_BYTES_DEFAULT = 1 << 20
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -277,7 +278,14 @@ def _records(fields: _Fields) -> list[Record]:
     records = fields.take("records")
     if not isinstance(records, list) or not 0 < len(records) <= RECORDS_MAX:
         raise fields.wrong("records", f"a list of 1 to {RECORDS_MAX} records")
+    if _count_headers(records) > HEADERS_MAX:
+        raise fields.wrong("records", f"a list of records with at most {HEADERS_MAX} headers in all")
     return [_plain_record(found) or _record(found, f"record {number}") for number, found in enumerate(records)]
+
+
+def _count_headers(records: Sequence[Any]) -> int:
+    lists = [record.get("headers") for record in records if isinstance(record, dict) and "headers" in record]
+    return sum(len(headers) for headers in lists if isinstance(headers, list))
 
 
 def _plain_record(found: Any) -> Record | None:

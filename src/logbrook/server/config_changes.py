@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from logbrook.config import LogConfig
-from logbrook.config.kafka_settings import KafkaSetting, broker_settings, override, to_text, topic_settings
+from logbrook.config.kafka_settings import KafkaSetting, broker_settings, in_one_notation, topic_settings
 from logbrook.model import check_topic_name
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.server.refusals import RefusedError
@@ -66,9 +66,3 @@ async def change_resource(services: Services, resource: Resource, change: Change
         await services.topics.change_topic(resource.name, apply, only_check=only_check)
     else:
         await services.topics.change_broker(apply, only_check=only_check)
-
-
-def in_one_notation(settings: Mapping[str, str], names: Mapping[str, KafkaSetting]) -> dict[str, str]:
-    """The settings as Kafka would write them. Raises InvalidSettingError."""
-    config = override(LogConfig(), settings, names)
-    return {name: to_text(getattr(config, names[name].field)) for name in settings}

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from logbrook.config.kafka_settings import (
     KafkaSetting,
-    SettingKind,
     broker_name,
     broker_settings,
     override,
     to_text,
     topic_settings,
 )
+from logbrook.config.setting_kind import SettingKind
 from logbrook.server.services import Services
 
 
@@ -68,9 +68,13 @@ class ConfigEntries:
         """The entries of a topic with these settings. Raises InvalidSettingError."""
         config = override(self._defaults, settings, topic_settings())
         for setting in topic_settings().values():
-            synonyms = self._broker_synonyms(broker_settings()[broker_name(setting.name)])
+            if setting.accepted is None:
+                synonyms = self._broker_synonyms(broker_settings()[broker_name(setting.name)])
+            else:
+                synonyms = [ConfigSynonym(setting.name, setting.default, ConfigSource.DEFAULT_CONFIG)]
             if setting.name in settings:
-                value = to_text(getattr(config, setting.field))
+                # Those that are accepted were written in one notation when they were set.
+                value = settings[setting.name] if setting.accepted else to_text(getattr(config, setting.field))
                 synonyms.insert(0, ConfigSynonym(setting.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
             yield _entry(setting, synonyms, is_read_only=False)
 

@@ -24,7 +24,6 @@ from logbrook.server.probe import ServerProbe
 _WRITE_BUFFER_BYTES = 1 << 20
 # A connection is stalled when it moves less than this within `connection_stalled_ms`.
 _PROGRESS_BYTES = 64 * 1024
-_BEGUN_PER_TURN_MAX = 64
 # Close at once, and do not let the kernel go on sending what nobody takes.
 _RESET = struct.pack("ii", 1, 0)
 
@@ -99,6 +98,8 @@ class _Mark(NamedTuple):
 
 class Connection(asyncio.BufferedProtocol):
     """One client. All of it runs on the event loop."""
+
+    BEGUN_PER_TURN_MAX = 64
 
     __slots__ = (
         "_accounted_bytes",
@@ -277,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_processing = True
         try:
-            for _ in range(_BEGUN_PER_TURN_MAX):
+            for _ in range(self.BEGUN_PER_TURN_MAX):
                 if not self._queue or not self._has_room or self._is_closing:
                     break
                 self._begin(self._queue.popleft())

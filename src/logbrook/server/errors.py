@@ -8,7 +8,7 @@ from logbrook.core import fetch_sessions
 from logbrook.core.groups import errors as groups
 from logbrook.core.metadata import errors as metadata
 from logbrook.core.transactions import errors as transactions
-from logbrook.model import InvalidPartitionError, InvalidTopicNameError, LogbrookError
+from logbrook.model import InvalidPartitionError, InvalidTopicNameError, LogbrookError, NothingNamedSoError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.records import errors as records
 from logbrook.server import leader_epoch
@@ -17,6 +17,7 @@ from logbrook.storage import errors as storage
 _CODES: dict[type[LogbrookError], ErrorCode] = {
     InvalidTopicNameError: ErrorCode.INVALID_TOPIC_EXCEPTION,
     InvalidPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    NothingNamedSoError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     InvalidSettingError: ErrorCode.INVALID_CONFIG,
     metadata.TopicExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
     metadata.TopicNotFoundError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

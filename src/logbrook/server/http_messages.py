@@ -15,6 +15,7 @@ BODY_BYTES_MAX = 64 * 1024
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+JSON_LINES = "application/x-ndjson"
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 # A line may end with a bare line feed (RFC 9112, 2.2).
@@ -36,6 +37,7 @@ class Request(NamedTuple):
 
     method: str
     path: str
+    query: str
     headers: Mapping[str, str]
     body_length: int
     # An HTTP/1.0 client knows no chunks: the end of the connection is the end of the answer.
@@ -91,7 +93,8 @@ def parse_head(head: bytes | bytearray) -> Request:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "there is no host header")
     if not target.startswith("/"):
         raise RefusedError(HTTPStatus.BAD_REQUEST, "the target is no path")
-    return Request(method, target.partition("?")[0], headers, _body_length(headers), not is_first_version)
+    path, _, query = target.partition("?")
+    return Request(method, path, query, headers, _body_length(headers), not is_first_version)
 
 
 def _body_length(headers: Mapping[str, str]) -> int:

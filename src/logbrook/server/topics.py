@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from logbrook.config import BrokerConfig, CleanupPolicy, LogConfig
-from logbrook.config.kafka_settings import broker_settings, override, topic_settings
+from logbrook.config.kafka_settings import broker_settings, check_promises, override, topic_settings
 from logbrook.core.metadata import (
     ClusterMetadata,
     InvalidPartitionsError,
@@ -124,6 +124,7 @@ class Topics:
         self.metadata.create_topic(name, count, settings, b"")
         self._check_unused(name, range(count))
         override(self.defaults, settings, topic_settings())
+        check_promises(settings, self._config.storage)
         return count
 
     async def create(self, name: str, partition_count: int | None, settings: Mapping[str, str]) -> Topic:
@@ -175,6 +176,7 @@ class Topics:
         async with self._changing:
             settings = change(self.metadata.topic(name).settings)
             override(self.defaults, settings, topic_settings())
+            check_promises(settings, self._config.storage)
             records = self.metadata.configure_topic(name, settings)
             if not only_check:
                 await self._write(records)

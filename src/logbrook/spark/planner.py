@@ -8,6 +8,7 @@ from typing import TypeVar
 from logbrook.client import EARLIEST, LATEST, BrokerError, Client, ClientError, ConnectFailedError
 from logbrook.client.cluster import Cluster, TopicInfo, retriable
 from logbrook.model import TopicPartition
+from logbrook.pipelines.report import REPORTS_TOPIC
 from logbrook.protocol.errors import ProtocolError
 from logbrook.spark.errors import DataLossError, OptionError, TopicMissingError, UnreachableError
 from logbrook.spark.positions import Position
@@ -29,6 +30,11 @@ def connect(options: ClusterOptions) -> Client:
         raise OptionError("kafka.bootstrap.servers", str(error)) from None
 
 
+def _is_own(name: str, info: TopicInfo) -> bool:
+    """Whether it is no topic of users: a pipeline that reads what pipelines say of themselves would never rest."""
+    return info.is_internal or name == REPORTS_TOPIC
+
+
 class Planner:
     """Asks the cluster. Every call may raise SparkError."""
 
@@ -44,7 +50,7 @@ class Planner:
         subscription, servers = self.options.subscription, self.options.cluster.bootstrap_servers
         found = self._ask(lambda: self._cluster.topics(subscription.names))
         if subscription.names is None:
-            found = {name: info for name, info in found.items() if subscription.fits(name) and not info.is_internal}
+            found = {name: info for name, info in found.items() if subscription.fits(name) and not _is_own(name, info)}
             if not found and not may_lack:
                 raise TopicMissingError(f"topic like {subscription.pattern!r}", servers)
             return found

@@ -20,9 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from logbrook.spark.errors import OptionError
-from logbrook.spark.exactly_once import current_part, send_once
 from logbrook.spark.schema import SchemaError
-from logbrook.spark.sending import send_rows
 from logbrook.spark.write_options import WriteOptions, write_options
 
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -57,6 +55,9 @@ class TopicArrowWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Raises RecordError, UnreachableError or ClientError."""
+        # Compiled code, which takes its time to load: for tasks, and not for whoever plans or commits them.
+        from logbrook.spark.sending import send_rows  # noqa: PLC0415
+
         return Written(send_rows(self.options, iterator))
 
 
@@ -69,7 +70,11 @@ class TopicStreamArrowWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> Written:
         """Raises RecordError, UnreachableError or ClientError, and ReplayError where delivery is exactly once."""
         if self.options.is_exactly_once:
+            from logbrook.spark.exactly_once import current_part, send_once  # noqa: PLC0415
+
             return Written(send_once(self.options, current_part(self.options), iterator))
+        from logbrook.spark.sending import send_rows  # noqa: PLC0415
+
         return Written(send_rows(self.options, iterator))
 
 

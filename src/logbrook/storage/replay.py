@@ -33,17 +33,27 @@ def derive_aborted(log: Log) -> None:
     log.state_version += 1
 
 
-def check_aborted(log: Log) -> bool:
-    """Whether every aborted transaction that is in the log is known, from where it began or earlier.
+def knows_aborted(log: Log, found: AbortedTransactions) -> bool:
+    """Whether the log knows every aborted transaction that was found in it, from where it began or earlier.
 
-    One of which nothing is left in the log may be known as well. Raises CorruptLogError.
+    One of which nothing is left in the log may be known as well.
     """
     known = {one.last_offset: one for one in log.producers.aborted.overlapping(0, log.log_end_offset)}
-    for one in _aborted_in(log).overlapping(0, log.log_end_offset):
-        found = known.get(one.last_offset)
-        if found is None or found.producer_id != one.producer_id or found.first_offset > one.first_offset:
+    for one in found.overlapping(0, log.log_end_offset):
+        same = known.get(one.last_offset)
+        if same is None or same.producer_id != one.producer_id or same.first_offset > one.first_offset:
             return False
     return True
+
+
+def adopt_aborted(log: Log, found: AbortedTransactions, end_offset: int) -> None:
+    """Let the log know the aborted transactions that were found before `end_offset`; later ones it saw itself."""
+    for one in log.producers.aborted.overlapping(end_offset, log.log_end_offset):
+        if one.last_offset >= end_offset:
+            found.add(one)
+    found.renew()
+    log.producers.aborted = found
+    log.state_version += 1
 
 
 def _aborted_in(log: Log) -> AbortedTransactions:

@@ -149,13 +149,9 @@ class Segment(ABC):
         """One hop per batch from `position`, where one with this offset or later starts. Raises CorruptLogError."""
         return self._hops_in(self._window, position, offset)
 
-    def check_index(self, starts: dict[int, int]) -> None:
-        """Raises BadIndexError unless every entry points at a batch; `starts` has them all, offset by position."""
-        index = self._index()
-        for number in range(len(index)):
-            entry = index.entry(number)
-            if starts.get(entry.position) != entry.offset:
-                raise BadIndexError(f"entry {number} points at no batch")
+    def copy_index(self) -> Index:
+        """The index as it is now, for whoever reads it while it may grow or be unmapped. Raises CorruptLogError."""
+        return Index(self.base_offset, memoryview(bytes(self._index().entries)))
 
     def corrupt(self, position: int, reason: str, offset: int | None = None) -> CorruptLogError:
         """The error for bad bytes at `position`. `offset` is the last one known before them, if not the segment's."""

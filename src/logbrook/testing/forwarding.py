@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 
-from logbrook.ports import Advice, Bytes, File, Files, Lock
+from logbrook.ports import Advice, Bytes, File, Files, Lock, Space
 
 
 class ForwardingFile:
@@ -81,6 +81,9 @@ class ForwardingFiles:
 
     def fsync_dir(self, path: str) -> None:
         self.inner.fsync_dir(path)
+
+    def space(self) -> Space:
+        return self.inner.space()
 
     def lock(self, path: str) -> Lock:
         return self.inner.lock(path)

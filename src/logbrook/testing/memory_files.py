@@ -16,8 +16,11 @@ import errno
 import os
 from collections.abc import Sequence
 
-from logbrook.ports import Advice, Bytes
+from logbrook.ports import Advice, Bytes, Space
 from logbrook.testing.inodes import MemoryDirectory, MemoryInode, Node
+
+# What a disk without a capacity says it has.
+_UNBOUNDED_BYTES = 1 << 50
 
 
 class MemoryFile:
@@ -175,6 +178,10 @@ class MemoryFiles:
 
     def fsync_dir(self, path: str) -> None:
         self._directory(path)
+
+    def space(self) -> Space:
+        total = _UNBOUNDED_BYTES if self.capacity_bytes is None else self.capacity_bytes
+        return Space(total, max(0, total - self.used_bytes()))
 
     def lock(self, path: str) -> MemoryLock:
         directory, name = self._place(path)

@@ -85,6 +85,13 @@ class KafkaBroker:
             process.kill()
             process.wait(_STOP_S_MAX)
 
+    def kill(self) -> None:
+        """As the kernel does it when memory is short. One that does not run is left alone."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait(_STOP_S_MAX)
+
     def log(self) -> str:
         """What it had to say."""
         path = self._log_path
@@ -94,13 +101,22 @@ class KafkaBroker:
     def _log_path(self) -> Path:
         return self._directory / "kafka.log"
 
+    @property
+    def _properties_path(self) -> Path:
+        return self._directory / "server.properties"
+
     def _start(self) -> None:
+        self.prepare()
+        self.launch()
+        self._wait()
+
+    def prepare(self) -> None:
+        """Take ports, write its settings and format the directory: all that comes before its first start."""
         self._directory.mkdir(parents=True, exist_ok=True)
         port, controller_port = _free_ports(2)
         self.bootstrap_servers = f"{_HOST}:{port}"
-        properties = self._directory / "server.properties"
         settings = {**self._required(port, controller_port), **_ALONE, **self._settings}
-        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self._properties_path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         with self._log_path.open("ab") as log:
             format_ = [
                 *self._java,
@@ -109,17 +125,20 @@ class KafkaBroker:
                 "-t",
                 _CLUSTER_ID,
                 "-c",
-                str(properties),
+                str(self._properties_path),
                 "--ignore-formatted",
             ]
             formatted = subprocess.run(
                 format_, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=_START_S_MAX, check=False
             )
             assert formatted.returncode == 0, self.log()
+
+    def launch(self) -> None:
+        """Start it, again where it ran before; it need not answer yet."""
+        with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._java, _MAIN, str(properties)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*self._java, _MAIN, str(self._properties_path)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        self._wait()
 
     def _required(self, port: int, controller_port: int) -> dict[str, str]:
         return {

@@ -1,4 +1,4 @@
-"""`logbrook config`: the settings as they would be, and where each is from."""
+"""`logbrook config show`: the settings as they would be, and where each is from."""
 
 import json
 import tomllib
@@ -16,7 +16,7 @@ from tests.unit.config.samples import KEYS, written
 
 
 def config(*arguments: str, **environment: str) -> Any:
-    return CliRunner().invoke(app, ["config", *arguments], env=environment)
+    return CliRunner().invoke(app, ["config", "show", *arguments], env=environment)
 
 
 def test_each_setting_is_shown_with_where_it_is_from(tmp_path: Path) -> None:
@@ -73,3 +73,10 @@ def test_wrong_settings_are_refused_as_serve_refuses_them() -> None:
 
 def test_the_help_tells_of_json() -> None:
     assert "--json" in config("--help").stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_the_group_alone_prints_its_help(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["config", *arguments])
+    assert "Usage: " in done.output
+    assert "show  Show the settings that `serve` would run with" in done.output

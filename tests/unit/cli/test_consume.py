@@ -1,10 +1,12 @@
 """`logbrook consume`, against a real broker."""
 
 import json
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -20,7 +22,9 @@ from tests.unit.cli.shell import LOGBROOK, SECONDS_MAX, Shell
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker({"words": 1, "spread": 3}, settings={"groups": {"initial_rebalance_delay_ms": 0}}) as broker:
+    # Records of 1970 would go with the first round of maintenance.
+    settings = {"groups": {"initial_rebalance_delay_ms": 0}, "maintenance": {"mode": "on-demand"}}
+    with Broker({"words": 1, "spread": 3}, settings=settings) as broker:
         with Client(broker.bootstrap_servers) as client:
             with RecordWriter(client, "words", codec=Codec.LZ4) as writer:
                 for number in range(10):
@@ -189,6 +193,48 @@ def test_two_members_share_the_partitions_and_the_one_that_stays_gets_all(shell:
         assert first.wait(SECONDS_MAX) == 0
     left = shell.json("group", "describe", "pair")
     assert (left["state"], left["lag"], left["members"]) == ("Empty", 0, [])
+
+
+@pytest.mark.parametrize("how", [[], ["--from", "end"], ["--group", "growers"], ["--group", "enders", "-o", "end"]])
+def test_following_goes_on_with_partitions_that_are_added(shell: Shell, broker: Broker, how: list[str]) -> None:
+    name = f"growing{len(how)}{'-'.join(how).count('group')}"
+    broker.create_topic(name, 1)
+    shell.ok("produce", name, stdin="before\n")
+    with shell.start("consume", name, "-f", "-F", "%p:%o %v\\n", *how) as following:
+        assert following.stdout is not None
+        if "end" in how:
+            wait_for_reader(following.stdout, shell, name)
+        else:
+            assert following.stdout.readline() == b"0:0 before\n"
+        shell.ok("topic", "add-partitions", name, "--to", "3")
+        shell.ok("produce", name, "-p", "2", stdin="in a new one\n")
+        assert following.stdout.readline() == b"2:0 in a new one\n"
+        shell.ok("produce", name, "-p", "1", stdin="in another\n")
+        assert following.stdout.readline() == b"1:0 in another\n"
+        following.send_signal(signal.SIGINT)
+        out, err = following.communicate(timeout=SECONDS_MAX)
+        assert (following.returncode, out, err) == (0, b"", b"")
+
+
+def wait_for_reader(printed: IO[bytes], shell: Shell, topic: str) -> None:
+    """A reader that begins at the end prints nothing until something comes that came after it."""
+    while not select.select([printed], [], [], 0.2)[0]:
+        shell.ok("produce", topic, stdin="after\n")
+    offset = int(shell.json("topic", "describe", topic)["partitions"][0]["end_offset"]) - 1
+    while not printed.readline().startswith(b"0:%d " % offset):
+        pass
+
+
+def test_only_the_partitions_that_were_asked_for_are_followed(shell: Shell, broker: Broker) -> None:
+    broker.create_topic("fixed", 1)
+    with shell.start("consume", "fixed", "-f", "-p", "0", "-n", "2") as following:
+        assert following.stdout is not None
+        shell.ok("produce", "fixed", stdin="one\n")
+        assert following.stdout.readline() == b"one\n"
+        shell.ok("topic", "add-partitions", "fixed", "--to", "2")
+        shell.ok("produce", "fixed", "-p", "1", stdin="elsewhere\n")
+        shell.ok("produce", "fixed", "-p", "0", stdin="two\n")
+        assert following.communicate(timeout=SECONDS_MAX)[0] == b"two\n"
 
 
 def test_following_prints_what_comes_and_ends_by_an_interrupt(shell: Shell, broker: Broker) -> None:

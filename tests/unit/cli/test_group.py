@@ -60,6 +60,7 @@ def test_a_cluster_without_groups_says_so(tmp_path: Path) -> None:
 def test_a_description_has_members_and_lag(shell: Shell, broker: Broker, member: GroupMember) -> None:
     assert shell.json("group", "describe", member.group_id) == {
         "group": member.group_id,
+        "type": "classic",
         "state": "Stable",
         "protocol_type": "consumer",
         "assignor": "range",

@@ -17,6 +17,7 @@ from logbrook.records.batch import HEADER_BYTES, Codec
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.testing import Broker
+from logbrook.testing.kill.free_port import free_port
 from tests.unit.cli.pseudo_terminal import PseudoTerminal
 
 LOGBROOK = Path(sys.executable).parent / "logbrook"
@@ -284,21 +285,83 @@ def test_index_makes_indexes_again(tmp_path: Path) -> None:
     assert sorted((tmp_path / "orders-0").glob("*.index")) == indexes
 
 
+def url_of(broker: Broker) -> str:
+    address = broker._running.http_address
+    assert address is not None
+    return "http://{}:{}".format(*address)
+
+
 def test_a_running_broker_is_maintained_and_verified(tmp_path: Path) -> None:
     filled(tmp_path, SMALL_SEGMENTS | {"retention.ms": "1000"})
     with broker_on(tmp_path) as broker:
         servers = broker.bootstrap_servers
         (checked,) = json.loads(run("verify", "orders", "--bootstrap", servers, "--json").stdout)
         assert (checked["batches"], checked["records"], checked["damage"]) == (6, 6, None)
-        address = broker._running.http_address
-        assert address is not None
-        url = "http://{}:{}".format(*address)
-        done = run("retain", "--broker", url, "--yes", "--json")
+        done = run("retain", "--broker", url_of(broker), "--yes", "--json")
         assert json.loads(done.stdout)["segments_removed"] > 1
-        assert run("compact", "--broker", url, "--yes").stdout.startswith("segments removed")
-        refused = run("retain", "orders", "--broker", url, "--yes")
-        assert refused.returncode == 2
+        assert run("compact", "--broker", url_of(broker), "--yes").stdout.startswith("segments removed")
+        assert run("retain", "--broker", url_of(broker)).returncode == 2, "somebody has to say yes"
     assert run("verify", "--data", str(tmp_path)).returncode == 0
+
+
+def test_a_running_broker_maintains_the_partitions_that_are_named(tmp_path: Path) -> None:
+    filled(tmp_path, SMALL_SEGMENTS | {"cleanup.policy": "compact,delete", "retention.bytes": "1"})
+    with broker_on(tmp_path) as broker:
+        broker.create_topic("others", 1, SMALL_SEGMENTS | {"cleanup.policy": "compact"})
+        done = run("retain", "others", "--broker", url_of(broker), "--yes", "--json")
+        assert json.loads(done.stdout)["segments_removed"] == 0
+        done = run("compact", "orders-0", "--broker", url_of(broker), "--active", "--yes", "--json")
+        found = json.loads(done.stdout)
+        assert (found["logs_compacted"], found["segments_removed"]) == (1, 0)
+        done = run("retain", "orders-0", "others", "--broker", url_of(broker), "--yes", "--json")
+        assert json.loads(done.stdout)["segments_removed"] > 0
+        refused = run("retain", "nothing", "--broker", url_of(broker), "--yes")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr == "error: the broker could not do it: there is no partition or topic nothing here\n"
+
+
+def test_a_broker_that_could_not_do_all_of_it_says_what_it_did_and_why(tmp_path: Path) -> None:
+    filled(tmp_path, SMALL_SEGMENTS | {"cleanup.policy": "compact"})
+    flip(segments(tmp_path)[0], HEADER_BYTES + 5)
+    with broker_on(tmp_path) as broker:
+        done = run("compact", "--broker", url_of(broker), "--yes", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["bytes_compacted"] >= 0
+    assert "orders-0 is corrupt" in done.stderr or "is corrupt at byte 0" in done.stderr
+
+
+def test_a_running_broker_verifies_its_own_files_in_the_words_of_the_command(tmp_path: Path) -> None:
+    filled(tmp_path, SMALL_SEGMENTS)
+    flip(segments(tmp_path)[1], HEADER_BYTES + 5)
+    with broker_on(tmp_path) as broker:
+        by_broker = run("verify", "--broker", url_of(broker), "--json")
+        one = run("verify", "orders", "--broker", url_of(broker))
+    by_command = run("verify", "--data", str(tmp_path), "--json")
+    assert (by_broker.returncode, by_command.returncode) == (1, 1)
+    orders = [
+        next(one for one in json.loads(done.stdout) if one["topic"] == "orders") for done in (by_broker, by_command)
+    ]
+    assert orders[0] == orders[1]
+    assert orders[0]["damage"]["file"] == f"orders-0/{segments(tmp_path)[1].name}"
+    assert one.stdout.splitlines()[-1].split()[-1] == "BAD"
+    assert by_broker.stderr.splitlines()[0] == by_command.stderr.splitlines()[0]
+    assert "stop the broker, and see `logbrook log repair orders-0`" in one.stderr
+
+
+def test_where_the_broker_cannot_be_asked_the_cluster_is_read(tmp_path: Path) -> None:
+    filled(tmp_path, SMALL_SEGMENTS)
+    nobody = f"http://127.0.0.1:{free_port()}"
+    refused = run("verify", "--broker", nobody)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "can be read with --bootstrap" in refused.stderr
+    assert run("verify", "--broker", nobody, "--data", str(tmp_path)).returncode == 2
+    with broker_on(tmp_path) as broker:
+        done = run("verify", "orders", "--broker", nobody, "--bootstrap", broker.bootstrap_servers, "--json")
+        (found,) = json.loads(done.stdout)
+        assert (done.returncode, found["segments"], found["records"]) == (0, None, 6)
+        assert done.stderr.endswith(f"Reading from {broker.bootstrap_servers} instead\n")
+        unknown = run("verify", "nothing", "--broker", url_of(broker))
+        assert unknown.stderr == "error: the broker could not do it: there is no partition or topic nothing here\n"
 
 
 def test_a_broker_that_gives_bad_bytes_is_found_out(tmp_path: Path) -> None:

@@ -3,10 +3,13 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from logbrook import __version__
+from logbrook.cli.main import app
 
 LOGBROOK = Path(sys.executable).parent / "logbrook"
 
@@ -40,7 +43,7 @@ def test_it_starts_without_numpy_numba_and_pyarrow() -> None:
     ("arguments", "unwanted"),
     [
         (["--version"], ["rich", "asyncio", "logbrook.config", "logbrook.server", "logbrook.spark"]),
-        (["config"], ["rich", "asyncio", "logbrook.server", "logbrook.spark"]),
+        (["config", "show"], ["rich", "asyncio", "logbrook.server", "logbrook.spark"]),
         (["serve", "--partitions", "0"], ["rich", "asyncio", "logbrook.server", "logbrook.spark"]),
     ],
 )
@@ -67,6 +70,8 @@ def test_wrong_settings_end_with_2_and_no_traceback() -> None:
 
 
 def test_the_line_of_a_command_in_the_help_is_that_of_its_own_help() -> None:
-    for command in ("serve", "config"):
-        own = run(command, "--help").stdout.splitlines()[2]
-        assert own in " ".join(run("--help").stdout.replace("│", " ").split())
+    root: Any = typer.main.get_command(app)
+    lines = {name: command.help for name, command in root.commands.items()}
+    for name, line in lines.items():
+        own = root.resolve_command(None, [name])[1].help
+        assert own.startswith(line.removesuffix(".").removesuffix(" (on Spark)")), name

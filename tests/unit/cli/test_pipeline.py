@@ -2,15 +2,22 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from time import time
 from types import ModuleType
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from logbrook import Broker
 from logbrook.cli import pipeline as command
 from logbrook.cli.main import app
+from logbrook.client import Client
+from logbrook.pipelines.report import REPORTS_TOPIC, Report, RunState, SinkReport, SourceReport
+from logbrook.pipelines.reports_topic import write_report
+from tests.unit.cli.shell import Shell
 
 
 class FakeCommand(ModuleType):
@@ -36,6 +43,7 @@ def test_the_options_reach_the_pipeline_and_its_exit_code_the_shell(monkeypatch:
     fake = FakeCommand()
     monkeypatch.setitem(sys.modules, fake.__name__, fake)
     options = ["--dry-run", "--once", "--from", "-1h", "--bootstrap-servers", "h:1"]
+    options += ["--reports", "told"]
     done = pipeline("run", "o.toml", *options, "--checkpoint", "c", "--master", "local[1]", "--verbose")
     assert done.exit_code == 4
     assert fake.requests == [
@@ -47,9 +55,14 @@ def test_the_options_reach_the_pipeline_and_its_exit_code_the_shell(monkeypatch:
             "bootstrap_servers": "h:1",
             "checkpoint": "c",
             "master": "local[1]",
+            "reports": "told",
             "verbose": True,
         }
     ]
+    assert pipeline("run", "o.toml", "--no-reports").exit_code == 4
+    assert fake.requests[-1]["reports"] == ""
+    done = pipeline("run", "o.toml", "--no-reports", "--reports", "told")
+    assert (done.exit_code, done.stderr) == (2, "error: --reports / --no-reports: one of them\n")
 
 
 def test_without_spark_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +78,48 @@ def test_an_example_is_written_once(tmp_path: Path) -> None:
     again = pipeline("init", str(tmp_path))
     assert again.exit_code == 2
     assert "nothing is overwritten" in again.stderr
+
+
+def test_pipelines_are_listed_and_forgotten(tmp_path: Path) -> None:
+    with Broker() as broker, Client(broker.bootstrap_servers) as client:
+        shell = Shell(broker.bootstrap_servers, tmp_path)
+        assert shell.json("pipeline", "list") == []
+        assert shell.run("pipeline", "list").err == "no pipeline has run yet; `logbrook pipeline run FILE` starts one\n"
+        now_ms = round(time() * 1000)
+        running = Report(
+            pipeline="orders",
+            state=RunState.RUNNING,
+            since_ms=now_ms - 60_000,
+            said_ms=now_ms + 60_000,
+            interval_ms=5_000,
+            host="here",
+            pid=7,
+            version="1",
+            sinks=(SinkReport("orders-totals", 1_000, 12.5, 3, 0.25, now_ms),),
+            sources=(SourceReport("orders", 42),),
+        )
+        failed = replace(running, pipeline="broken", state=RunState.FAILED, error="offset 3 is gone\nand more")
+        lost = replace(running, pipeline="gone", said_ms=now_ms - 60_000)
+        for one in (running, failed, lost):
+            write_report(client, REPORTS_TOPIC, one.pipeline, one.to_json())
+        listed = shell.json("pipeline", "list")
+        assert [(one["pipeline"], one["state"]) for one in listed] == [
+            ("broken", "failed"),
+            ("gone", "lost"),
+            ("orders", "running"),
+        ]
+        assert (listed[2]["rows_per_s"], listed[2]["lag"], listed[2]["batch_s"]) == (12.5, 42, 0.25)
+        assert listed[2]["sinks"][0]["name"] == "orders-totals"
+        table = shell.ok("pipeline", "list").splitlines()
+        assert " ".join(table[0].split()) == "PIPELINE STATE ROWS/S LAG BATCH TIME SINCE HOST ERROR"
+        assert "offset 3 is gone" in table[1]
+        assert len(table) == 4
+        assert "lost" in shell.on_terminal("pipeline", "list")[1]
+        assert shell.ok("pipeline", "forget", "gone") == "forgot gone\n"
+        assert [one["pipeline"] for one in shell.json("pipeline", "list")] == ["broken", "orders"]
+        told = shell.refused("pipeline", "forget", "gone")
+        assert told == "there is no pipeline gone; `logbrook pipeline list` shows what there is"
+        assert shell.json("pipeline", "list", "--reports", "elsewhere") == []
 
 
 def test_the_help_tells_the_exit_codes() -> None:

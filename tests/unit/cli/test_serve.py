@@ -93,8 +93,8 @@ def test_wrong_settings_are_all_told_on_standard_error_and_nothing_is_run(server
     assert done.stderr.splitlines() == [
         'error: environment: LOGBROOK_OFFSETS = "disk", but it must be topic or memory',
         "error: command line: --lissten is not a setting; did you mean --listen?",
-        "error: command line: --foo is not a setting; `logbrook config` lists them all",
-        "error: command line: --bar is not a setting; `logbrook config` lists them all",
+        "error: command line: --foo is not a setting; `logbrook config show` lists them all",
+        "error: command line: --bar is not a setting; `logbrook config show` lists them all",
         'error: command line: --listen = "x", but it must be HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092',
         'error: command line: --partitions = "0", but it must be a whole number from 1 to 10000',
     ]

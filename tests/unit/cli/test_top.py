@@ -34,11 +34,13 @@ def topics_of(view: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_one_table_has_topics_sizes_groups_and_lag() -> None:
     with Broker({"orders": 3, "clicks": 1}) as broker, Client(broker.bootstrap_servers) as client:
         client.produce("orders", 0, BATCH)
+        broker_id, data = client.metadata([]).brokers[0].node_id, broker.data
         Admin(client).cluster.commit("billing", {TopicPartition("orders", 0): 4})
         done = run("--once", "--interval", "0.1", "-b", broker.bootstrap_servers)
         assert (done.returncode, done.stderr) == (0, "")
         orders = next(line for line in done.stdout.splitlines() if line.startswith("orders"))
         assert orders.split()[1] == "3"
+        assert "iB free" in done.stdout.splitlines()[1]
         billing = next(line for line in done.stdout.splitlines() if line.startswith("billing"))
         assert billing.split()[-1] == "6"
         view = json.loads(run("--once", "--json", "--interval", "0.1", "-b", broker.bootstrap_servers).stdout)
@@ -47,6 +49,9 @@ def test_one_table_has_topics_sizes_groups_and_lag() -> None:
     assert orders_form["out_records_per_s"] is None
     assert view["groups"] == [{"group": "billing", "state": "Empty", "topics": 1, "lag": 6, "read_per_s": 0}]
     assert (view["error"], view["metrics"], view["brokers"]) == (None, False, 1)
+    (disk,) = view["disks"]
+    assert (disk["broker"], disk["path"]) == (broker_id, data)
+    assert 0 < disk["usable_bytes"] < disk["total_bytes"]
 
 
 def test_json_streams_a_line_for_each_look_with_what_goes_in_and_out() -> None:

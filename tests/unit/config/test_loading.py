@@ -123,8 +123,8 @@ def test_a_value_that_is_overruled_must_be_right_all_the_same(file: Path) -> Non
         ("--lissten", None, "--lissten is not a setting; did you mean --listen?"),
         ("--network-listen", None, "--network-listen is not a setting; did you mean --listen?"),
         ("--confg", None, "--confg is not a setting; did you mean --config?"),
-        ("--zzz", None, "--zzz is not a setting; `logbrook config` lists them all"),
-        ("-z\x1b[2J", None, "-z\\x1b[2J is not a setting; `logbrook config` lists them all"),
+        ("--zzz", None, "--zzz is not a setting; `logbrook config show` lists them all"),
+        ("-z\x1b[2J", None, "-z\\x1b[2J is not a setting; `logbrook config show` lists them all"),
         ("start", None, '"start" stands alone; a setting is given as --flag VALUE'),
     ],
 )
@@ -140,7 +140,7 @@ def test_what_is_wrong_on_the_command_line(flag: str, value: object, problem: st
         ("LOGBROOK_AUTO_CREATE_TOPICS", "", 'LOGBROOK_AUTO_CREATE_TOPICS = "", but it must be true or false'),
         ("LOGBROOK_LISTN", "x", "LOGBROOK_LISTN is not a setting; did you mean LOGBROOK_LISTEN?"),
         ("LOGBROOK_NETWORK__LISTEN", "x", "LOGBROOK_NETWORK__LISTEN is not a setting; did you mean LOGBROOK_LISTEN?"),
-        ("LOGBROOK_QQQQQQ", "x", "LOGBROOK_QQQQQQ is not a setting; `logbrook config` lists them all"),
+        ("LOGBROOK_QQQQQQ", "x", "LOGBROOK_QQQQQQ is not a setting; `logbrook config show` lists them all"),
     ],
 )
 def test_what_is_wrong_in_the_environment(variable: str, value: str, problem: str) -> None:
@@ -184,9 +184,9 @@ def test_what_kubernetes_or_others_put_into_the_environment_is_not_ours(variable
             "1: listen is not a setting; did you mean network.listen or metrics.listen or console.listen?",
         ),
         ("[log]\ndurability = 'fsync'", "2: log.durability is not a setting; did you mean storage.durability?"),
-        ("qqqqqq = 1", "1: qqqqqq is not a setting; `logbrook config` lists them all"),
-        ("'' = 1", "1:  is not a setting; `logbrook config` lists them all"),
-        ("'a\u0085b' = 1", "1: a\\x85b is not a setting; `logbrook config` lists them all"),
+        ("qqqqqq = 1", "1: qqqqqq is not a setting; `logbrook config show` lists them all"),
+        ("'' = 1", "1:  is not a setting; `logbrook config show` lists them all"),
+        ("'a\u0085b' = 1", "1: a\\x85b is not a setting; `logbrook config show` lists them all"),
         ("# x\n[netwrk]\nlisten = 'x:1'", "2: [netwrk] is not a section; did you mean [network]?"),
         (
             "[qqq]",

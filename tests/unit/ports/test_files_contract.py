@@ -383,3 +383,9 @@ def test_a_lock_is_exclusive_until_released(files: Files) -> None:
     with pytest.raises(BlockingIOError):
         files.lock("lock")
     again.release()
+
+
+def test_the_disk_has_room_for_some_of_what_it_has(files: Files) -> None:
+    put(files, "a", b"some")
+    space = files.space()
+    assert 0 < space.usable_bytes < space.total_bytes

@@ -141,3 +141,20 @@ def read_all(client: socket.socket) -> bytes:
     while data := client.recv(1 << 16):
         received += data
     return received
+
+
+def head(*lines: str) -> bytes:
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode("latin-1")
+
+
+def status_of(answer: bytes) -> int:
+    version, status, _ = answer.split(b" ", 2)
+    assert version == b"HTTP/1.1"
+    assert b"\r\nConnection: close\r\n" in answer
+    return int(status)
+
+
+async def connections(served: Served, count: int) -> None:
+    """Wait until there are so many."""
+    while len(served.http.connections) != count:
+        await asyncio.sleep(0)

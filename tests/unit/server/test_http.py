@@ -2,8 +2,6 @@
 
 import asyncio
 import http.client
-import json
-import os
 import shutil
 import socket
 import subprocess
@@ -13,13 +11,11 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from logbrook.server.http_messages import BODY_BYTES_MAX, HEAD_BYTES_MAX, PLAIN_TEXT, Request, Response
-from logbrook.server.maintenance import Maintained
 from logbrook.server.operations import Operations
 from logbrook.storage.errors import StorageOfflineError
-from tests.unit.server.http_kit import TIMEOUT_S, Served, read_all
+from tests.unit.server.http_kit import Served, connections, head, read_all, status_of
 
 
 @pytest.fixture
@@ -28,18 +24,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield served
 
 
-def head(*lines: str) -> bytes:
-    return "".join(f"{line}\r\n" for line in (*lines, "")).encode("latin-1")
-
-
 GET = head("GET /healthz HTTP/1.1", "Host: x")
-
-
-def status_of(answer: bytes) -> int:
-    version, status, _ = answer.split(b" ", 2)
-    assert version == b"HTTP/1.1"
-    assert b"\r\nConnection: close\r\n" in answer
-    return int(status)
 
 
 # What there is
@@ -64,7 +49,7 @@ def test_a_client_that_knows_no_chunks_gets_the_same_page(served: Served) -> Non
 def test_the_index_names_all_there_is(served: Served) -> None:
     answer = served.ask("/")
     assert answer.headers["Content-Type"] == PLAIN_TEXT
-    for path in ("/metrics", "/healthz", "/readyz", "/maintenance"):
+    for path in ("/metrics", "/healthz", "/readyz", "/maintenance", "/verify"):
         assert path in answer.text
 
 
@@ -132,6 +117,7 @@ def test_a_path_that_is_not_there_is_not_found(served: Served, path: str) -> Non
         ("OPTIONS", "/", "GET, HEAD"),
         ("GET", "/maintenance", "POST"),
         ("HEAD", "/maintenance", "POST"),
+        ("GET", "/verify", "POST"),
     ],
 )
 def test_a_method_that_is_not_allowed_is_told_which_are(served: Served, method: str, path: str, allowed: str) -> None:
@@ -265,12 +251,6 @@ def is_hung_up(client: socket.socket) -> bool:
         return True
 
 
-async def connections(served: Served, count: int) -> None:
-    """Wait until there are so many."""
-    while len(served.http.connections) != count:
-        await asyncio.sleep(0)
-
-
 class Endless(Operations):
     """Its answer has no end."""
 
@@ -337,134 +317,3 @@ def test_an_address_that_is_taken_is_named(served: Served) -> None:
     with pytest.raises(OSError, match="in use") as raised:
         served.call(type(served.http)(served.broker).start(*served.address))
     assert raised.value.filename == f"127.0.0.1:{served.address[1]}"
-
-
-# Maintenance
-
-
-def produce(served: Served, topic: str, values: list[str]) -> None:
-    """Each in a batch of its own."""
-    producer = Producer({"bootstrap.servers": served.bootstrap_servers, "batch.num.messages": 1})
-    for value in values:
-        producer.produce(topic, key="key", value=value)
-    assert producer.flush(TIMEOUT_S) == 0
-
-
-def test_maintenance_on_demand_removes_segments(served: Served) -> None:
-    served.create_topic("orders", segment_bytes=1000, retention_bytes=3000, file_delete_delay_ms=0)
-    produce(served, "orders", ["v" * 500] * 20)
-    before = served.scrape()
-    assert served.log("orders").size > 10_000
-
-    answer = served.ask("/maintenance", "POST")
-    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
-    done = json.loads(answer.text)
-    assert done["errors"] == []
-    assert done["segments_removed"] > 5
-    assert done["bytes_removed"] > 5000
-    assert done["files_unlinked"] >= done["segments_removed"]
-
-    after = served.scrape()
-    labels = {"topic": "orders", "partition": 0}
-    segments = [page.value("logbrook_partition_segments", **labels) for page in (before, after)]
-    assert segments[0] - segments[1] == done["segments_removed"]  # type: ignore[operator]
-    assert after.value("logbrook_partition_size_bytes", **labels) == served.log("orders").size
-    assert served.log("orders").size <= 4000
-    assert (after.value("logbrook_partition_log_start_offset", **labels) or 0) > 0
-    assert after.value("logbrook_storage_segments_removed_total") == done["segments_removed"]
-    assert after.value("logbrook_storage_checkpoints_total") == 1
-    files = [name for name in os.listdir(os.path.join(served.config.data, "orders-0")) if name.endswith(".log")]
-    assert len(files) == after.value("logbrook_partition_segments", **labels)
-
-
-def test_maintenance_on_demand_compacts(served: Served) -> None:
-    served.create_topic("states", segment_bytes=1000, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01)
-    produce(served, "states", [str(number) * 200 for number in range(30)])
-    done = json.loads(served.ask("/maintenance", "POST").text)
-    assert done["logs_compacted"] >= 1
-    assert done["bytes_compacted"] > 0
-    scraped = served.scrape()
-    assert (scraped.value("logbrook_cleaner_compactions_total") or 0) >= 1
-    read_bytes = scraped.value("logbrook_cleaner_read_bytes_total") or 0
-    assert read_bytes - (scraped.value("logbrook_cleaner_written_bytes_total") or 0) == done["bytes_compacted"]
-    labels = {"topic": "states", "partition": 0}
-    assert 0 < (scraped.value("logbrook_partition_cleaned_offset", **labels) or 0) <= 30
-
-
-def test_maintenance_is_not_for_pages_in_a_browser(served: Served) -> None:
-    assert served.ask("/maintenance", "POST", Origin="http://evil.example").status == 403
-
-
-def test_maintenance_that_cannot_be_done_says_why(served: Served) -> None:
-    async def fail() -> None:
-        failure = StorageOfflineError("sync", "wal/1", OSError("the disk is on fire"))
-        served.broker.directory.environment.health.fail(failure)
-
-    served.call(fail())
-    answer = served.ask("/maintenance", "POST")
-    assert answer.status == 503
-    assert "the disk is on fire" in json.loads(answer.text)["errors"][0]
-
-
-class Slow:
-    """Makes rounds that do not end before they may."""
-
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._run_once = served.broker.housekeeper.run_once
-        self._may_end = asyncio.Event()
-        self.begun = asyncio.Event()
-        self.rounds = 0
-        served.broker.housekeeper.run_once = self._round  # type: ignore[method-assign]
-
-    def __enter__(self) -> "Slow":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._served.call(self.let_end())
-
-    async def let_end(self) -> None:
-        self._may_end.set()
-
-    async def _round(self) -> Maintained:
-        self.begun.set()
-        await self._may_end.wait()
-        self.rounds += 1
-        return await self._run_once()
-
-
-MAINTENANCE = head("POST /maintenance HTTP/1.1", "Host: x")
-
-
-def test_maintenance_goes_on_without_who_asked_for_it_and_is_shared(served: Served) -> None:
-    async def answering(count: int) -> None:
-        while sum(connection.is_answering for connection in served.http.connections) < count:
-            await asyncio.sleep(0)
-
-    with Slow(served) as slow:
-        with served.connect() as impatient:
-            impatient.sendall(MAINTENANCE)
-            served.call(slow.begun.wait())
-        with served.connect() as patient, served.connect() as other:
-            patient.sendall(MAINTENANCE)
-            other.sendall(MAINTENANCE)
-            served.call(answering(3))
-            served.call(slow.let_end())
-            assert status_of(read_all(patient)) == 200
-            assert status_of(read_all(other)) == 200
-        assert slow.rounds == 1
-
-
-def test_a_stop_does_not_cut_maintenance_short(served: Served) -> None:
-    async def stop() -> None:
-        stopping = asyncio.get_running_loop().create_task(served.http.stop())
-        await asyncio.sleep(0)
-        assert not stopping.done()
-        await slow.let_end()
-        await stopping
-
-    with Slow(served) as slow, served.connect() as client:
-        client.sendall(MAINTENANCE)
-        served.call(slow.begun.wait())
-        served.call(stop())
-        assert slow.rounds == 1

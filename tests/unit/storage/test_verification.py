@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from logbrook.storage.aborted import AbortedTransactions
-from logbrook.storage.errors import CorruptLogError
-from logbrook.storage.verification import verify
+from logbrook.storage.errors import CorruptLogError, PartitionNotFoundError
+from logbrook.storage.verification import LogCheck, verify
 from tests.unit.storage.kit import BATCH_BYTES, Store, batch, flip, numbered
 
 NewStore = Callable[..., Store]
@@ -67,3 +67,75 @@ def test_an_aborted_transaction_that_was_forgotten_is_found_again(new_store: New
     store.log.producers.aborted = AbortedTransactions()
     verify(store.log)
     assert store.log.aborted_between(0, 2) == [(7, 0)]
+
+
+@pytest.mark.parametrize(
+    ("written_at", "batches", "total"), [(range(1, 99), 8, 14), (range(3, 4), 7, 7), (range(5, 6), 6, 7)]
+)
+def test_a_log_may_grow_and_roll_while_it_is_read_piece_by_piece(
+    new_store: NewStore, written_at: range, batches: int, total: int
+) -> None:
+    store = new_store(segment_bytes=4 * BATCH_BYTES, index_interval_bytes=0)
+    store.write(*numbered(6))
+    check = LogCheck(store.log)
+    pieces = 0
+    while check.begin_segment():
+        while True:
+            pieces += 1
+            if pieces in written_at:
+                store.write(batch(b"later"))
+            if not check.read(BATCH_BYTES):
+                break
+        check.end_segment()
+    check.end()
+    assert (check.verified.segments, check.verified.batches, check.verified.records) == (2, batches, batches)
+    assert pieces == batches
+    assert store.log.corruption is None
+    assert verify(store.log).batches == total
+
+
+def test_an_index_of_a_segment_that_was_closed_meanwhile_is_rebuilt(new_store: NewStore) -> None:
+    store = new_store(segment_bytes=4 * BATCH_BYTES, index_interval_bytes=0)
+    store.write(*numbered(3))
+    active = store.log.active
+    active.copy_index()
+    active._index().entries[8] ^= 1
+    check = LogCheck(store.log)
+    assert check.begin_segment()
+    store.write(*numbered(3, 3))
+    assert store.log.active is not active
+    assert not check.read(1 << 20)
+    check.end_segment()
+    check.close()
+    assert [hop.header.base_offset for hop in store.log.closed[0].hops()] == [0, 1, 2, 3]
+    rebuilt = store.directory.environment.probe.indexes_rebuilt
+    assert rebuilt >= 1
+    verify(store.log)
+    assert store.directory.environment.probe.indexes_rebuilt == rebuilt
+
+
+def test_transactions_that_are_aborted_while_it_reads_stay_known(new_store: NewStore) -> None:
+    store = new_store()
+    store.write(batch(producer=(7, 0, 0), transactional=True))
+    store.end(7, commits=False)
+    store.log.producers.aborted = AbortedTransactions()
+    check = LogCheck(store.log)
+    assert check.begin_segment()
+    store.write(batch(producer=(7, 0, 1), transactional=True))
+    store.end(7, commits=False)
+    assert not check.read(1 << 20)
+    check.end_segment()
+    check.end()
+    assert store.log.aborted_between(0, 4) == [(7, 0), (7, 2)]
+
+
+def test_a_log_that_is_deleted_meanwhile_is_not_found(new_store: NewStore) -> None:
+    store = new_store()
+    store.write(*numbered(3))
+    check = LogCheck(store.log)
+    assert check.begin_segment()
+    store.directory.delete(store.log.partition, 0)
+    check.read(1 << 20)
+    with pytest.raises(PartitionNotFoundError):
+        check.end_segment()
+    check.close()

@@ -44,9 +44,15 @@ body.body--dark .q-card, body.body--dark .q-table__card, body.body--dark .q-draw
 body.body--dark .text-primary, body.body--dark .q-table a { --q-primary: #2dd4bf; }
 body.body--dark .nav.here { background: #2dd4bf1f; color: #2dd4bf !important; }
 body.body--dark .text-negative { --q-negative: #f87171; }
+@media (prefers-reduced-motion: reduce) {
+  *, ::before, ::after { transition: none !important; animation: none !important; }
+}
 """
 # The choice is kept in the browser; the page is drawn right from the start by reading the cookie that holds it.
 _REMEMBER_DARK = "document.cookie = 'logbrook_dark={}; path=/; max-age=31536000; samesite=strict'"
+
+# A browser may be slow, or far away.
+_BROWSER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,9 @@ def frame(console: Console, title: str, here: str) -> Iterator[None]:
     ui.colors(primary="#0f766e", secondary="#475569", accent="#7c3aed", positive="#15803d", negative="#b91c1c")
     chosen = ui.context.client.request.cookies.get("logbrook_dark")
     dark = ui.dark_mode({"dark": True, "light": False}.get(chosen or ""))
-    with ui.left_drawer(bordered=True).props("width=210 breakpoint=900") as drawer, ui.column().classes("w-full gap-1"):
+    # Without a value the drawer would ask the browser for one, and a slow browser would not answer in time.
+    drawer = ui.left_drawer(value=False, bordered=True).props("show-if-above width=210 breakpoint=900")
+    with drawer, ui.column().classes("w-full gap-1"):
         for name, link, icon in _LINKS:
             _link(name, link, icon, is_here=link == here)
         ui.separator().classes("my-2")
@@ -118,7 +126,7 @@ def _dark_button(dark: ui.dark_mode) -> None:
     async def switch() -> None:
         is_dark = dark.value
         if is_dark is None:
-            is_dark = await ui.run_javascript("Quasar.Dark.isActive")
+            is_dark = await ui.run_javascript("Quasar.Dark.isActive", timeout=_BROWSER_S)
         dark.value = not is_dark
         ui.run_javascript(_REMEMBER_DARK.format("light" if is_dark else "dark"))
 

@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
-from logbrook.config.kafka_settings import topic_settings
+from logbrook.config.kafka_settings import in_one_notation, topic_settings
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
@@ -19,7 +19,6 @@ from logbrook.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from logbrook.server.api import Api, Call
-from logbrook.server.config_changes import in_one_notation
 from logbrook.server.config_entries import ConfigEntries
 from logbrook.server.refusals import RefusedError, refuse
 from logbrook.server.replica_assignment import check_replicas

@@ -1,10 +1,13 @@
-"""DescribeLogDirs: how large the logs are. There is one data directory; null instead of topics asks for all of it."""
+"""DescribeLogDirs: how large the logs are, and from version 4 on the disk (KIP-827). There is one data directory; null
+instead of topics asks for all of it."""
 
+import logging
 import os
 from collections.abc import Iterator
 
 from logbrook.core.metadata import TopicNotFoundError
 from logbrook.model import TopicPartition
+from logbrook.ports import Space
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -15,8 +18,13 @@ from logbrook.protocol.messages.describe_log_dirs import (
 )
 from logbrook.server.api import Api, Call
 from logbrook.server.services import Services
+from logbrook.storage.environment import Environment
 from logbrook.storage.errors import PartitionNotFoundError
 from logbrook.storage.log import Log
+
+_UNKNOWN = -1
+
+_logger = logging.getLogger(__name__)
 
 
 def handle(services: Services, request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
@@ -25,16 +33,29 @@ def handle(services: Services, request: DescribeLogDirsRequest, call: Call) -> D
         by_topic.setdefault(log.partition.topic, []).append(
             DescribeLogDirsPartition(partition_index=log.partition.partition, partition_size=log.size)
         )
-    has_failed = services.topics.directory.environment.health.failure is not None
+    space = _space(services.topics.directory.environment)
     result = DescribeLogDirsResult(
-        error_code=ErrorCode.KAFKA_STORAGE_ERROR if has_failed else ErrorCode.NONE,
+        error_code=ErrorCode.KAFKA_STORAGE_ERROR if space is None else ErrorCode.NONE,
         log_dir=os.path.abspath(services.config.data),
         topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+        total_bytes=_UNKNOWN if space is None else space.total_bytes,
+        usable_bytes=_UNKNOWN if space is None else space.usable_bytes,
     )
     return DescribeLogDirsResponse(results=[result])
 
 
 API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, handle)
+
+
+def _space(environment: Environment) -> Space | None:
+    """None once the storage is offline, or cannot even be asked."""
+    if environment.health.failure is not None:
+        return None
+    try:
+        return environment.files.space()
+    except OSError as error:
+        _logger.error("the disk cannot be asked for its size: %s", error)
+        return None
 
 
 def _logs(services: Services, request: DescribeLogDirsRequest) -> Iterator[Log]:

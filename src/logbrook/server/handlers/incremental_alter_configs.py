@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 
-from logbrook.config.kafka_settings import InvalidSettingError, SettingKind, to_text
+from logbrook.config.kafka_settings import InvalidSettingError, to_text
+from logbrook.config.setting_kind import SettingKind
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.incremental_alter_configs import (
@@ -95,8 +96,9 @@ def _list(settings: dict[str, str], one: AlterableConfig, resource: Resource) ->
     known = resource.names.get(one.name)
     if known is None or known.kind is not SettingKind.LIST:
         raise InvalidSettingError(one.name, "there is no list of that name to add to or take from")
-    before = settings.get(one.name, to_text(getattr(resource.inherited, known.field)))
-    return before.split(","), [part.strip() for part in (one.value or "").split(",")]
+    inherited = known.default if known.accepted else to_text(getattr(resource.inherited, known.field))
+    before = settings.get(one.name, inherited)
+    return before.split(",") if before else [], [part.strip() for part in (one.value or "").split(",")]
 
 
 _CHANGES: dict[Operation, Callable[[dict[str, str], AlterableConfig, Resource], None]] = {

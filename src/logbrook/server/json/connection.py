@@ -6,13 +6,16 @@ throw away the reason too.
 
 A client may close its side when it has asked for all it wants, as `nc` does at the end of its input, and gets its
 answers all the same, if they come soon: one that is gone altogether looks no different.
+
+Answers are memory here, and no slices of files. So one that may be large is not written before it can be sent: when its
+turn has come, and the client has taken those before it.
 """
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from logbrook.server.connection import Connection, Host
-from logbrook.server.json.dispatch import JsonDispatcher
+from logbrook.server.json.dispatch import JsonDispatcher, JsonReceived
 
 if TYPE_CHECKING:
     from logbrook.protocol.json_frames import JsonFrameReader
@@ -23,6 +26,9 @@ _LAST_ANSWERS_S = 5.0
 
 class JsonConnection(Connection):
     """One client. All of it runs on the event loop."""
+
+    # Reading one may take as long as others should have to wait.
+    BEGUN_PER_TURN_MAX = 1
 
     _dispatcher: JsonDispatcher
     _reader: "JsonFrameReader"
@@ -56,6 +62,10 @@ class JsonConnection(Connection):
 
     def _process(self) -> None:
         super()._process()
+        if self._turns and self._is_writable and not self._out:
+            received = cast(JsonReceived | None, self._turns[0].received)
+            if received is not None and received.may_be_written is not None:
+                received.may_be_written.set()
         if self._is_client_done and not (self._turns or self._queue or self._out):
             # From here on it may take what it takes to send them; a client that takes nothing is stalled.
             assert self._lingering is not None

@@ -22,7 +22,7 @@ from logbrook.protocol.json_frames import (
     decode_object,
     encode_frame,
 )
-from logbrook.protocol.json_requests import Request, read_id, read_request
+from logbrook.protocol.json_requests import Fetch, MetricsFetch, Request, read_id, read_request
 from logbrook.server.json import fetch, offsets, produce, topics
 from logbrook.server.json.errors import error_object, json_error
 from logbrook.server.json.metrics import fetch_metrics
@@ -35,7 +35,6 @@ Handler: TypeAlias = Callable[[Observed, Any], Any]
 
 _HANDLERS: Mapping[RequestType, Handler] = {
     RequestType.PRODUCE: produce.produce,
-    RequestType.FETCH: fetch.fetch,
     RequestType.OFFSET_COMMIT: offsets.commit_offset,
     RequestType.OFFSET_FETCH: offsets.fetch_offset,
     RequestType.CREATE_TOPIC: topics.create_topic,
@@ -44,6 +43,7 @@ _HANDLERS: Mapping[RequestType, Handler] = {
     RequestType.DESCRIBE_PARTITION: topics.describe_partition,
     RequestType.PING: lambda _broker, _request: {"pong": True},
 }
+_LARGELY_ANSWERED = frozenset({RequestType.FETCH, RequestType.METRICS_FETCH})
 # These stop when nobody waits for them any more; what may change something is always finished.
 _CHANGE_NOTHING = frozenset({RequestType.FETCH, RequestType.OFFSET_FETCH, RequestType.METRICS_FETCH})
 _UNKNOWN = "Unknown"
@@ -59,6 +59,8 @@ class JsonReceived(NamedTuple):
     request: Request | LogbrookError
     size: int
     at_s: float
+    # Set when an answer that may be large can be sent; None for all others.
+    may_be_written: asyncio.Event | None = None
 
     @property
     def name(self) -> str:
@@ -75,11 +77,9 @@ class JsonDispatcher:
         self._loop = broker.services.loop
         self._request_bytes_max = request_bytes_max
         self._now_s = now_s
-        pages = Pages(broker)
-        self._handlers: dict[RequestType, Handler] = {
-            **_HANDLERS,
-            RequestType.METRICS_FETCH: lambda _, request: fetch_metrics(pages, request),
-        }
+        self._handlers = dict(_HANDLERS)
+        self._pages = Pages(broker)
+        self._fetches_written = asyncio.Semaphore(fetch.ANSWERS_AT_ONCE)
 
     def new_reader(self, memory: FrameMemory) -> JsonFrameReader:
         return JsonFrameReader(memory, self._request_bytes_max)
@@ -95,7 +95,8 @@ class JsonDispatcher:
             request = read_request(kind, found)
         except InvalidRequestError as error:
             request = error.with_traceback(None)
-        received = JsonReceived(kind, request_id, request, len(frame), self._now_s())
+        may_be_written = asyncio.Event() if kind in _LARGELY_ANSWERED else None
+        received = JsonReceived(kind, request_id, request, len(frame), self._now_s(), may_be_written)
         self.probe.requests[received.name, _VERSION] += 1
         self.probe.bytes_received += len(frame)
         return received
@@ -109,13 +110,24 @@ class JsonDispatcher:
             return received.request
         assert received.type is not None
         try:
-            handled = self._handlers[received.type](self._broker, received.request)
+            handled = self._begin(received.type, received)
         except LogbrookError as error:
             return error.with_traceback(None)
         if not isinstance(handled, CoroutineType):
             return handled
         answer = _settle(handled)
         return _cancellable(self._loop, answer) if received.type in _CHANGE_NOTHING else answer
+
+    def _begin(self, kind: RequestType, received: JsonReceived) -> Any:
+        """Raises LogbrookError."""
+        if isinstance(received.request, Fetch):
+            assert received.may_be_written is not None
+            turn = fetch.Turn(received.may_be_written, self._fetches_written)
+            return fetch.fetch(self._broker, received.request, turn)
+        if isinstance(received.request, MetricsFetch):
+            assert received.may_be_written is not None
+            return fetch_metrics(self._pages, received.request, received.may_be_written)
+        return self._handlers[kind](self._broker, received.request)
 
     def answer(self, received: JsonReceived, answer: Answer) -> tuple[Pieces, int]:
         """The frame to send, in pieces, and its size."""

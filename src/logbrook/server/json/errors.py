@@ -9,9 +9,9 @@ from typing import Any
 from logbrook.config.kafka_settings import InvalidSettingError
 from logbrook.core.groups import errors as groups
 from logbrook.core.metadata import errors as metadata
-from logbrook.model import InvalidPartitionError, InvalidTopicNameError, LogbrookError
+from logbrook.model import InvalidPartitionError, InvalidTopicNameError, LogbrookError, NothingNamedSoError
 from logbrook.protocol.errors import ProtocolError
-from logbrook.protocol.json_frames import InvalidRequestError
+from logbrook.protocol.json_frames import InvalidRequestError, RecordTooLargeError
 from logbrook.records.errors import RecordsError
 from logbrook.server.refusals import RefusedError
 from logbrook.storage import errors as storage
@@ -46,8 +46,10 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     metadata.MetadataError: JsonError.INVALID_REQUEST,
     InvalidTopicNameError: JsonError.INVALID_REQUEST,
     InvalidPartitionError: JsonError.PARTITION_NOT_FOUND,
+    NothingNamedSoError: JsonError.PARTITION_NOT_FOUND,
     InvalidSettingError: JsonError.INVALID_REQUEST,
     InvalidRequestError: JsonError.INVALID_REQUEST,
+    RecordTooLargeError: JsonError.RECORD_TOO_LARGE,
     RefusedError: JsonError.INVALID_REQUEST,
     ProtocolError: JsonError.BROKEN_FRAME,
     groups.CoordinatorLoadingError: JsonError.NOT_READY,
@@ -86,7 +88,7 @@ def error_object(error: LogbrookError, request_name: str | None) -> dict[str, An
     }
     if isinstance(error, storage.OffsetOutOfRangeError):
         found |= {"log_start_offset": error.log_start_offset, "log_end_offset": error.log_end_offset}
-    if isinstance(error, storage.BatchTooLargeError):
+    if isinstance(error, storage.BatchTooLargeError | RecordTooLargeError):
         found |= {"size": error.size, "size_max": error.size_max}
     return found
 

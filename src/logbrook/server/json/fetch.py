@@ -1,17 +1,20 @@
 """Fetch: the records of a partition from an offset on, decompressed and written as JSON, a little at a time.
 
 Kafka's clients look into batches themselves. Here the broker does it for them, in steps between which everyone else has
-a turn, so that a large batch holds nobody up. A reader of committed records is not shown what belongs to aborted
-transactions or comes after the last stable offset. Markers are never shown. Where only such things are found the answer
-has no records, and says where to go on.
+a turn, so that a large batch holds nobody up. Answers are not slices of files but memory, several times as much as the
+records while they are written, so only a few are written at a time. A reader of committed records is not shown what
+belongs to aborted transactions or comes after the last stable offset. Markers are never shown. Where only such things
+are found the answer has no records, and says where to go on.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from logbrook.core.groups import NO_OFFSET
 from logbrook.model import TopicPartition
-from logbrook.protocol.json_frames import to_json
+from logbrook.protocol.json_frames import RecordTooLargeError, to_json
 from logbrook.protocol.json_requests import Fetch, Isolation, Position, record_object
 from logbrook.records.batch import BatchHeader, check_batch, iter_headers
 from logbrook.records.errors import RecordsError
@@ -25,12 +28,23 @@ from logbrook.storage.log import Log
 from logbrook.storage.log_reading import LogRead
 
 _STEP_S = 0.002
-# What a record counts for beside its key, its value and its headers, so that empty ones fill an answer too.
-_RECORD_BYTES = 64
-_HEADER_BYTES = 16
+ANSWERS_AT_ONCE = 4
 
 
-async def fetch(broker: Observed, request: Fetch) -> str:
+class Turn(NamedTuple):
+    """When an answer may be written: once it can be sent, and with only so many others at a time."""
+
+    may_be_sent: asyncio.Event
+    writing: asyncio.Semaphore
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        await self.may_be_sent.wait()
+        async with self.writing:
+            yield
+
+
+async def fetch(broker: Observed, request: Fetch, turn: Turn) -> str:
     """The text of the answer. Raises LogbrookError."""
     services = broker.services
     partition = TopicPartition(request.topic, request.partition)
@@ -39,11 +53,12 @@ async def fetch(broker: Observed, request: Fetch) -> str:
     until_s = fetch_deadline_s(services, request.max_wait_ms)
     is_over = request.max_wait_ms == 0
     while True:
-        page = _Page(services, request, offset)
-        await page.read(log)
-        if page.records or is_over:
-            services.probe.topics[request.topic].gave(page.size, len(page.records))
-            return page.answer(log)
+        async with turn.taken():
+            page = _Page(services, request, offset)
+            await page.read(log)
+            if page.records or is_over:
+                services.probe.topics[request.topic].gave(page.records_bytes, len(page.records))
+                return page.answer(log)
         if services.loop.time() >= until_s:
             is_over = True
         elif page.next_offset > offset:
@@ -105,10 +120,11 @@ class _Page:
         self._step_until_s = 0.0
         self.next_offset = offset
         self.records: list[str] = []
-        self.size = 0
+        self.records_bytes = 0
+        self._text_length = 0
 
     async def read(self, log: Log) -> None:
-        """Raises StorageError or RecordsError."""
+        """Raises StorageError, RecordsError or RecordTooLargeError."""
         is_committed = self._request.isolation is Isolation.READ_COMMITTED
         up_to = log.last_stable_offset if is_committed else None
         found = log.read(self._offset, self._bytes_max, up_to=up_to)
@@ -135,20 +151,28 @@ class _Page:
                     check_batch(part.data, position, len(part.data))
                     for record in iter_records(part.data, position, bytes_max=decompressed_bytes_max):
                         await self._take_turns()
-                        if record.offset >= self._offset and not self._take(record):
+                        if record.offset >= self._offset and not self._take(record, header.size):
                             return
                 self.next_offset = header.next_offset
         # Compaction may have left a gap behind the last batch.
         self.next_offset = max(self.next_offset, found.next_offset)
 
-    def _take(self, record: RawRecord) -> bool:
-        """Add the record, unless the answer is full."""
-        headers = sum(_HEADER_BYTES + len(key) + len(value or b"") for key, value in record.headers)
-        size = _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
-        if self.records and self.size + size > self._bytes_max:
+    def _take(self, record: RawRecord, batch_bytes: int) -> bool:
+        """Add the record, unless the answer is full. Raises RecordTooLargeError for one that no answer has room for."""
+        headers = sum(len(key) + len(value or b"") for key, value in record.headers)
+        size = len(record.key or b"") + len(record.value or b"") + headers
+        # One that was not compressed is in memory anyway, as large as it is.
+        size_max = max(self._services.config.network.fetch_bytes_max, batch_bytes)
+        if size > size_max:
+            if self.records:
+                return False
+            raise RecordTooLargeError(record.offset, size, size_max)
+        text = record_object(record, self._request.encoding)
+        if self.records and self._text_length + len(text) > self._bytes_max:
             return False
-        self.records.append(record_object(record, self._request.encoding))
-        self.size += size
+        self.records.append(text)
+        self.records_bytes += size
+        self._text_length += len(text)
         self.next_offset = record.offset + 1
         return True
 

@@ -1,5 +1,6 @@
 """MetricsFetch: the numbers that Prometheus is shown, by the names that it knows them by."""
 
+from asyncio import Event
 from contextlib import aclosing
 from math import isfinite
 
@@ -8,8 +9,9 @@ from logbrook.protocol.json_requests import MetricsFetch
 from logbrook.server.metrics.pages import Pages
 
 
-async def fetch_metrics(pages: Pages, request: MetricsFetch) -> str:
-    """The text of the answer."""
+async def fetch_metrics(pages: Pages, request: MetricsFetch, may_be_sent: Event) -> str:
+    """The text of the answer, which may be large, so that it waits until it can be sent."""
+    await may_be_sent.wait()
     series: list[str] = []
     async with aclosing(await pages.open()) as page:
         async for piece in page:

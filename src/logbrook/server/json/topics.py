@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from logbrook.config.kafka_settings import topic_settings
+from logbrook.config.kafka_settings import in_one_notation, topic_settings
 from logbrook.core.metadata import Topic
 from logbrook.model import TopicPartition
 from logbrook.protocol.json_requests import CreateTopic, DescribePartition, DescribeTopic, ListTopics
-from logbrook.server.config_changes import in_one_notation
 from logbrook.server.metrics.scrape import Observed
 from logbrook.server.services import Services
 from logbrook.server.topic_lookup import check_topic_is_new

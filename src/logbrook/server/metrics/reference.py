@@ -19,11 +19,22 @@ The broker answers HTTP on `metrics.listen`, `127.0.0.1:9644` unless told otherw
 | `GET /healthz` | 200; 503 with the reason once the storage is offline, which takes a restart to mend |
 | `GET /readyz` | 200 when clients are welcome; 503 while consumer groups are read back, and during the stop |
 | `POST /maintenance` | a checkpoint, then a round of retention, compaction and removal; JSON says what they did |
+| `POST /verify` | every byte of the logs is read; lines of JSON say how far it is and what was found |
 | `GET /` | this list |
 
 `POST /maintenance` is what `maintenance.mode = "on-demand"` leaves to the operator: `curl -X POST
 127.0.0.1:9644/maintenance`. It answers when the round is over, with 503 and `errors` where something was in the way.
-Those who ask while a round is under way share it. There are no passwords here: who reaches the port may ask.
+Those who ask while a round is under way share it. `?partition=orders-0`, or a topic, and as often as needed, does it to
+these only, `?step=retention` or `?step=compaction` does only that, and `&active=true` compacts what is being written
+too. What is asked for like this is done at once, whatever `min.cleanable.dirty.ratio` says.
+
+`POST /verify`, of everything or of what `?partition=` names, reads a little at a time beside the broker's work. A
+partition with bad bytes is quarantined. There is a line for each partition, `{"topic", "partition", "segments",
+"batches", "records", "bytes", "damage"}`, where damage is null or `{"reason", "file", "position", "offset"}`; every
+second `{"progress": {...}}`; at the end `{"done": {"partitions", "damaged"}}`. Retention and compaction wait for the
+partition that is being read. It ends when whoever asked hangs up.
+
+There are no passwords here: who reaches the port may ask.
 
 ```yaml
 scrape_configs:

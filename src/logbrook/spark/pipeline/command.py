@@ -15,10 +15,12 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from logbrook.config.errors import Problem
-from logbrook.spark.errors import SparkError
+from logbrook.pipelines.report import REPORTS_TOPIC, RunState
+from logbrook.pipelines.reporter import Reporter
+from logbrook.spark.errors import SparkError, TopicMissingError
 from logbrook.spark.pipeline.compiling import Compiler, Query
 from logbrook.spark.pipeline.describing import describe
-from logbrook.spark.pipeline.display import Display, display_for
+from logbrook.spark.pipeline.display import display_for
 from logbrook.spark.pipeline.errors import (
     NoSparkError,
     PipelineRefusedError,
@@ -27,8 +29,9 @@ from logbrook.spark.pipeline.errors import (
     exit_code_of,
 )
 from logbrook.spark.pipeline.file import read_pipeline
-from logbrook.spark.pipeline.python_file import check_file, queries_of
+from logbrook.spark.pipeline.python_file import check_file, name_of, queries_of, servers_of
 from logbrook.spark.pipeline.reading import find_sources
+from logbrook.spark.pipeline.reporting import ReportedRun, ReportingDisplay
 from logbrook.spark.pipeline.running import Run
 from logbrook.spark.pipeline.signals import StopSignals
 from logbrook.spark.pipeline.spec import Pipeline
@@ -42,7 +45,7 @@ _FOR_TOML = {"start": "--from", "bootstrap_servers": "--bootstrap-servers"}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command line says; None where it says nothing."""
+    """What the command line says; None where it says nothing. `reports` is empty for none."""
 
     file: str
     dry_run: bool = False
@@ -51,6 +54,7 @@ class Request:
     bootstrap_servers: str | None = None
     checkpoint: str | None = None
     master: str | None = None
+    reports: str | None = None
     verbose: bool = False
 
 
@@ -115,13 +119,16 @@ class _Command:
             pipeline = replace(pipeline, trigger_ms=None)
         if request.start is not None:
             refuse_progress(pipeline, request.start)
-        readers = find_sources(pipeline, request.start)
-        with self._spark(f"logbrook {pipeline.name}", request.master or pipeline.master, pipeline.conf) as spark:
-            compiled = Compiler(spark, pipeline, readers).compile()
-            if request.dry_run:
-                print(describe(pipeline, compiled, readers))  # noqa: T201 - what the command is for
-                return
-            self._run_queries(compiled.queries, f"pipeline {pipeline.name}")
+        topic = pipeline.reports if request.reports is None else request.reports
+        with self._reported(pipeline.bootstrap_servers, topic, pipeline.name) as reported:
+            readers = find_sources(pipeline, request.start)
+            reported.tell(RunState.STARTING)
+            with self._spark(f"logbrook {pipeline.name}", request.master or pipeline.master, pipeline.conf) as spark:
+                compiled = Compiler(spark, pipeline, readers).compile()
+                if request.dry_run:
+                    print(describe(pipeline, compiled, readers))  # noqa: T201 - what the command is for
+                    return
+                self._run_queries(compiled.queries, f"pipeline {pipeline.name}", reported)
 
     def _run_python(self) -> None:
         request = self._request
@@ -138,13 +145,34 @@ class _Command:
                 names = ", ".join(query.name for query in queries)
                 print(f"pipeline {request.file}: {_counted(queries)}, {names}")  # noqa: T201
                 return
-            self._run_queries(queries, f"pipeline {request.file}")
+            topic = REPORTS_TOPIC if request.reports is None else request.reports
+            servers = servers_of(queries) if topic else None
+            with self._reported(servers, topic, name_of(request.file)) as reported:
+                reported.tell(RunState.STARTING)
+                self._run_queries(queries, f"pipeline {request.file}", reported)
 
-    def _run_queries(self, queries: Sequence[Query], what: str) -> None:
-        display: Display = display_for(Console())
+    def _run_queries(self, queries: Sequence[Query], what: str, reported: ReportedRun) -> None:
+        display = ReportingDisplay(display_for(Console()), reported)
         display.say(f"{what}: {_counted(queries)}")
         Run(display, self.signals.asked).run(queries, once=self._request.once)
+        reported.tell(RunState.STOPPED)
+        reported.close()
+        display.warn()
         display.say("stopped" if self.signals.asked.is_set() else "done")
+
+    @contextmanager
+    def _reported(self, servers: str | None, topic: str | None, name: str) -> Iterator[ReportedRun]:
+        """Whatever ends the run with an error is reported too, unless it is not even known who could be told."""
+        has_reports = servers and topic and not self._request.dry_run
+        reported = ReportedRun(Reporter(servers or "", topic or "", name) if has_reports else None)
+        try:
+            yield reported
+        except BaseException as error:
+            if reported.has_begun or isinstance(error, TopicMissingError):
+                reported.tell(RunState.FAILED, str(error) or type(error).__name__)
+            raise
+        finally:
+            reported.close()
 
     @contextmanager
     def _spark(self, name: str, master: str | None, conf: Mapping[str, str]) -> Iterator[SparkSession]:

@@ -4,6 +4,7 @@
     bootstrap_servers = "127.0.0.1:9092"     # --bootstrap-servers wins
     checkpoint = "checkpoint"                # beside the file; the default. --checkpoint wins
     trigger = "10s"                          # the default; or "once": take what is there and end
+    reports = "__logbrook_pipelines"         # the default: the topic that is told how it is; or false. --reports wins
 
     [spark]                                  # optional
     master = "local[4]"                      # --master wins
@@ -51,6 +52,7 @@ from typing import Any
 from logbrook.config.errors import Problem
 from logbrook.config.printable import printable
 from logbrook.config.toml_lines import TomlSyntaxError, lines_of_keys, parse_toml
+from logbrook.pipelines.report import REPORTS_TOPIC
 from logbrook.spark.errors import OptionError
 from logbrook.spark.pipeline.errors import PipelineRefusedError
 from logbrook.spark.pipeline.keys import Keys, Lines, Notes
@@ -107,6 +109,7 @@ class _FileReader:
             servers = bootstrap_servers
         below = self._beside(top.text("checkpoint", "checkpoint") or "")
         trigger_ms = self._read_trigger(top)
+        reports = top.text_unless_false("reports", REPORTS_TOPIC)
         master, conf = self._read_spark(top)
         sources = self._read_sources(top)
         views = self._read_views(top)
@@ -125,6 +128,7 @@ class _FileReader:
             views=views,
             sinks=sinks,
             dead_letters=dead_letters,
+            reports=reports,
         )
 
     def _read_trigger(self, top: Keys) -> int | None:

@@ -54,6 +54,13 @@ class Keys:
             return default
         return value.strip()
 
+    def text_unless_false(self, name: str, default: str) -> str | None:
+        """None where it is switched off."""
+        if self._table.get(name) is False:
+            self._known.append(name)
+            return None
+        return self.text(name, default)
+
     def required(self, name: str, example: str) -> str:
         """The text, or an empty one after the problem is noted."""
         if name not in self._table:

@@ -10,6 +10,7 @@ It returns a writer or a list of them, not yet started: so `--once` can have the
 import importlib.util
 import os
 import traceback
+from collections.abc import Sequence
 from types import ModuleType
 
 from pyspark.sql import SparkSession
@@ -18,11 +19,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from logbrook.config.errors import Problem
 from logbrook.config.printable import printable
+from logbrook.spark.options import KAFKA_PREFIX
 from logbrook.spark.pipeline.compiling import Query
 from logbrook.spark.pipeline.errors import PipelineRefusedError
 from logbrook.spark.sentences import sentence_of
 
 _FUNCTION = "pipeline"
+_STREAM = "StreamingRelationV2"
+_SERVERS = "bootstrap.servers"
 
 
 def check_file(path: str) -> None:
@@ -60,8 +64,26 @@ def queries_of(path: str, spark: SparkSession) -> list[Query]:
     if not writers or not all(isinstance(one, DataStreamWriter) for one in writers):
         kinds = ", ".join(type(one).__name__ for one in writers) or "an empty list"
         raise _refused(path, f"pipeline(spark) must return a DataStreamWriter or a list of them, and returned {kinds}")
-    stem = os.path.splitext(os.path.basename(path))[0]
-    return [Query(f"{stem}-{number}", writer) for number, writer in enumerate(writers, start=1)]
+    return [Query(f"{name_of(path)}-{number}", writer) for number, writer in enumerate(writers, start=1)]
+
+
+def name_of(path: str) -> str:
+    """What a file's pipeline is called."""
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def servers_of(queries: Sequence[Query]) -> str | None:
+    """The cluster of the first source that names one, which only Spark's plan of the query knows."""
+    for query in queries:
+        leaves = query.writer._df._jdf.queryExecution().analyzed().collectLeaves()
+        for number in range(leaves.size()):
+            leaf = leaves.apply(number)
+            if leaf.getClass().getSimpleName() != _STREAM:
+                continue
+            for option in (f"{KAFKA_PREFIX}{_SERVERS}", _SERVERS):
+                if (found := leaf.extraOptions().get(option)) is not None:
+                    return str(found)
+    return None
 
 
 def _load(path: str) -> ModuleType:

@@ -57,7 +57,10 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """`trigger_ms` is None for a pipeline that takes what is there and ends; `path` is the file, for messages."""
+    """`trigger_ms` is None for a pipeline that takes what is there and ends; `path` is the file, for messages.
+
+    `reports` is the topic that is told how it is, None for none.
+    """
 
     path: str
     name: str
@@ -70,6 +73,7 @@ class Pipeline:
     views: tuple[View, ...]
     sinks: tuple[Sink, ...]
     dead_letters: str | None
+    reports: str | None
 
     def group_of(self, query: str) -> str:
         """The consumer group whose offsets show how far a query is; also the query's name."""

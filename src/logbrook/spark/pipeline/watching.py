@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 
 @dataclass(slots=True)
 class QueryState:
-    """`rows` counts since the start; the rest is of the last batch. `lag` is None where no source tells it."""
+    """`rows` counts since the start; the rest is of the last batch. `lag` is None where no source tells it, and `lags`
+    are its parts, by topic."""
 
     name: str
     batch_id: int | None = None
@@ -16,7 +18,9 @@ class QueryState:
     batch_rows: int = 0
     rows_per_s: float = 0.0
     batch_s: float = 0.0
+    batch_at_ms: int | None = None
     lag: int | None = None
+    lags: Mapping[str, int] = field(default_factory=dict)
     is_done: bool = False
     _reported_at: str = ""
 
@@ -34,18 +38,29 @@ class QueryState:
             self.rows += self.batch_rows
             self.rows_per_s = report.get("processedRowsPerSecond") or 0.0
             self.batch_s = report.get("batchDuration", 0) / 1000
-            self.lag = lag_of(report)
+            self.batch_at_ms = round(datetime.fromisoformat(self._reported_at).timestamp() * 1000)
+            self.lag, self.lags = lag_of(report), lags_of(report)
         return is_new
 
 
 def lag_of(report: Mapping[str, Any]) -> int | None:
     """The offsets that are there and not yet read, over all sources that tell them."""
-    lags = []
+    lags = lags_of(report)
+    return sum(lags.values()) if lags else None
+
+
+def lags_of(report: Mapping[str, Any]) -> dict[str, int]:
+    """The same by topic."""
+    lags: dict[str, int] = {}
     for source in report.get("sources", ()):
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
-        if end:
-            lags.append(sum(max(0, offset - end.get(one, 0)) for one, offset in latest.items()))
-    return sum(lags) if lags else None
+        if not end:
+            continue
+        for topic, partition in {**end, **latest}:
+            place = topic, partition
+            behind = max(0, latest.get(place, 0) - end.get(place, 0))
+            lags[topic] = lags.get(topic, 0) + behind
+    return lags
 
 
 def _offsets(document: Any) -> dict[tuple[str, str], int]:

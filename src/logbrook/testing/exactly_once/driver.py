@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from logbrook.client import TransactionalProducer
 from logbrook.protocol.messages.end_txn import EndTxnResponse
-from logbrook.spark import exactly_once, session
+from logbrook.spark import session
 from logbrook.spark.source import LogbrookDataSource
 from logbrook.spark.writer import TopicStreamArrowWriter, Written, stream_writer
 from logbrook.testing.exactly_once.scene import VARIABLE, Scene, Step, Writing
@@ -30,8 +30,14 @@ RECORDS_PER_BATCH = 60
 _RECORDS_PER_QUIET_BATCH = 100_000
 # A task may fail often before the query does.
 MASTER = "local[2,8]"
-# It runs for seconds, too short for the better compiler to pay.
-QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+# It runs for seconds, too short for the better compiler to pay, and Spark's own classes need no verification.
+QUICK_JAVA = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
 
 
 class MortalProducer(TransactionalProducer):
@@ -48,6 +54,8 @@ class MortalWriter(TopicStreamArrowWriter):
     """The sink's, with a producer that dies when it is told to."""
 
     def write(self, iterator: Iterator[Any]) -> Written:
+        from logbrook.spark import exactly_once  # noqa: PLC0415 - as the sink's own, where tasks run and nowhere else
+
         part = exactly_once.current_part(self.options)
         Scene.of_worker().note_begin(Writing(os.getpid(), part.batch_id, part.task))
         exactly_once.PRODUCER = MortalProducer

@@ -1,5 +1,8 @@
 """DescribeLogDirs."""
 
+import os
+from contextlib import closing
+
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -7,8 +10,12 @@ from logbrook.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
 )
+from logbrook.protocol.messages.produce import ProduceResponse
+from logbrook.storage.errors import StorageOfflineError
+from logbrook.testing import MemoryFiles
 from logbrook.testing.broker import Broker
 from tests.unit.server.handlers.kit import Peer, every_version
+from tests.unit.server.shell_kit import Shell, batch_of, produce_request
 
 
 def describe(
@@ -63,3 +70,38 @@ def test_nothing_lags_behind_or_moves(peer: Peer, version: int) -> None:
     (topic,) = describe(peer, (peer.create(), [0]), version=version).topics
     (one,) = topic.partitions
     assert (one.offset_lag, one.is_future_key) == (0, False)
+
+
+@every_version(DescribeLogDirsRequest)
+def test_the_disk_is_told_of_from_version_4_on(broker: Broker, peer: Peer, version: int) -> None:
+    found = describe(peer, version=version)
+    if version < 4:
+        assert (found.total_bytes, found.usable_bytes) == (-1, -1)
+        return
+    disk = os.statvfs(broker.data)
+    assert found.total_bytes == disk.f_blocks * disk.f_frsize
+    assert 0 < found.usable_bytes < found.total_bytes
+
+
+def test_a_disk_that_fills_has_less_to_use() -> None:
+    files = MemoryFiles(capacity_bytes=1 << 30)
+    with Shell(files=files) as shell, closing(shell.client()) as client:
+        shell.create("t")
+
+        def space() -> tuple[int, int]:
+            (result,) = client.request(DescribeLogDirsRequest(), DescribeLogDirsResponse).results
+            return result.total_bytes, result.usable_bytes
+
+        before = space()
+        client.request(produce_request("t", batch_of(100_000)), ProduceResponse, 12)
+        after = space()
+    assert before[0] == after[0] == 1 << 30
+    assert before[1] - after[1] >= 100_000
+
+
+def test_a_disk_that_has_failed_is_told_as_such() -> None:
+    with Shell() as shell, closing(shell.client()) as client:
+        failure = StorageOfflineError("sync", "wal/1", OSError("the disk is on fire"))
+        shell.call(lambda: shell.broker.directory.environment.health.fail(failure))
+        (result,) = client.request(DescribeLogDirsRequest(), DescribeLogDirsResponse).results
+    assert (result.error_code, result.total_bytes) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)

@@ -198,3 +198,13 @@ def test_of_changes_that_come_at_the_same_time_none_undoes_another(tmp_path: Pat
         for one in sent:
             assert peer.receive(one).responses[0].error_code == ErrorCode.NONE
         assert {key: peer.config(name, key) for key in settings} == settings
+
+
+def test_a_list_that_changes_nothing_is_added_to_and_taken_from(peer: Peer) -> None:
+    name, throttled = peer.create(), "leader.replication.throttled.replicas"
+    assert alter(peer, TOPIC, name, operation(throttled, APPEND, "0:1,1:1")).error_code == ErrorCode.NONE
+    assert alter(peer, TOPIC, name, operation(throttled, APPEND, "2:1,0:1")).error_code == ErrorCode.NONE
+    assert peer.config(name, throttled) == "0:1,1:1,2:1"
+    assert alter(peer, TOPIC, name, operation(throttled, SUBTRACT, "1:1")).error_code == ErrorCode.NONE
+    assert peer.config(name, throttled) == "0:1,2:1"
+    assert alter(peer, TOPIC, name, operation(throttled, APPEND, "all")).error_code == ErrorCode.INVALID_CONFIG

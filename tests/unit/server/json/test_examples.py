@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,12 @@ def shell() -> Iterator[Shell]:
 def run(*command: object, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
     words = [str(part) for part in command]
     return subprocess.run(words, input=given, capture_output=True, timeout=SECONDS, check=False)
+
+
+def test_they_are_checked_and_shipped_with_the_rest() -> None:
+    project = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text())["tool"]
+    assert EXAMPLES.name in project["mypy"]["files"]
+    assert EXAMPLES.name in project["hatch"]["build"]["targets"]["sdist"]["include"]
 
 
 def test_the_python_client_is_short_and_needs_nothing() -> None:

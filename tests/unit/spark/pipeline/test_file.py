@@ -54,6 +54,7 @@ def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
         views=(),
         sinks=(Sink("copy", 6, "orders", False, "copy", "append", None, {}),),
         dead_letters=None,
+        reports="__logbrook_pipelines",
     )
     assert pipeline.group_of("copy") == "orders-copy"
 
@@ -73,6 +74,14 @@ def test_the_documented_file_is_read(tmp_path: Path) -> None:
     assert (totals.key, totals.mode, totals.options) == ("minute", "update", {"compression": "zstd"})
     assert (archive.is_table, archive.target) == (True, f"{tmp_path}/tables/orders")
     assert archive.options == {"table.format": "delta", "partition.by": "day"}
+
+
+def test_reports_go_elsewhere_or_nowhere(tmp_path: Path) -> None:
+    assert read(tmp_path, 'reports = "told"\n' + SMALL).reports == "told"
+    assert read(tmp_path, "reports = false\n" + SMALL).reports is None
+    assert problems(tmp_path, "reports = true\n" + SMALL) == [
+        "p.toml:1: reports = true, but it must be a text that is not empty"
+    ]
 
 
 def test_the_command_line_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +184,8 @@ foo = 1
         "p.toml:37: sinks.t4 has neither a topic nor a table; write one of them",
         'p.toml:38: dead_letters.topic is missing; write for example topic = "orders-dead"',
         "p.toml:39: spark.foo is not known; there are master and what begins with spark.",
-        "p.toml:41: extra is not known; there are name, bootstrap_servers, checkpoint, trigger, spark, sources, views, "
-        "sinks and dead_letters",
+        "p.toml:41: extra is not known; there are name, bootstrap_servers, checkpoint, trigger, reports, spark, "
+        "sources, views, sinks and dead_letters",
     ]
 
 

@@ -44,6 +44,15 @@ def test_the_lag_is_over_all_partitions() -> None:
     assert lag_of(report(1, 0, 1, offsets(p0=5, p1=7), offsets(p0=9, p1=7, p2=3))) == 7
 
 
+def test_the_lag_is_known_by_topic() -> None:
+    end = {"a": {"offsets": {"0": 5, "1": 5}}, "b": {"offsets": {"0": 1}}}
+    latest = {"a": {"offsets": {"0": 9, "1": 6}}, "b": {"offsets": {"0": 1}}}
+    state = QueryState("q")
+    state.take([report(1, 0, 1, end, latest)])
+    assert (state.lags, state.lag) == ({"a": 5, "b": 0}, 5)
+    assert state.batch_at_ms == 1_767_225_601_000
+
+
 def test_offsets_may_come_as_text() -> None:
     text = '{"orders": {"id": "00", "offsets": {"0": 4}}}'
     assert lag_of(report(1, 0, 1, text, offsets(p0=6))) == 2
