@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo test check bench crash kill copy exactly-once messages clean
+.PHONY: help serve demo test check bench bench-peers crash kill copy exactly-once messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ check: $(READY) ## ruff, mypy (strict) and the import contracts
 
 bench: $(READY) ## measure, print a table and write bench/results.json
 	$(BIN)/python -m bench $(ARGS)
+
+bench-peers: $(READY) ## measure Logbrook beside Kafka, Redis and NATS (ARGS="--quick"); the page is docs/BENCHMARKS.md
+	$(BIN)/python -m bench.peers $(ARGS)
 
 crash: $(READY) ## check N power-loss states (N=1000000)
 	$(BIN)/python -m logbrook.testing.crash --states $(or $(N),1000000)

@@ -1,29 +1,30 @@
 """Appending against the least that could be done: a checksum and a write of the same bytes."""
 
 import os
+from functools import partial
 
 from crc32c import crc32c
 
 from bench.engine import NOW_MS, batch_of, open_directory, scratch
-from bench.rows import Row, paired_ratio
+from bench.rows import Compare, Row, paired_ratio
 from logbrook.config import Durability, LogConfig
 from logbrook.model import TopicPartition
 
 _BYTES_PER_ROUND = 8 << 20
 _CONFIG = LogConfig(max_message_bytes=2 << 20)
-_ROUNDS = 25
+_COMPARE = partial(paired_ratio, rounds=25)
 
 
 def run() -> list[Row]:
     return [
-        _against_raw(1 << 10),
-        _against_raw(64 << 10, goal=0.7),
-        _against_raw(1 << 20),
-        _durable_against_raw(64 << 10),
+        against_raw(1 << 10),
+        against_raw(64 << 10, goal=0.7),
+        against_raw(1 << 20),
+        durable_against_raw(64 << 10),
     ]
 
 
-def _against_raw(size: int, goal: float | None = None) -> Row:
+def against_raw(size: int, goal: float | None = None, compare: Compare = _COMPARE) -> Row:
     """With `durability = "interval"`: one checksum, one write."""
     batch = batch_of(size)
     appends = _BYTES_PER_ROUND // size
@@ -36,13 +37,13 @@ def _against_raw(size: int, goal: float | None = None) -> Row:
             for _ in range(appends):
                 log.append(batch, now_ms=NOW_MS)
 
-        ratio = paired_ratio(lambda: raw.write(batch, appends), append, _ROUNDS)
+        ratio = compare(lambda: raw.write(batch, appends), append)
         raw.close()
         directory.close()
     return Row(f"append, {size >> 10} KiB batches, of raw pwrite + CRC32C", ratio, "ratio", goal)
 
 
-def _durable_against_raw(size: int) -> Row:
+def durable_against_raw(size: int, compare: Compare = _COMPARE) -> Row:
     """With `durability = "fsync"`: two checksums, two writes and one sync for all the appends of a round."""
     batch = batch_of(size)
     appends = _BYTES_PER_ROUND // size
@@ -63,7 +64,7 @@ def _durable_against_raw(size: int) -> Row:
             if directory.is_checkpoint_due():
                 directory.checkpoint()
 
-        ratio = paired_ratio(reference, append, _ROUNDS)
+        ratio = compare(reference, append)
         first.close()
         second.close()
         directory.close()

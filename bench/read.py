@@ -2,9 +2,10 @@
 
 import mmap
 import os
+from functools import partial
 
 from bench.engine import NOW_MS, batch_of, open_directory, scratch
-from bench.rows import Row, median_seconds, paired_ratio
+from bench.rows import Compare, Row, median_seconds, paired_ratio
 from logbrook.config import LogConfig
 from logbrook.model import TopicPartition
 from logbrook.storage.log import Log
@@ -12,9 +13,19 @@ from logbrook.storage.log import Log
 _TOTAL_BYTES = 64 << 20
 _FETCH_BYTES = 1 << 20
 _LOOKUPS = 2000
+_COMPARE = partial(paired_ratio, rounds=25)
 
 
 def run() -> list[Row]:
+    return _measured(_COMPARE, is_whole=True)
+
+
+def ratios(compare: Compare) -> list[Row]:
+    """Those against raw reads alone."""
+    return _measured(compare, is_whole=False)
+
+
+def _measured(compare: Compare, *, is_whole: bool) -> list[Row]:
     batch = batch_of(16 << 10)
     with scratch() as path:
         directory = open_directory(path)
@@ -24,12 +35,13 @@ def run() -> list[Row]:
             while log.size < _TOTAL_BYTES:
                 log.append(batch, now_ms=NOW_MS)
         closed.roll()
-        rows = [_mapped(path, closed), _active(path, active), *_lookups(closed)]
+        rows = [_mapped(path, closed, compare), _active(path, active, compare)]
+        rows += _lookups(closed) if is_whole else []
         directory.close()
     return rows
 
 
-def _mapped(path: str, log: Log) -> Row:
+def _mapped(path: str, log: Log, compare: Compare) -> Row:
     offsets = _fetch_offsets(log)
     fd = os.open(f"{path}/{log.closed[0].path}", os.O_RDONLY)
     view = memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
@@ -46,12 +58,12 @@ def _mapped(path: str, log: Log) -> Row:
             for part in log.read(offset, _FETCH_BYTES).slices:
                 sink[: part.length] = part.data
 
-    ratio = paired_ratio(reference, subject, 25)
+    ratio = compare(reference, subject)
     view.release()
     return Row("read of closed segments, 1 MiB at a time, of a memoryview copy", ratio, "ratio")
 
 
-def _active(path: str, log: Log) -> Row:
+def _active(path: str, log: Log, compare: Compare) -> Row:
     offsets = _fetch_offsets(log)
     fd = os.open(f"{path}/{log.active.path}", os.O_RDONLY)
     places = [(part.position, part.length) for offset in offsets for part in log.read(offset, _FETCH_BYTES).slices]
@@ -64,7 +76,7 @@ def _active(path: str, log: Log) -> Row:
         for offset in offsets:
             log.read(offset, _FETCH_BYTES)
 
-    ratio = paired_ratio(reference, subject, 25)
+    ratio = compare(reference, subject)
     os.close(fd)
     return Row("read of the active segment, 1 MiB at a time, of raw pread", ratio, "ratio")
 

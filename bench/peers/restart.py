@@ -1,0 +1,70 @@
+"""How soon after a SIGKILL in the middle of its work a server acknowledges a message again, with gigabytes of log.
+
+The log is of 10 KB messages, which suits those that read every message again when they start. Systems take turns only
+as a whole: there is no room for the logs of all of them at once.
+"""
+
+import time
+from collections.abc import Iterator
+from threading import Event
+
+from bench.peers.lab import Lab, Running, load_processes
+from bench.peers.load import LoadError
+from bench.peers.machine import memory_available_bytes
+from bench.peers.results import Row, Samples
+from bench.peers.system import Promise, System, Variant
+
+_SIZE = 10_000
+_FILL_BYTES = 500_000_000
+# One that keeps all in memory gets no more than this share of it: it needs as much again to rewrite its log.
+_MEMORY_SHARE = 0.25
+_UNDER_LOAD_S = 0.7
+
+
+def run(lab: Lab) -> Iterator[Row]:
+    for system in lab.systems:
+        samples = Samples("restart")
+        with lab.idle(system, _variant(system)) as running:
+            running.server.launch()
+            job = lab.first_ack(running)
+            log_bytes = lab.amounts.log_gb * 1e9
+            if system.load == "redis":
+                log_bytes = min(log_bytes, _MEMORY_SHARE * memory_available_bytes())
+            lab.say(f"restart: filling {system.name} with {log_bytes / 1e9:.2g} GB")
+            topic = lab.topic()
+            running.call("create", running.job(topic))
+            left = log_bytes
+            while left > 0:
+                some = min(_FILL_BYTES, left)
+                fill = running.job(topic, size=_SIZE, count=max(1, int(some) // _SIZE))
+                running.spend("produce", fill, load_processes(system))
+                left -= some
+            for _ in lab.rounds(f"restart: killing {system.name}", samples):
+                _kill_under_load(lab, running, topic)
+                running.call("ready", job)
+                started = time.monotonic()
+                running.server.launch()
+                running.call("wait_for_ack", job)
+                took_s = time.monotonic() - started
+                note = f"{log_bytes / 1e9:.2g} GB" if log_bytes < lab.amounts.log_gb * 1e9 else ""
+                what = f"SIGKILL under load, {lab.amounts.log_gb:g} GB of log"
+                samples.add(running.of, what, "start to first acknowledged message", "s", took_s, note=note)
+        yield from samples.rows()
+
+
+def _variant(system: System) -> Variant:
+    """The default, unless it would have nothing left."""
+    default = system.default()
+    return default if default.survives_kill else system.variants()[Promise.DISK]
+
+
+def _kill_under_load(lab: Lab, running: Running, topic: str) -> None:
+    """Messages are under way when it dies; the load goes with it, as it would try for minutes."""
+    job = running.job(topic, size=_SIZE, rate=1_000, count=100_000)
+    sending = lab.workers.begin(running.system.load, "acknowledged", job)
+    Event().wait(_UNDER_LOAD_S)
+    if sending.done():
+        sending.result()
+        raise LoadError("the load was over before the server was killed")
+    running.server.kill()
+    lab.workers.give_up(sending)
