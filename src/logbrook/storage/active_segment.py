@@ -51,7 +51,8 @@ class ActiveSegment(Segment):
         self._open_files.create(self.path)
         self._open_files.create(self.index_path)
         self._write_index_header()
-        self._open_files.forget(self.index_path)
+        # It is not synced: what is missing of an index is made again from the log.
+        self._open_files.drop(self.index_path)
 
     def append(self, data: memoryview, batches: Sequence[tuple[int, int, int]], now_ms: int) -> int:
         """Write `data`, whose batches are (position in data, base offset, max timestamp). Returns its position.

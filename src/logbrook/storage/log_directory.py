@@ -10,7 +10,7 @@ Nothing here runs by itself. Commits, checkpoints, retention, compaction and the
 bounded step and say what they did; when they are made is the caller's decision, and the time is always an argument.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from logbrook.config import Durability, LogConfig, StorageConfig
@@ -39,7 +39,13 @@ from logbrook.storage.file_remover import FileRemover
 from logbrook.storage.leader_epochs import LeaderEpochs
 from logbrook.storage.log import Log
 from logbrook.storage.open_files import OpenFiles
-from logbrook.storage.partition_files import BEGINNING, Checkpoint, PartitionState
+from logbrook.storage.partition_files import (
+    BEGINNING,
+    Checkpoint,
+    PartitionState,
+    prepare_state,
+    publish_states,
+)
 from logbrook.storage.paths import CHECKPOINT, LOCK, WAL_DIRECTORY
 from logbrook.storage.probe import StorageProbe
 from logbrook.storage.producers import Producers
@@ -120,44 +126,61 @@ class LogDirectory:
             raise PartitionNotFoundError(partition) from None
 
     def create(self, partition: TopicPartition, config: LogConfig) -> Log:
-        """A new, empty log that survives a crash from here on.
+        """A new, empty log that survives a crash from here on. Raises as `create_all`."""
+        (log,) = self.create_all([partition], config)
+        return log
 
-        Raises PartitionExistsError, InvalidTopicNameError, InvalidPartitionError, DiskFullError or
+    def create_all(self, partitions: Sequence[TopicPartition], config: LogConfig) -> list[Log]:
+        """New, empty logs that survive a crash from here on, all of them or none.
+
+        Each step is taken for all of them before the next: what a file system syncs for the first, it has mostly synced
+        for the others too. Raises PartitionExistsError, InvalidTopicNameError, InvalidPartitionError, DiskFullError or
         StorageOfflineError.
         """
-        check_partition(partition)
         environment = self.environment
         environment.health.refuse_if_offline()
-        if partition in self._logs:
-            raise PartitionExistsError(partition)
-        number = environment.durability.skip_number()
-        active = ActiveSegment(partition, 0, environment.open_files, config.index_interval_bytes, environment.probe)
-        log = Log(
+        for partition in partitions:
+            check_partition(partition)
+            if partition in self._logs:
+                raise PartitionExistsError(partition)
+        logs = [self._new_log(partition, config) for partition in partitions]
+        directory = logs[0].partition.directory
+        try:
+            there = set(environment.files.list(""))
+            for log in logs:
+                directory = log.partition.directory
+                if directory in there:
+                    # An earlier attempt failed half-way, on a full disk perhaps.
+                    retire_directory(environment, log.partition, 0)
+                environment.files.make_dir(directory)
+                log.active.create()
+            # The state vouches for the segment, so the segment's name must be there first.
+            for log in logs:
+                sync_directory(environment.files, log.partition.directory)
+            prepared = [prepare_state(environment.files, log.partition.directory, log.state) for log in logs]
+            publish_states(environment.files, prepared)
+            sync_directory(environment.files, "")
+        except IO_FAILURES as error:
+            for log in logs:
+                log.active.drop()
+            raise environment.write_error("create", directory, 0, error) from error
+        self._logs.update((log.partition, log) for log in logs)
+        return logs
+
+    def _new_log(self, partition: TopicPartition, config: LogConfig) -> Log:
+        environment = self.environment
+        return Log(
             partition,
             config,
             environment,
-            PartitionState(floor_number=number),
+            PartitionState(floor_number=environment.durability.skip_number()),
             closed=[],
-            active=active,
+            active=ActiveSegment(partition, 0, environment.open_files, config.index_interval_bytes, environment.probe),
             log_end_offset=0,
             epochs=LeaderEpochs(),
             producers=Producers(partition),
             recovery_point=BEGINNING,
         )
-        try:
-            if partition.directory in environment.files.list(""):
-                # An earlier attempt failed half-way, on a full disk perhaps.
-                retire_directory(environment, partition, 0)
-            environment.files.make_dir(partition.directory)
-            active.create()
-            # The state vouches for the segment, so the segment's name must be there first.
-            sync_directory(environment.files, partition.directory)
-            log.save_state(log.state)
-            sync_directory(environment.files, "")
-        except IO_FAILURES as error:
-            raise environment.write_error("create", partition.directory, 0, error) from error
-        self._logs[partition] = log
-        return log
 
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
         """Remove a log. Its files go later, in steps. Raises PartitionNotFoundError or StorageOfflineError."""

@@ -8,10 +8,12 @@ A truncation is a floor: entries of the write-ahead log, checkpoints and snapsho
 were made before it, and speak of bytes that may be gone.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from logbrook.ports import Files
+from logbrook.storage.disk_errors import sync_directory
 from logbrook.storage.errors import CorruptFileError
 from logbrook.storage.paths import CHECKPOINT, SNAPSHOT, STATE, TEMPORARY_SUFFIX
 from logbrook.storage.sealed_json import prepare_sealed, publish_file, read_sealed, write_sealed
@@ -103,6 +105,15 @@ def prepare_state(files: Files, directory: str, state: PartitionState) -> str:
 
 def publish_state(files: Files, directory: str, temporary: str) -> None:
     publish_file(files, temporary, f"{directory}/{STATE}")
+
+
+def publish_states(files: Files, temporaries: Sequence[str]) -> None:
+    """Let all of them come true, each in its own directory."""
+    directories = [temporary.rpartition("/")[0] for temporary in temporaries]
+    for directory, temporary in zip(directories, temporaries, strict=True):
+        files.rename(temporary, f"{directory}/{STATE}")
+    for directory in directories:
+        sync_directory(files, directory)
 
 
 def read_snapshot(files: Files, directory: str) -> Snapshot | None:

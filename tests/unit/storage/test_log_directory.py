@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from logbrook.config import LogConfig
 from logbrook.model import InvalidTopicNameError, LogbrookError, TopicPartition
 from logbrook.ports import OsFiles
 from logbrook.storage.errors import (
@@ -89,6 +90,39 @@ def test_a_partition_is_created_once(new_store: NewStore) -> None:
     with pytest.raises(PartitionExistsError) as raised:
         store.create()
     assert raised.value.partition == PARTITION
+
+
+def test_several_logs_are_made_together_and_survive_a_kill(open_store: NewStore) -> None:
+    store = open_store()
+    partitions = [TopicPartition("many", number) for number in range(5)]
+    logs = store.directory.create_all(partitions, LogConfig())
+    assert [log.partition for log in logs] == partitions
+    logs[3].append(batch(b"works"), now_ms=NOW_MS)
+    again = store.killed().directory
+    assert [again.get(partition).log_end_offset for partition in partitions] == [0, 0, 0, 1, 0]
+
+
+def test_of_logs_that_are_made_together_one_that_is_there_refuses_all(new_store: NewStore) -> None:
+    store = new_store()
+    with pytest.raises(PartitionExistsError):
+        store.directory.create_all([OTHER, PARTITION], LogConfig())
+    assert OTHER not in store.directory
+    store.directory.create_all([OTHER], LogConfig())
+
+
+def test_on_a_full_disk_logs_are_made_together_or_not_at_all(open_store: NewStore) -> None:
+    partitions = [TopicPartition("many", number) for number in range(3)]
+    for room in range(0, 800, 40):
+        files = MemoryFiles()
+        store = open_store(files)
+        files.capacity_bytes = files.used_bytes() + room
+        try:
+            store.directory.create_all(partitions, LogConfig())
+        except DiskFullError:
+            assert len(store.directory) == 0
+            files.capacity_bytes = None
+            store.directory.create_all(partitions, LogConfig())
+        assert {log.partition for log in store.killed().directory} == set(partitions)
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "é", "x" * 250])
