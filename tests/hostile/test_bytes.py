@@ -11,12 +11,12 @@ from logbrook.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 from logbrook.protocol.messages.metadata import MetadataRequest
 from logbrook.protocol.messages.produce import ProduceRequest
 from logbrook.protocol.reader import Reader
+from logbrook.server.handlers import all_apis
 from tests.hostile.victim import MIB, Victim
 from tests.hostile.wire import all_answers, is_hung_up_on, raw_frame, receive_frame, request_frame
-from tests.unit.protocol.every_message import MESSAGES
 
-API_KEYS = sorted({message.API_KEY for _, message in MESSAGES})
-REQUESTS = [message for _, message in MESSAGES if message.__name__.endswith("Request")]
+REQUESTS = [api.request for api in all_apis()]
+API_KEYS = sorted(request.API_KEY for request in REQUESTS)
 VERSIONS = request_frame(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
 
 CLIENT_HELLO = bytes.fromhex(

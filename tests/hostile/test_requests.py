@@ -22,7 +22,7 @@ from tests.unit.protocol.samples import Sampler
 FLAGS = ("--groups-initial-rebalance-delay-ms", "0", "--auto-create-topics")
 
 SERVED = {api.request: api.versions for api in all_apis()}
-REQUESTS = [case for case in CASES if case.is_request and case.version in SERVED[case.message]]
+REQUESTS = [case for case in CASES if case.is_request and case.version in SERVED.get(case.message, ())]
 RESPONSES = {message.API_KEY: message for _, message in MESSAGES if message.__name__.endswith("Response")}
 HOSTILE_PER_VERSION = 8
 MUTATED_PER_VERSION = 6

@@ -31,8 +31,8 @@ def test_kafka_topics_is_told_what_is_wrong(tools: KafkaTools, broker: Broker) -
         ("--create", "--topic", "there"): "TopicExistsException",
         ("--create", "--topic", "bad name"): "InvalidTopicException",
         ("--create", "--topic", "copies", "--replication-factor", "3"): "InvalidReplicationFactorException",
-        # A setting that the tool knows, and that the broker does not have.
-        ("--create", "--topic", "setting", "--config", "preallocate=true"): "InvalidConfigurationException",
+        # A setting that the tool knows, and that promises what the broker does not have.
+        ("--create", "--topic", "setting", "--config", "remote.storage.enable=true"): "InvalidConfigurationException",
         ("--alter", "--topic", "there", "--partitions", "1"): "InvalidPartitionsException",
     }
     for arguments, error in wrong.items():
