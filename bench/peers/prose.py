@@ -12,6 +12,8 @@ PROMISES = """\
 Systems are set side by side by what an acknowledgement promises, not by the names of their settings: Logbrook syncs by
 default and its peers do not, so their defaults stand beside Logbrook's weaker setting."""
 
+KAFKA = "Both speak the same protocol to the same client, so here nothing but the server differs."
+
 # measurement: (title, text, charts)
 SECTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "throughput": (

@@ -15,6 +15,7 @@ _ROOT = Path(__file__).parents[2]
 _SPARK = re.compile(r"(read|write) \d+ B values")
 _ORDER = (OURS, "Kafka", "Redis Streams", "NATS JetStream")
 _NOTES = {"load": "†", "rate": "‡"}
+_SAME_PROTOCOL = "Kafka"
 _EXTREMES = 15
 
 
@@ -70,21 +71,30 @@ def _promises(results: Results) -> str:
 
 
 def _in_short(results: Results) -> str:
-    comparisons = compared(results.rows)
+    beside_kafka = [row for row in results.rows if row.system in (OURS, _SAME_PROTOCOL)]
+    parts = ["## In short", *_summary(results.rows, "the best of the others")]
+    parts += ["### Beside Kafka alone", prose.KAFKA, *_summary(beside_kafka, _SAME_PROTOCOL)]
+    missing = [title for name, (title, _, _) in prose.SECTIONS.items() if not results.of(name)]
+    parts += [f"**Not measured in these results:** {'; '.join(missing)}."] if missing else []
+    return "\n\n".join(parts)
+
+
+def _summary(rows: list[Row], others: str) -> list[str]:
+    comparisons = compared(rows)
     if not comparisons:
-        return "## In short\n\nNothing stands beside Logbrook in these results."
+        return ["Nothing stands beside Logbrook in these results."]
     of = {verdict: [one for one in comparisons.items() if one[1].verdict is verdict] for verdict in Verdict}
     counted = (
-        f"Of {len(comparisons)} lines on which Logbrook has company, it is ahead of the best of the others on "
-        f"{len(of[Verdict.AHEAD])}, behind it on {len(of[Verdict.BEHIND])}, and on {len(of[Verdict.EVEN])} their "
+        f"Of {len(comparisons)} lines on which Logbrook has company, it is ahead of {others} on "
+        f"{len(of[Verdict.AHEAD])}, behind on {len(of[Verdict.BEHIND])}, and on {len(of[Verdict.EVEN])} their "
         "spreads overlap."
     )
     behind = sorted(of[Verdict.BEHIND], key=lambda one: one[1].times)[:_EXTREMES]
     ahead = sorted(of[Verdict.AHEAD], key=lambda one: -one[1].times)[:_EXTREMES]
-    parts = ["## In short", counted]
+    parts = [counted]
     parts += ["Where it is furthest behind:", _extremes(behind)] if behind else []
     parts += ["Where it is furthest ahead:", _extremes(ahead)] if ahead else []
-    return "\n\n".join(parts)
+    return parts
 
 
 def _extremes(chosen: list[tuple[tuple[str, str, str, str], Comparison]]) -> str:

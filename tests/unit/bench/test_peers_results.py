@@ -78,7 +78,9 @@ def test_the_page_shows_a_loss_as_plainly_as_a_win(tmp_path: Path) -> None:
     lost = (row("Logbrook", 10.0, 11.0), row("Kafka", 30.0, 33.0, note="load"))
     won = (row("Logbrook", 8.0, what="100 B, 1 partition"), row("Kafka", 2.0, what="100 B, 1 partition"))
     page = report.write(results_of(*lost, *won), tmp_path).read_text()
-    assert "ahead of the best of the others on 1, behind it on 1" in page
+    assert "ahead of the best of the others on 1, behind on 1" in page
+    assert "ahead of Kafka on 1, behind on 1" in page
+    assert "**Not measured in these results:** A second opinion: Kafka's own tools; Latency" in page
     assert "| 1 KB, 1 partition | 10.5 (10.0 to 11.0) | 31.5 (30.0 to 33.0) † | **3.00 times worse** |" in page
     assert "| 100 B, 1 partition | 8.00 (8.00 to 8.00) | 2.00 (2.00 to 2.00) | 4.00 times better |" in page
 
