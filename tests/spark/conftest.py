@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 
 from logbrook import Broker
 from logbrook.spark import session
+from logbrook.testing.exactly_once.java import QUICK_JAVA
 from tests.interop.java.download_cache import MissingToolError
 from tests.interop.java.jars import spark_connector_jars
-from tests.spark.settings import QUICK_CHECKPOINTS, QUICK_JAVA, settings
+from tests.spark.settings import QUICK_CHECKPOINTS, settings
 
 HERE = Path(__file__).parent
 _numbers = count(1)

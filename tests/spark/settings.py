@@ -1,13 +1,6 @@
 """How the Sparks of these tests are set up: quick to start, on this machine only, and all they write in one place."""
 
-# Their queries are too short for the better compiler to pay, and Spark's own classes need no verification.
-QUICK_JAVA = (
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
-    "-XX:+UnlockDiagnosticVMOptions",
-    "-XX:-BytecodeVerificationRemote",
-)
+from logbrook.testing.exactly_once.java import QUICK_JAVA
 
 # Hadoop's older interface to files. Through the newer, Spark's default, it runs the programs `readlink` and `chmod` for
 # all that is written to a checkpoint, thirty a micro-batch and more where there is state. It is for a Spark that nobody

@@ -14,7 +14,7 @@ from logbrook.client import Client
 from logbrook.pipelines.reading import Seen, read_on
 from logbrook.pipelines.report import REPORTS_TOPIC
 from logbrook.spark.pipeline.projects import write_project
-from tests.spark.settings import QUICK_JAVA
+from logbrook.testing.exactly_once.java import QUICK_JAVA
 
 BIN = Path(sys.executable).parent
 JAVA = " ".join(QUICK_JAVA)

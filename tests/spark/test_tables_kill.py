@@ -35,7 +35,7 @@ from logbrook.spark.tables.source import TableDataSource
 from logbrook.spark.tables.union import history
 from logbrook.spark.tables.writer import StreamTableWriter
 from tests.interop.waiting import wait_until
-from tests.spark.settings import QUICK_CHECKPOINTS, settings
+from tests.spark.settings import settings
 
 ROOT = Path(__file__).parents[2]
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
@@ -166,7 +166,7 @@ def kill_when_all_have_stopped(directory: Path, cases: list[Case]) -> None:
 def run_until_killed(directory: Path) -> None:
     """Run all cases in a Spark of its own until the word comes; does not return."""
     # A task that has stopped keeps its place.
-    conf = {**settings(os.environ["TMPDIR"]), **QUICK_CHECKPOINTS}
+    conf = settings(os.environ["TMPDIR"])
     spark = session("killed", master=f"local[{2 + len(CASES)}]", conf=conf)
     spark.dataSource.register(StoppingTable)
     # One after the other, so that Spark uses its Python processes again, which take longer to start than to work.

@@ -33,6 +33,8 @@ from logbrook.records.codecs import compress
 from logbrook.records.record import Header, RawRecord, Record
 from logbrook.records.varint import LONG_BITS, encode_varint, read_varint, wrap_int64
 
+# Kafka's brokers take a little over a million bytes unless they are told otherwise.
+BATCH_BYTES_MAX = 1_000_000
 NO_LEADER_EPOCH = -1
 NO_PRODUCER_EPOCH = -1
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from logbrook.client import Client
 from logbrook.records.batch import Codec
+from logbrook.records.builder import BATCH_BYTES_MAX
 from logbrook.spark.errors import OptionError
 from logbrook.spark.options import KAFKA_PREFIX, OptionReader
 
-_BATCH_BYTES_MAX = 1_000_000
 _REQUEST_BYTES_MAX = 1 << 20
 _DELIVERY_TIMEOUT_MS = 120_000
 _REQUEST_TIMEOUT_MS = 30_000
@@ -46,7 +46,7 @@ class WriteOptions(NamedTuple):
     bootstrap_servers: str
     topic: str | None = None
     codec: Codec = Codec.NONE
-    batch_bytes_max: int = _BATCH_BYTES_MAX
+    batch_bytes_max: int = BATCH_BYTES_MAX
     request_bytes_max: int = _REQUEST_BYTES_MAX
     delivery_timeout_s: float = _DELIVERY_TIMEOUT_MS / 1000
     request_timeout_s: float = _REQUEST_TIMEOUT_MS / 1000
@@ -76,7 +76,7 @@ def write_options(options: Mapping[str, str], *, is_stream: bool = False) -> Wri
         topic=reader.text("topic"),
         codec=_read_codec(reader),
         # A request has at least one batch.
-        batch_bytes_max=min(_integer(reader, "batch.size", _BATCH_BYTES_MAX), request_bytes_max),
+        batch_bytes_max=min(_integer(reader, "batch.size", BATCH_BYTES_MAX), request_bytes_max),
         request_bytes_max=request_bytes_max,
         delivery_timeout_s=_integer(reader, "delivery.timeout.ms", _DELIVERY_TIMEOUT_MS) / 1000,
         request_timeout_s=_integer(reader, "request.timeout.ms", _REQUEST_TIMEOUT_MS) / 1000,

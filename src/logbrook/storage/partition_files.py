@@ -103,10 +103,6 @@ def prepare_state(files: Files, directory: str, state: PartitionState) -> str:
     return temporary
 
 
-def publish_state(files: Files, directory: str, temporary: str) -> None:
-    publish_file(files, temporary, f"{directory}/{STATE}")
-
-
 def publish_states(files: Files, temporaries: Sequence[str]) -> None:
     """Let all of them come true, each in its own directory."""
     directories = [temporary.rpartition("/")[0] for temporary in temporaries]

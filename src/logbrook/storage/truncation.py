@@ -13,7 +13,13 @@ from itertools import islice
 from logbrook.storage.disk_errors import IO_FAILURES, is_disk_full, sync_directory, sync_file
 from logbrook.storage.errors import CorruptLogError, OffsetOutOfRangeError, StorageOfflineError
 from logbrook.storage.log import Log
-from logbrook.storage.partition_files import PartitionState, RecoveryPoint, prepare_state, publish_state, write_snapshot
+from logbrook.storage.partition_files import (
+    PartitionState,
+    RecoveryPoint,
+    prepare_state,
+    publish_states,
+    write_snapshot,
+)
 from logbrook.storage.paths import TEMPORARY_SUFFIX
 from logbrook.storage.replay import replay_producers
 from logbrook.storage.sealed_json import create_anew
@@ -52,7 +58,7 @@ def truncate(log: Log, offset: int) -> int:
             log.active.truncate(position)
         else:
             _reopen(log, number, position)
-        publish_state(log.environment.files, log.partition.directory, prepared)
+        publish_states(log.environment.files, [prepared])
         log.log_end_offset = offset
         _settle(log, settled)
         _renew_snapshot(log)

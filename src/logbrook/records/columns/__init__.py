@@ -5,7 +5,7 @@ without them. Importing it compiles the kernels, or loads them from numba's cach
 """
 
 from logbrook.records.columns.decoding import BYTES_MAX, decode
-from logbrook.records.columns.encoding import BATCH_BYTES_MAX, encode
+from logbrook.records.columns.encoding import encode
 from logbrook.records.columns.schema import SCHEMA
 
-__all__ = ["BATCH_BYTES_MAX", "BYTES_MAX", "SCHEMA", "decode", "encode"]
+__all__ = ["BYTES_MAX", "SCHEMA", "decode", "encode"]

@@ -20,13 +20,11 @@ from logbrook.records.batch import (
     Codec,
     advance_sequence,
 )
-from logbrook.records.builder import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, seal
+from logbrook.records.builder import BATCH_BYTES_MAX, NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, seal
 from logbrook.records.codecs import compress
 from logbrook.records.columns.encode_kernels import BATCH_FIELDS, BinaryInput, EncoderInput, plan, write
 from logbrook.records.columns.schema import HEADERS_TYPE
 
-# Kafka's brokers take a little over a million bytes unless they are told otherwise.
-BATCH_BYTES_MAX = 1_000_000
 _INT_MAX = 2**31 - 1
 
 

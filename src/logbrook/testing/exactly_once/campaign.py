@@ -26,7 +26,8 @@ from logbrook.client import Client, TransactionalProducer
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.testing.broker import Broker
-from logbrook.testing.exactly_once.driver import INPUT, OUTPUT, QUICK_JAVA, RECORDS_PER_BATCH
+from logbrook.testing.exactly_once.driver import INPUT, OUTPUT, RECORDS_PER_BATCH
+from logbrook.testing.exactly_once.java import QUICK_JAVA
 from logbrook.testing.exactly_once.scene import VARIABLE, Scene, Step, Writing
 from logbrook.testing.kill.guardian import Guardian
 

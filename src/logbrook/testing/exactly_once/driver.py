@@ -21,6 +21,7 @@ from logbrook.protocol.messages.end_txn import EndTxnResponse
 from logbrook.spark import session
 from logbrook.spark.source import LogbrookDataSource
 from logbrook.spark.writer import TopicStreamArrowWriter, Written, stream_writer
+from logbrook.testing.exactly_once.java import QUICK_JAVA
 from logbrook.testing.exactly_once.scene import VARIABLE, Scene, Step, Writing
 
 INPUT = "input"
@@ -30,14 +31,6 @@ RECORDS_PER_BATCH = 60
 _RECORDS_PER_QUIET_BATCH = 100_000
 # A task may fail often before the query does.
 MASTER = "local[2,8]"
-# It runs for seconds, too short for the better compiler to pay, and Spark's own classes need no verification.
-QUICK_JAVA = (
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
-    "-XX:+UnlockDiagnosticVMOptions",
-    "-XX:-BytecodeVerificationRemote",
-)
 
 
 class MortalProducer(TransactionalProducer):
