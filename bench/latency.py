@@ -8,15 +8,16 @@ import os
 import statistics
 import tempfile
 import time
-from typing import Any
 
-from bench.broker_process import TOPIC, BrokerProcess, producer, serving
+from bench import librdkafka
+from bench.broker_process import TOPIC, BrokerProcess, serving
+from bench.librdkafka import FLUSH_S_MAX, SETTINGS
 from bench.rows import Row
 
 _MESSAGE = os.urandom(1000)
+_POOL = librdkafka.Pool([_MESSAGE] * 1_000, partitions=1)
 _SECONDS = 4.0
 _ROUNDS = 3
-_TICK_S = 0.001
 _RATES = (1_000, 10_000)
 _P99_MS_MAX = 5.0
 _QUANTILES = ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"))
@@ -45,23 +46,15 @@ def _measure(broker: BrokerProcess, durability: str, rate: int) -> list[Row]:
 
 
 def _latencies_ms(broker: BrokerProcess, rate: int, duration_s: float) -> list[float]:
-    load = producer(broker, **{"linger.ms": 0, "enable.idempotence": True})
-    load.produce(TOPIC, b"connected")
-    load.flush()
-    latencies: list[float] = []
-
-    def acknowledged(error: object, message: Any) -> None:
-        assert error is None, error
-        latencies.append(1000 * message.latency())
-
-    # The load shares two cores with the broker: it sleeps while it has nothing to send and nothing to hear.
-    started, count = time.perf_counter(), 0
-    while (now := time.perf_counter() - started) < duration_s:
-        while count < now * rate:
-            load.produce(TOPIC, _MESSAGE, on_delivery=acknowledged)
-            count += 1
-        load.poll(_TICK_S)
-    load.flush()
+    settings = {**SETTINGS, "bootstrap.servers": broker.address, "linger.ms": 0, "enable.idempotence": True}
+    count = int(rate * duration_s)
+    with librdkafka.producing(settings, TOPIC, timed=1 + count) as load:
+        # The first one waits for what an idempotent producer asks for before it sends, and is not counted.
+        load.produce(_POOL, 1)
+        load.flush(FLUSH_S_MAX)
+        load.produce_at(_POOL, count, rate)
+        load.flush(FLUSH_S_MAX)
+        latencies = load.latencies_ms()[1:]
     assert len(latencies) == count
     return sorted(latencies)
 

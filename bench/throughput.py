@@ -7,13 +7,16 @@ more about the machine.
 import os
 import time
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-
-from bench.broker_process import TOPIC, BrokerProcess, producer, serving, warm_page_cache
+from bench import librdkafka
+from bench.broker_process import TOPIC, BrokerProcess, serving, warm_page_cache
+from bench.librdkafka import FLUSH_S_MAX, SETTINGS
 from bench.rows import Row, seconds
 
 _MESSAGE = os.urandom(1000)
 _MESSAGES = 1_000_000
+_POOL = librdkafka.Pool([_MESSAGE] * 1_000, partitions=1)
+_QUEUED_MAX = 500_000
+_WAIT_S_MAX = 10.0
 _GB = _MESSAGES * len(_MESSAGE) / 1e9
 _CPU_S_PER_GB_MAX = 1.2
 
@@ -28,21 +31,15 @@ def run() -> list[Row]:
 
 
 def _measure(broker: BrokerProcess, durability: str) -> list[Row]:
-    load = producer(
-        broker,
-        **{"linger.ms": 5, "batch.size": 1_000_000, "queue.buffering.max.messages": 500_000},
-    )
-    load.produce(TOPIC, b"the topic is made by the first")
-    load.flush()
-    before = broker.cpu_s()
-    produce_s = seconds(lambda: _produce(load))
-    produce_cpu_s = broker.cpu_s() - before
-    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "bench", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(TOPIC, 0, 0)])
-    before = broker.cpu_s()
-    fetch_s = seconds(lambda: _consume(consumer))
-    fetch_cpu_s = broker.cpu_s() - before
-    consumer.close()
+    settings = {**SETTINGS, "bootstrap.servers": broker.address}
+    with librdkafka.producing({**settings, "queue.buffering.max.messages": _QUEUED_MAX}, TOPIC) as load:
+        before = broker.cpu_s()
+        produce_s = seconds(lambda: _produce(load))
+        produce_cpu_s = broker.cpu_s() - before
+    with librdkafka.consuming({**settings, **librdkafka.AHEAD}, TOPIC, partitions=1) as consumer:
+        before = broker.cpu_s()
+        fetch_s = seconds(lambda: consumer.consume(_MESSAGES, _WAIT_S_MAX))
+        fetch_cpu_s = broker.cpu_s() - before
     name = f"1 KB messages, durability {durability}"
     goal = _CPU_S_PER_GB_MAX
     return [
@@ -54,32 +51,10 @@ def _measure(broker: BrokerProcess, durability: str) -> list[Row]:
     ]
 
 
-def _produce(load: Producer) -> None:
-    failed: list[object] = []
-
-    def acknowledged(error: object, _message: object) -> None:
-        if error is not None:
-            failed.append(error)
-
-    for number in range(_MESSAGES):
-        while True:
-            try:
-                load.produce(TOPIC, _MESSAGE, on_delivery=acknowledged)
-                break
-            except BufferError:
-                load.poll(0.01)
-        if number % 1000 == 0:
-            load.poll(0)
-    load.flush()
-    assert not failed, failed[0]
-
-
-def _consume(consumer: Consumer) -> None:
-    left = _MESSAGES + 1
-    while left:
-        messages = consumer.consume(10_000, timeout=10)
-        assert messages, f"{left} messages did not come"
-        left -= len(messages)
+def _produce(load: librdkafka.Producer) -> None:
+    for _ in range(_MESSAGES // len(_POOL)):
+        load.produce(_POOL, len(_POOL))
+    load.flush(FLUSH_S_MAX)
 
 
 def _raw_cpu_s() -> float:

@@ -4,7 +4,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from itertools import cycle
+from functools import lru_cache
 from threading import Event, Thread
 from typing import Any
 
@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench import librdkafka
 from bench.peers.load import (
     RETRY_S,
     WAIT_S_MAX,
@@ -31,8 +32,8 @@ from bench.transactions import paired_seconds
 # ApiVersions, version 0, from nobody.
 _QUESTION = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _QUEUED_MESSAGES_MAX = 300_000
-_QUEUED_BYTES_MAX = 256_000_000
-_CHUNK = 1_000
+_QUEUED_KIB_MAX = 262_144
+_CONSUME_S_MAX = 10.0
 _MEMBERS = 10
 
 
@@ -47,68 +48,48 @@ class KafkaLoad(Load):
         admin = _admin(job)
         admin.delete_topics([job.topic])[job.topic].result(WAIT_S_MAX)
 
+    def ready(self, job: Job) -> None:
+        super().ready(job)
+        librdkafka.get_ready()
+
     def produce(self, job: Job) -> Spent:
-        failed: list[object] = []
-        producer = _producer(
-            job,
-            failed,
-            **{"compression.type": job.codec, "queue.buffering.max.messages": 2 * _QUEUED_MESSAGES_MAX},
-        )
-        pieces = cycle(_pieces(job))
-        queued_max = min(_QUEUED_MESSAGES_MAX, _QUEUED_BYTES_MAX // job.size)
-        with spending(job.count) as spent:
+        pool = _pool(job.size, job.partitions, job.count)
+        settings = {
+            "compression.type": job.codec,
+            "queue.buffering.max.messages": _QUEUED_MESSAGES_MAX,
+            "queue.buffering.max.kbytes": _QUEUED_KIB_MAX,
+        }
+        to_topic = librdkafka.producing({**_settings(job), "acks": "all", **settings}, job.topic)
+        with to_topic as producer, spending(job.count) as spent:
             left = job.count
             while left:
-                while len(producer) > queued_max:
-                    producer.poll(0.005)
-                partition, piece = next(pieces)
-                some = piece[:left]
-                if producer.produce_batch(job.topic, some, partition=partition) != len(some):
-                    raise LoadError("the client's queue is full")
-                if partition == 0:
-                    producer.poll(0)
-                left -= len(some)
-            _flush(producer, failed)
+                some = min(left, len(pool))
+                producer.produce(pool, some)
+                left -= some
+            producer.flush(WAIT_S_MAX)
         return spent
 
     def consume(self, job: Job) -> Spent:
-        consumer = _consumer(job)
-        try:
-            with spending(job.count) as spent:
-                consumer.assign([TopicPartition(job.topic, number, 0) for number in range(job.partitions)])
-                left = job.count
-                while left > 0:
-                    some = consumer.consume(min(10_000, left), timeout=10)
-                    if not some:
-                        raise LoadError(f"{left} messages did not come")
-                    left -= sum(_is_message(message) for message in some)
-        finally:
-            consumer.close()
+        librdkafka.get_ready()
+        from_topic = librdkafka.consuming({**_settings(job), **librdkafka.AHEAD}, job.topic, job.partitions)
+        with from_topic as consumer, spending(job.count) as spent:
+            size = consumer.consume(job.count, _CONSUME_S_MAX)
+        if size != job.count * job.size:
+            raise LoadError(f"{job.count} messages had {size} bytes")
         return spent
 
     def acknowledged(self, job: Job) -> dict[str, float]:
         """An idempotent producer, as most clients of today are, and no lingering."""
-        latencies: list[float] = []
-
-        def delivered(error: object, message: Any) -> None:
-            if error is not None:
-                raise LoadError(str(error))
-            latencies.append(1_000 * message.latency())
-
-        settings = {"bootstrap.servers": job.address, "acks": "all", "linger.ms": 0, "log_level": 2}
-        producer = Producer({**settings, "enable.idempotence": True})
-        value = messages(job.size)[0]
-        producer.produce(job.topic, value)
-        _flush(producer, [])
-        started, sent = time.monotonic(), 0
-        while sent < job.count:
-            due = min(job.count, int((time.monotonic() - started) * job.rate) + 1)
-            for number in range(sent, due):
-                producer.produce(job.topic, value, partition=number % job.partitions, on_delivery=delivered)
-            sent = due
-            producer.poll(0.001)
-        took_s = time.monotonic() - started
-        _flush(producer, [])
+        settings = {**_settings(job), "acks": "all", "linger.ms": 0, "enable.idempotence": True}
+        pool = _pool(job.size, job.partitions, job.count)
+        # The first one is not counted: it waits for what an idempotent producer asks for before it sends.
+        to_topic = librdkafka.producing(settings, job.topic, timed=1 + job.count)
+        with to_topic as producer:
+            producer.produce(pool, 1)
+            producer.flush(WAIT_S_MAX)
+            took_s = producer.produce_at(pool, job.count, job.rate)
+            producer.flush(WAIT_S_MAX)
+            latencies = producer.latencies_ms()[1:]
         if len(latencies) != job.count:
             raise LoadError(f"{job.count - len(latencies)} messages were not acknowledged")
         return quantiles(latencies, took_s)
@@ -181,8 +162,7 @@ class _Member:
     """A consumer with a thread that polls, which is all that a member of a group has to do."""
 
     def __init__(self, job: Job) -> None:
-        settings = {"bootstrap.servers": job.address, "group.id": job.topic, "log_level": 2}
-        self._consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
+        self._consumer = Consumer({**_settings(job), "group.id": job.topic, "auto.offset.reset": "earliest"})
         self._consumer.subscribe([job.topic], on_assign=self._assigned, on_revoke=self._revoked)
         self._is_over = Event()
         self.partitions = 0
@@ -241,21 +221,17 @@ def _leaders(admin: AdminClient, topic: str) -> int:
     return sum(partition.leader >= 0 for partition in partitions.values())
 
 
-def _pieces(job: Job) -> list[tuple[int, list[dict[str, bytes]]]]:
-    """The messages as they are handed to the client: of each thousand, those of each partition together.
+@lru_cache(maxsize=4)
+def _pool(size: int, partitions: int, count: int) -> librdkafka.Pool:
+    return librdkafka.Pool(messages(size)[:count], partitions)
 
-    `produce_batch` heeds the partition of the call and not that of a message, whatever its documentation says.
-    """
-    pool = [{"value": value} for value in messages(job.size)]
-    chunks = [pool[start : start + _CHUNK] for start in range(0, len(pool), _CHUNK)]
-    pieces = [
-        (partition, chunk[partition :: job.partitions]) for chunk in chunks for partition in range(job.partitions)
-    ]
-    return [(partition, piece) for partition, piece in pieces if piece]
+
+def _settings(job: Job) -> dict[str, Any]:
+    return {"bootstrap.servers": job.address, "log_level": 2}
 
 
 def _admin(job: Job) -> AdminClient:
-    return AdminClient({"bootstrap.servers": job.address, "log_level": 2})
+    return AdminClient(_settings(job))
 
 
 def _producer(job: Job, failed: list[object], **settings: Any) -> Producer:
@@ -266,15 +242,16 @@ def _producer(job: Job, failed: list[object], **settings: Any) -> Producer:
 
     only_failures = {"delivery.report.only.error": True, "on_delivery": report}
     producer = Producer(
-        {"bootstrap.servers": job.address, "acks": "all", "log_level": 2, **only_failures, **settings},
+        {**_settings(job), "acks": "all", **only_failures, **settings},
     )
     producer.list_topics(job.topic, timeout=WAIT_S_MAX)
     return producer
 
 
 def _consumer(job: Job) -> Consumer:
-    settings = {"bootstrap.servers": job.address, "group.id": "bench", "enable.auto.commit": False, "log_level": 2}
-    consumer = Consumer({**settings, "auto.offset.reset": "error"})
+    consumer = Consumer(
+        {**_settings(job), "group.id": "bench", "enable.auto.commit": False, "auto.offset.reset": "error"}
+    )
     consumer.list_topics(job.topic, timeout=WAIT_S_MAX)
     return consumer
 

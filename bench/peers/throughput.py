@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
+from bench.broker_process import warm_page_cache
 from bench.peers.lab import Lab, Running, load_processes, promised
 from bench.peers.load import Spent
 from bench.peers.results import Row, Samples
@@ -83,6 +84,8 @@ def _round(lab: Lab, running: Running, cell: _Cell, count: int, samples: Samples
     job = running.job(lab.topic(), size=size, partitions=partitions, codec=codec, count=count)
     with lab.created(running, job):
         primed, _ = lab.prime(running, job)
+        # For the segments and, where there is one, a log beside them.
+        warm_page_cache(2 * count * size)
         processes = load_processes(running.system)
         produced, produce_cpu_s = running.spend("produce", job, processes)
         _add(samples, running, "produce", cell, produced, produce_cpu_s, processes)

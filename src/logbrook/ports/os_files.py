@@ -52,6 +52,15 @@ class OsFile:
             parts.append(data)
         return b"".join(parts)
 
+    def pread_into(self, buffer: memoryview, position: int) -> int:
+        if position < 0:
+            # preadv takes -1 for "where the file is at".
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self.path)
+        filled = os.preadv(self._fd, [buffer], position)
+        while 0 < filled < len(buffer) and (more := os.preadv(self._fd, [buffer[filled:]], position + filled)):
+            filled += more
+        return filled
+
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 

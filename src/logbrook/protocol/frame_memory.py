@@ -1,17 +1,10 @@
 """The memory that frames are received into.
 
-Everything begins in the chunk, and small frames are copied out of it. Large ones get a piece of their own. Memory that
-is fresh from the system is paid for page by page, for a busy producer as much as checking its batches, so a few pieces
-are kept and lent out. Nobody gives them back. A view of a piece holds a reference to it, whoever has that
-view, so a piece without references other than our own is free.
+Everything begins in the chunk, and small frames are copied out of it. Large ones get a piece of their own.
 """
 
-from sys import getrefcount
+from logbrook.ports.lent_memory import LentMemory
 
-PIECE_BYTES = (1 << 20) + (1 << 16)
-"""Enough for a request with one batch of the usual largest size."""
-_PIECES_MAX = 32
-_PIECES_KEPT = 4
 # Large enough for many small requests, and no larger, because what begins in it is copied.
 _CHUNK_BYTES = 64 * 1024
 
@@ -19,33 +12,6 @@ _CHUNK_BYTES = 64 * 1024
 class FrameMemory:
     """What the connections of one thread share."""
 
-    def __init__(self, chunk_bytes: int = _CHUNK_BYTES) -> None:
+    def __init__(self, chunk_bytes: int = _CHUNK_BYTES, pieces: LentMemory | None = None) -> None:
         self.chunk = memoryview(bytearray(chunk_bytes))
-        self._pieces: list[bytearray] = []
-
-    def take(self, size: int) -> memoryview:
-        """Memory for `size` bytes, with anything in it."""
-        if not PIECE_BYTES // 4 <= size <= PIECE_BYTES:
-            return memoryview(bytearray(size))
-        pieces = self._pieces
-        for index in range(len(pieces)):
-            if _references(pieces, index) == _UNUSED:
-                return memoryview(pieces[index])[:size]
-        if len(pieces) == _PIECES_MAX:
-            return memoryview(bytearray(size))
-        pieces.append(bytearray(PIECE_BYTES))
-        return memoryview(pieces[-1])[:size]
-
-    def trim(self) -> None:
-        """Give back what a burst has taken. To be called now and then."""
-        pieces = self._pieces
-        unused = [index for index in range(len(pieces)) if _references(pieces, index) == _UNUSED]
-        for index in reversed(unused[_PIECES_KEPT:]):
-            del pieces[index]
-
-
-def _references(pieces: list[bytearray], index: int) -> int:
-    return getrefcount(pieces[index])
-
-
-_UNUSED = _references([bytearray()], 0)
+        self.pieces = pieces or LentMemory()

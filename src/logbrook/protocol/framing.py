@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from logbrook.ports.lent_memory import PIECE_BYTES
 from logbrook.protocol.encoding import Piece, Pieces, assemble
 from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError
-from logbrook.protocol.frame_memory import PIECE_BYTES, FrameMemory
+from logbrook.protocol.frame_memory import FrameMemory
 from logbrook.protocol.reader import Reader
 
 _LENGTH = Struct(">i")
@@ -97,7 +98,7 @@ class FrameReader:
                 raise FrameTooLargeError(size, size_max)
             if available < size:
                 first = min(_FIRST_GROWTH * available, PIECE_BYTES)
-                self._frame = self._memory.take(min(size, max(first, _GROWTH * available, _FRAME_BYTES_MIN)))
+                self._frame = self._memory.pieces.take(min(size, max(first, _GROWTH * available, _FRAME_BYTES_MIN)))
                 self._frame[:available] = chunk[position:stop]
                 self._frame_size, self._filled = size, available
                 return
@@ -109,7 +110,7 @@ class FrameReader:
         return self._size_max_of(read_request_start(start))
 
     def _grow(self, frame: memoryview) -> None:
-        self._frame = self._memory.take(min(self._frame_size, _GROWTH * len(frame)))
+        self._frame = self._memory.pieces.take(min(self._frame_size, _GROWTH * len(frame)))
         self._frame[: self._filled] = frame
 
 

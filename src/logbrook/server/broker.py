@@ -110,7 +110,9 @@ class BrokerServer:
         )
         dispatcher = Dispatcher(self.services, apis, config.network.request_bytes_max, clock.monotonic_s)
         connections_max = max(16, min(config.network.connections_max, descriptors - _DESCRIPTORS_KEPT))
-        self.listener = Listener(self.services, dispatcher, connections_max)
+        # Frames come in and segments are read on one thread, into the same memory.
+        memory = directory.environment.open_files.memory
+        self.listener = Listener(self.services, dispatcher, memory, connections_max)
         self._started.push_async_callback(self.listener.stop, 0.0)
         self.services.endpoint = await self._listen()
         if config.network.json_listen:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from logbrook.config import NetworkConfig
+from logbrook.ports.lent_memory import LentMemory
 from logbrook.protocol.frame_memory import FrameMemory
 from logbrook.server.connection import Connection
 from logbrook.server.dispatch import Dispatcher
@@ -30,10 +31,10 @@ NewConnection: TypeAlias = Callable[["Listener", asyncio.AbstractEventLoop], Con
 class Listener:
     """Made once per broker; `listen` takes the address of a door, and `start` opens them all."""
 
-    def __init__(self, services: Services, dispatcher: Dispatcher, connections_max: int) -> None:
+    def __init__(self, services: Services, dispatcher: Dispatcher, memory: LentMemory, connections_max: int) -> None:
         config: NetworkConfig = services.config.network
         self.dispatcher = dispatcher
-        self.frame_memory = FrameMemory()
+        self.frame_memory = FrameMemory(pieces=memory)
         # What strangers cause is told once in a while, so that they cannot fill the log.
         self.warnings = RepeatedWarnings(_logger, services.clock)
         self.in_flight_bytes_max = config.in_flight_bytes_max
@@ -149,7 +150,7 @@ class Listener:
             connection.resume_reading()
 
     def _sweep(self) -> None:
-        self.frame_memory.trim()
+        self.frame_memory.pieces.trim()
         now_s = self._loop.time()
         for connection in [*self.connections]:
             reason = connection.check(now_s, self._idle_s, self._stalled_s)

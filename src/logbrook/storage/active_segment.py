@@ -151,8 +151,7 @@ class ActiveSegment(Segment):
         self._open_files.drop(self.index_path)
 
     def read(self, position: int, length: int) -> LogSlice:
-        data = self._open_files.get(self.path).pread(length, position)
-        return LogSlice(self.path, position, length, memoryview(data))
+        return LogSlice(self.path, position, length, self._open_files.read(self.path, length, position))
 
     def _index(self) -> Index:
         return self._builder.index

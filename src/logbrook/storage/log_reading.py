@@ -99,7 +99,7 @@ class ReadableLog(ABC):
             end_offset = min(end_offset, self.corruption.offset)
         slices: list[LogSlice] = []
         next_offset = offset
-        if offset < end_offset:
+        if offset < end_offset and (bytes_max > 0 or at_least_one):
             try:
                 found = list(self._slices(offset, end_offset, bytes_max, at_least_one))
             except CorruptLogError as error:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from logbrook.ports import File, Files
+from logbrook.ports.lent_memory import LENT_BYTES_MIN, LentMemory
 from logbrook.storage.disk_errors import is_out_of_descriptors, sync_file
 from logbrook.storage.errors import StorageOfflineError
 from logbrook.storage.lru import LruCache
@@ -20,10 +21,20 @@ class OpenFiles:
     ) -> None:
         self._files = files
         self._on_failure = on_failure
+        # What is read at length is read into this. Whoever owns the thread trims it.
+        self.memory = LentMemory()
         self._handles: LruCache[str, File] = LruCache(handles_max, self._sync_and_close)
 
     def get(self, path: str) -> File:
         return self._handles.get(path) or self._open(path)
+
+    def read(self, path: str, length: int, position: int) -> memoryview:
+        """Up to `length` bytes; fewer only where the file ends."""
+        file = self.get(path)
+        if length < LENT_BYTES_MIN:
+            return memoryview(file.pread(length, position))
+        data = self.memory.take(length)
+        return data[: file.pread_into(data, position)]
 
     def create(self, path: str) -> File:
         """A new, empty file, in place of one that a failed attempt may have left."""

@@ -158,6 +158,10 @@ class _FaultyFile(ForwardingFile):
         self._files.admit("pread", self.path)
         return super().pread(length, position)
 
+    def pread_into(self, buffer: memoryview, position: int) -> int:
+        self._files.admit("pread", self.path)
+        return super().pread_into(buffer, position)
+
     def size(self) -> int:
         self._files.admit("size", self.path)
         return super().size()

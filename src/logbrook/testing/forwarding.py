@@ -27,6 +27,9 @@ class ForwardingFile:
     def pread(self, length: int, position: int) -> bytes:
         return self.inner.pread(length, position)
 
+    def pread_into(self, buffer: memoryview, position: int) -> int:
+        return self.inner.pread_into(buffer, position)
+
     def size(self) -> int:
         return self.inner.size()
 

@@ -55,6 +55,11 @@ class MemoryFile:
             raise _error(errno.EINVAL, self.path)
         return inode.read(length, position)
 
+    def pread_into(self, buffer: memoryview, position: int) -> int:
+        data = self.pread(len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
+
     def size(self) -> int:
         return len(self._opened())
 

@@ -97,6 +97,18 @@ def test_buffers_are_written_one_after_the_other(files: Files) -> None:
     file.close()
 
 
+def test_reading_into_memory_that_is_there_fills_as_much_as_there_is(files: Files) -> None:
+    put(files, "a", b"abc")
+    file = files.open("a")
+    memory = bytearray(b"....")
+    assert file.pread_into(memoryview(memory)[1:3], 0) == 2
+    assert memory == b".ab."
+    assert file.pread_into(memoryview(memory), 1) == 2
+    assert memory == b"bcb."
+    assert file.pread_into(memoryview(memory), 3) == 0
+    file.close()
+
+
 def test_reading_past_the_end_gives_what_there_is(files: Files) -> None:
     put(files, "a", b"abc")
     file = files.open("a")
@@ -106,12 +118,13 @@ def test_reading_past_the_end_gives_what_there_is(files: Files) -> None:
     file.close()
 
 
-@pytest.mark.parametrize("call", ["pwrite", "pread", "truncate", "reserve"])
+@pytest.mark.parametrize("call", ["pwrite", "pread", "pread_into", "truncate", "reserve"])
 def test_negative_positions_are_refused(files: Files, call: str) -> None:
     file = files.create("a")
     calls: dict[str, Callable[[], object]] = {
         "pwrite": lambda: file.pwrite(b"x", -1),
         "pread": lambda: file.pread(1, -1),
+        "pread_into": lambda: file.pread_into(memoryview(bytearray(1)), -1),
         "truncate": lambda: file.truncate(-1),
         "reserve": lambda: file.reserve(-1),
     }

@@ -4,8 +4,9 @@ import tracemalloc
 
 import pytest
 
+from logbrook.ports.lent_memory import PIECE_BYTES
 from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError
-from logbrook.protocol.frame_memory import PIECE_BYTES, FrameMemory
+from logbrook.protocol.frame_memory import FrameMemory
 from logbrook.protocol.framing import REQUEST_START_BYTES, FrameReader, RequestStart
 
 LIMIT = 100 << 20

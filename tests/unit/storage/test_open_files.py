@@ -8,6 +8,7 @@ import pytest
 
 from logbrook.model import TopicPartition
 from logbrook.ports import Files, OsFiles
+from logbrook.ports.lent_memory import LENT_BYTES_MIN, PIECE_BYTES
 from logbrook.storage.errors import StorageOfflineError
 from logbrook.storage.open_files import OpenFiles
 from logbrook.testing import FaultyFiles, MemoryFiles
@@ -33,6 +34,26 @@ def test_a_missing_file_is_not_made() -> None:
     with pytest.raises(FileNotFoundError):
         handles.get("a")
     assert len(handles) == 0
+
+
+@pytest.mark.parametrize("length", [10, LENT_BYTES_MIN, PIECE_BYTES, PIECE_BYTES + 1])
+def test_what_is_read_is_what_is_there_and_stays_so_while_it_is_held(length: int) -> None:
+    files = MemoryFiles()
+    put(files, "a", b"a" * length + b"b" * length)
+    handles = OpenFiles(files, 2)
+    held = handles.read("a", length, 0)
+    assert handles.read("a", length, length) == b"b" * length
+    assert held == b"a" * length
+    assert handles.read("a", 2 * length, length) == b"b" * length
+
+
+def test_memory_that_was_read_into_is_read_into_again() -> None:
+    files = MemoryFiles()
+    put(files, "a", b"a" * PIECE_BYTES)
+    handles = OpenFiles(files, 2)
+    first = id(handles.read("a", PIECE_BYTES, 0).obj)
+    again = id(handles.read("a", LENT_BYTES_MIN, 0).obj)
+    assert first == again
 
 
 def test_the_one_used_longest_ago_is_closed_to_make_room() -> None:

@@ -1,21 +1,21 @@
-"""Memory for frames: lent out again when, and only when, nobody looks at it any more."""
+"""Memory that is lent out again when, and only when, nobody looks at it any more."""
 
 import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
-from logbrook.protocol.frame_memory import PIECE_BYTES, FrameMemory
+from logbrook.ports.lent_memory import PIECE_BYTES, LentMemory
 
 
 def test_what_is_taken_has_the_size_that_was_asked_for() -> None:
-    memory = FrameMemory()
+    memory = LentMemory()
     for size in (1, 4096, PIECE_BYTES // 2, PIECE_BYTES, PIECE_BYTES + 1):
         assert len(memory.take(size)) == size
 
 
 def test_a_piece_that_nobody_looks_at_is_taken_again() -> None:
-    memory = FrameMemory()
+    memory = LentMemory()
     first = memory.take(PIECE_BYTES)
     first[0] = 7
     del first
@@ -32,7 +32,7 @@ PARTS: dict[str, Callable[[memoryview], memoryview]] = {
 
 @pytest.mark.parametrize("kept", PARTS)
 def test_a_piece_is_not_taken_again_while_anybody_looks_at_any_part_of_it(kept: str) -> None:
-    memory = FrameMemory()
+    memory = LentMemory()
     view = memory.take(PIECE_BYTES)
     view[:] = b"\x01" * PIECE_BYTES
     held = PARTS[kept](view)
@@ -44,7 +44,7 @@ def test_a_piece_is_not_taken_again_while_anybody_looks_at_any_part_of_it(kept: 
 
 
 def test_pieces_that_are_in_use_together_are_apart() -> None:
-    memory = FrameMemory()
+    memory = LentMemory()
     pieces = [memory.take(PIECE_BYTES) for _ in range(50)]
     for number, piece in enumerate(pieces):
         piece[:] = bytes([number]) * PIECE_BYTES
@@ -52,7 +52,7 @@ def test_pieces_that_are_in_use_together_are_apart() -> None:
 
 
 def test_trimming_gives_back_what_nobody_looks_at_except_a_little() -> None:
-    memory = FrameMemory()
+    memory = LentMemory()
     held = memory.take(PIECE_BYTES)
     held[:] = b"\x01" * PIECE_BYTES
     burst = [memory.take(PIECE_BYTES) for _ in range(20)]
