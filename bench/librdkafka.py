@@ -59,11 +59,13 @@ _ERR_AT, _LEN_AT = Message.err.offset // 4, Message.len.offset // 8
 
 class Pool:
     """Messages in the form that the library takes: some to one partition, then some to the next, as a client with
-    sticky partitions sends them."""
+    sticky partitions sends them; or one to each in turn."""
 
-    def __init__(self, values: Sequence[bytes], partitions: int) -> None:
+    def __init__(self, values: Sequence[bytes], partitions: int, *, in_turn: bool = False) -> None:
         self._values = values
-        turns = max(1, min(_TURNS, len(values) // partitions))
+        turns = max(1, len(values) // partitions)
+        if not in_turn:
+            turns = min(_TURNS, turns)
         self.messages = (Message * len(values))()
         for number, (message, value) in enumerate(zip(self.messages, values, strict=True)):
             message.payload, message.len = value, len(value)

@@ -53,7 +53,7 @@ class KafkaLoad(Load):
         librdkafka.get_ready()
 
     def produce(self, job: Job) -> Spent:
-        pool = _pool(job.size, job.partitions, job.count)
+        pool = _pool(job.size, job.partitions, job.count, job.in_turn)
         settings = {
             "compression.type": job.codec,
             "queue.buffering.max.messages": _QUEUED_MESSAGES_MAX,
@@ -81,7 +81,7 @@ class KafkaLoad(Load):
     def acknowledged(self, job: Job) -> dict[str, float]:
         """An idempotent producer, as most clients of today are, and no lingering."""
         settings = {**_settings(job), "acks": "all", "linger.ms": 0, "enable.idempotence": True}
-        pool = _pool(job.size, job.partitions, job.count)
+        pool = _pool(job.size, job.partitions, job.count, job.in_turn)
         # The first one is not counted: it waits for what an idempotent producer asks for before it sends.
         to_topic = librdkafka.producing(settings, job.topic, timed=1 + job.count)
         with to_topic as producer:
@@ -222,8 +222,8 @@ def _leaders(admin: AdminClient, topic: str) -> int:
 
 
 @lru_cache(maxsize=4)
-def _pool(size: int, partitions: int, count: int) -> librdkafka.Pool:
-    return librdkafka.Pool(messages(size)[:count], partitions)
+def _pool(size: int, partitions: int, count: int, in_turn: bool) -> librdkafka.Pool:
+    return librdkafka.Pool(messages(size)[:count], partitions, in_turn=in_turn)
 
 
 def _settings(job: Job) -> dict[str, Any]:

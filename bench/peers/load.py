@@ -35,6 +35,8 @@ class Job:
     partitions: int = 1
     size: int = 1_000
     codec: str = "none"
+    # Whether a message goes to the next partition than the one before, as keys would have it, and not some in a row.
+    in_turn: bool = False
     count: int = 1
     rate: int = 0
     settings: dict[str, str] = field(default_factory=dict)

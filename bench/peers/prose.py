@@ -18,10 +18,11 @@ KAFKA = "Both speak the same protocol to the same client, so here nothing but th
 SECTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "throughput": (
         "Throughput and what it costs",
-        """Messages of 100 B, 1 KB and 10 KB, as many to each partition. MB and GB are of messages before compression. A
-partition is a stream of its own for Redis and NATS, which have none, nor zstd on the wire. † marks where the load used
-nine tenths of its cores or more: there the client is what was measured, and the server's CPU for each GB says more.
-Reading does not depend on when a message was synced, so it is measured once.""",
+        """Messages of 100 B, 1 KB and 10 KB, as many to each partition: some in a row, as clients send what has no key,
+or, where it says so, one to each in turn, as keys would have it, which makes for smaller batches. MB and GB are of
+messages before compression. A partition is a stream of its own for Redis and NATS, which have none, nor zstd on the
+wire. † marks where the load used nine tenths of its cores or more: there the client is what was measured, and the
+server's CPU for each GB says more. Reading does not depend on when a message was synced, so it is measured once.""",
         ("bench-produce-disk.svg", "bench-produce-less.svg", "bench-consume.svg", "bench-cpu.svg"),
     ),
     "java": (
@@ -123,9 +124,12 @@ METHOD = """## How it is measured, and what to hold against it
 - Each run of a throughput has a new topic, and each partition takes 12 KB before anything counts: a partition's first
   few KB cost Kafka far more than what follows. The section on a thousand partitions shows that cost by itself.
 - The number in brackets is the lowest and the highest round. "Even" means that the spreads overlap.
-- Logbrook and Kafka have the same client with the same settings: confluent-kafka (librdkafka) with acks=all, and the
-  client's own defaults for batches and lingering. From Python it sends about a million messages a second and process
-  at best, which is the limit at 100 B; hence the second opinion from Java.
+- Logbrook and Kafka have the same client with the same settings: librdkafka, called by its C functions with thousands of
+  messages at a time, so that nothing of Python is measured; acks=all, and its own defaults for batches and lingering.
+  One of it makes about two million messages of 100 B a second, which is often the limit there. When it reads, it reads
+  a million messages ahead, as librdkafka's own performance tool does.
+- On a virtual machine the first use of a page is paid for in system time, several times what writing to it costs. So as
+  much memory as the run is about to fill is touched before each, for every system.
 - Redis is written to by its own `redis-benchmark`, 8 connections with 128 commands each under way, and read by redis-py
   with hiredis, 1,000 entries at a time. NATS is written to and read by nats-py, two processes of it for writing: it is
   Python all through and often the limit.
