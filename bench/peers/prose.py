@@ -124,8 +124,8 @@ METHOD = """## How it is measured, and what to hold against it
 - Each run of a throughput has a new topic, and each partition takes 12 KB before anything counts: a partition's first
   few KB cost Kafka far more than what follows. The section on a thousand partitions shows that cost by itself.
 - The number in brackets is the lowest and the highest round. "Even" means that the spreads overlap.
-- Logbrook and Kafka have the same client with the same settings: librdkafka, called by its C functions with thousands of
-  messages at a time, so that nothing of Python is measured; acks=all, and its own defaults for batches and lingering.
+- Logbrook and Kafka have the same client with the same settings: librdkafka, called by its C functions, thousands of
+  messages a call, so that nothing of Python is measured; acks=all, and its own defaults for batches and lingering.
   One of it makes about two million messages of 100 B a second, which is often the limit there. When it reads, it reads
   a million messages ahead, as librdkafka's own performance tool does.
 - On a virtual machine the first use of a page is paid for in system time, several times what writing to it costs. So as
