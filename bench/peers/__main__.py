@@ -1,6 +1,6 @@
 """Measures Logbrook beside Kafka, Redis Streams and NATS JetStream, and writes what came out.
 
-python -m bench.peers                              everything, about 35 minutes
+python -m bench.peers                              everything, about 45 minutes
 python -m bench.peers --quick                      two rounds of little, about 5; kept only with --results
 python -m bench.peers --systems logbrook,kafka --only latency,restart
 python -m bench.peers --report                     docs/BENCHMARKS.md and its charts again, from the results
