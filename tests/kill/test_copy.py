@@ -17,6 +17,7 @@ from logbrook.testing.copy.plan import Plan
 from logbrook.testing.copy.transform import transform
 from tests.kill.conftest import KILLS
 
+_RUNS_MAX = 4
 HARMS = {Harm.BROKER_KILLED: 3, Harm.COPIER_KILLED: 3, Harm.COPIER_HELD_UP: 1}
 ORIGINALS: dict[int, list[Record]] = {
     number: [(f"key {key}".encode(), f"{number}/{key}".encode()) for key in range(6)] for number in range(2)
@@ -27,13 +28,20 @@ RecordProperty = Callable[[str, object], None]
 
 
 def test_every_record_is_copied_once_and_in_order_over_kills(record_property: RecordProperty) -> None:
-    outcome = Campaign(Plan(records=100_000, per_transaction=750, seed=1, harms=HARMS)).run()
-    record_property(KILLS, outcome.harms[Harm.BROKER_KILLED] + outcome.harms[Harm.COPIER_KILLED])
-    print(outcome)  # noqa: T201 - N is the result
-    assert outcome.is_good, str(outcome)
-    assert outcome.harms == HARMS
-    assert outcome.copied == 100_000
-    assert outcome.discarded > 0, "nobody was killed in the middle of a transaction"
+    """Every run has to be good; whether a kill hits the middle of a transaction is up to chance in each."""
+    kills = discarded = 0
+    for seed in range(1, _RUNS_MAX + 1):
+        outcome = Campaign(Plan(records=100_000, per_transaction=750, seed=seed, harms=HARMS)).run()
+        print(outcome)  # noqa: T201 - N is the result
+        assert outcome.is_good, str(outcome)
+        assert outcome.harms == HARMS
+        assert outcome.copied == 100_000
+        kills += outcome.harms[Harm.BROKER_KILLED] + outcome.harms[Harm.COPIER_KILLED]
+        discarded += outcome.discarded
+        if discarded:
+            break
+    record_property(KILLS, kills)
+    assert discarded > 0, "nobody was killed in the middle of a transaction"
 
 
 def test_a_copier_that_commits_offsets_apart_from_its_transactions_is_caught() -> None:
