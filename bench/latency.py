@@ -11,7 +11,6 @@ import time
 
 from bench import librdkafka
 from bench.broker_process import TOPIC, BrokerProcess, serving
-from bench.librdkafka import FLUSH_S_MAX, SETTINGS
 from bench.rows import Row
 
 _MESSAGE = os.urandom(1000)
@@ -46,16 +45,7 @@ def _measure(broker: BrokerProcess, durability: str, rate: int) -> list[Row]:
 
 
 def _latencies_ms(broker: BrokerProcess, rate: int, duration_s: float) -> list[float]:
-    settings = {**SETTINGS, "bootstrap.servers": broker.address, "linger.ms": 0, "enable.idempotence": True}
-    count = int(rate * duration_s)
-    with librdkafka.producing(settings, TOPIC, timed=1 + count) as load:
-        # The first one waits for what an idempotent producer asks for before it sends, and is not counted.
-        load.produce(_POOL, 1)
-        load.flush(FLUSH_S_MAX)
-        load.produce_at(_POOL, count, rate)
-        load.flush(FLUSH_S_MAX)
-        latencies = load.latencies_ms()[1:]
-    assert len(latencies) == count
+    latencies, _ = librdkafka.latencies_ms(broker.address, TOPIC, _POOL, int(rate * duration_s), rate)
     return sorted(latencies)
 
 

@@ -24,13 +24,13 @@ _METADATA_S_MAX = 60.0
 # How often each partition has its turn in a pool.
 _TURNS = 8
 _ERROR_TEXT_BYTES = 512
-_TICK_S = 0.001
+_TICK_MS = 1
 
-FLUSH_S_MAX = 180.0
-SETTINGS = {"acks": "all", "log_level": 2}
-AHEAD = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 5}
-"""How far a consumer reads ahead: as far as librdkafka's own performance tool, and no pause of a second once it has;
-with its defaults that pause is what small messages are measured by."""
+_QUIET = {"log_level": 2}
+_FLUSH_S_MAX = 180.0
+# How far a consumer reads ahead: as far as librdkafka's own performance tool, and no pause of a second once it has.
+# With its defaults that pause is what small messages are measured by.
+_AHEAD = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 5}
 
 
 class LibrdkafkaError(Exception):
@@ -54,7 +54,8 @@ class Message(ctypes.Structure):
 
 
 # Of a message that comes back: where its error and its length are, as the compiled callbacks below read them.
-_ERR_AT, _LEN_AT = Message.err.offset // 4, Message.len.offset // 8
+# Both as numbers of 32 bits, which no message is too long for.
+_ERR_AT, _LEN_AT = Message.err.offset // 4, Message.len.offset // 4
 
 
 class Pool:
@@ -63,13 +64,11 @@ class Pool:
 
     def __init__(self, values: Sequence[bytes], partitions: int, *, in_turn: bool = False) -> None:
         self._values = values
-        turns = max(1, len(values) // partitions)
-        if not in_turn:
-            turns = min(_TURNS, turns)
+        runs = partitions * max(1, min(_TURNS, len(values) // partitions))
         self.messages = (Message * len(values))()
         for number, (message, value) in enumerate(zip(self.messages, values, strict=True)):
             message.payload, message.len = value, len(value)
-            message.partition = number * partitions * turns // len(values) % partitions
+            message.partition = (number if in_turn else number * runs // len(values)) % partitions
 
     def __len__(self) -> int:
         return len(self._values)
@@ -89,10 +88,6 @@ class Producer:
         if taken != count:
             raise LibrdkafkaError(f"took {taken} messages of {count}")
 
-    def poll(self, wait_s: float) -> None:
-        """Hear of what was acknowledged; returns when there is some news, or after a while."""
-        _library().rd_kafka_poll(self._handle, int(1_000 * wait_s))
-
     def produce_at(self, pool: Pool, count: int, rate: int) -> float:
         """`count` messages, `rate` a second, those of each millisecond together. Returns how long it took, without
         waiting for the last of them."""
@@ -102,12 +97,12 @@ class Producer:
             if due > 0:
                 self.produce(pool, due)
                 sent += due
-            self.poll(_TICK_S)
+            _library().rd_kafka_poll(self._handle, _TICK_MS)
         return time.monotonic() - started
 
-    def flush(self, wait_s: float) -> None:
+    def flush(self) -> None:
         """Returns when everything is acknowledged. Raises LibrdkafkaError."""
-        error = _library().rd_kafka_flush(self._handle, int(1_000 * wait_s)) or int(self._reports[0])
+        error = _library().rd_kafka_flush(self._handle, int(1_000 * _FLUSH_S_MAX)) or int(self._reports[0])
         if error:
             raise LibrdkafkaError(_text_of(error))
 
@@ -119,14 +114,33 @@ class Producer:
 
 @contextmanager
 def producing(settings: Mapping[str, Any], topic: str, *, timed: int = 0) -> Iterator[Producer]:
-    """The latencies of `timed` messages are kept, which are to be all; without it only failures are reported."""
+    """With acks=all. The latencies of `timed` messages are kept, which are to be all; without it only failures are
+    reported."""
     library = _library()
     reports = np.zeros(2 + timed, dtype=np.int64)
-    conf = _conf({**settings, "delivery.report.only.error": "false" if timed else "true"})
+    conf = _conf({"acks": "all", **settings, "delivery.report.only.error": "false" if timed else "true"})
     library.rd_kafka_conf_set_opaque(conf, reports.ctypes.data)
     library.rd_kafka_conf_set_dr_msg_cb(conf, _delivered().address)
     with _handle(_PRODUCER, conf) as handle, _topic(handle, topic) as of_topic:
         yield Producer(handle, of_topic, reports)
+
+
+def latencies_ms(address: str, topic: str, pool: Pool, count: int, rate: int) -> tuple[list[float], float]:
+    """How long each of `count` messages at `rate` a second took to be acknowledged, and how long sending them took.
+
+    An idempotent producer, as most clients of today are, and no lingering. Raises LibrdkafkaError.
+    """
+    settings = {"bootstrap.servers": address, "linger.ms": 0, "enable.idempotence": True}
+    with producing(settings, topic, timed=1 + count) as producer:
+        # The first one is not counted: it waits for what an idempotent producer asks for before it sends.
+        producer.produce(pool, 1)
+        producer.flush()
+        took_s = producer.produce_at(pool, count, rate)
+        producer.flush()
+        _, *latencies = producer.latencies_ms()
+    if len(latencies) != count:
+        raise LibrdkafkaError(f"{count - len(latencies)} messages were not acknowledged")
+    return latencies, took_s
 
 
 class Consumer:
@@ -135,8 +149,9 @@ class Consumer:
         self._topic = topic
         self._partitions = partitions
 
-    def consume(self, count: int, wait_s: float) -> int:
-        """`count` messages from the beginning; how many bytes their values have. Raises LibrdkafkaError."""
+    def consume(self, count: int, wait_s: float) -> tuple[int, int]:
+        """`count` messages from the beginning, or some more: how many, and how many bytes their values have. Raises
+        LibrdkafkaError if none come for as long as it waits."""
         library = _library()
         for number in range(self._partitions):
             if library.rd_kafka_consume_start_queue(self._topic, number, _BEGINNING, self._queue):
@@ -153,7 +168,7 @@ class Consumer:
                 until_s, before = time.monotonic() + wait_s, int(seen[0])
             elif time.monotonic() > until_s:
                 raise LibrdkafkaError(f"{count - before} messages did not come")
-        return int(seen[1])
+        return int(seen[0]), int(seen[1])
 
     def close(self) -> None:
         for number in range(self._partitions):
@@ -162,8 +177,11 @@ class Consumer:
 
 
 @contextmanager
-def consuming(settings: Mapping[str, Any], topic: str, partitions: int) -> Iterator[Consumer]:
-    with _handle(_CONSUMER, _conf(settings)) as handle, _topic(handle, topic) as of_topic:
+def consuming(address: str, topic: str, partitions: int) -> Iterator[Consumer]:
+    with (
+        _handle(_CONSUMER, _conf({"bootstrap.servers": address, **_AHEAD})) as handle,
+        _topic(handle, topic) as of_topic,
+    ):
         consumer = Consumer(handle, of_topic, partitions)
         try:
             yield consumer
@@ -181,7 +199,7 @@ def _counting() -> Any:
             seen[2] = message[_ERR_AT]
         else:
             seen[0] += 1
-            seen[1] += message[2 * _LEN_AT]
+            seen[1] += message[_LEN_AT]
 
     return count
 
@@ -212,7 +230,7 @@ def _conf(settings: Mapping[str, Any]) -> int:
     library = _library()
     conf: int = library.rd_kafka_conf_new()
     said = ctypes.create_string_buffer(_ERROR_TEXT_BYTES)
-    for name, value in settings.items():
+    for name, value in {**_QUIET, **settings}.items():
         if library.rd_kafka_conf_set(conf, name.encode(), str(value).encode(), said, len(said)):
             raise LibrdkafkaError(said.value.decode())
     return conf

@@ -2,7 +2,7 @@
 
 A client that makes batches of them message by message is busy with that alone (librdkafka makes some two million a
 second, on one core). `logbrook bench` sends a batch that it made beforehand, and looks at the headers of what it reads,
-so it is the broker that is at its limit, or the machine.
+so it is the broker that is at its limit, or the machine. Its messages are all alike, which lz4 makes a twentieth of.
 """
 
 import json

@@ -9,7 +9,6 @@ import time
 
 from bench import librdkafka
 from bench.broker_process import TOPIC, BrokerProcess, serving, warm_page_cache
-from bench.librdkafka import FLUSH_S_MAX, SETTINGS
 from bench.rows import Row, seconds
 
 _MESSAGE = os.urandom(1000)
@@ -31,12 +30,12 @@ def run() -> list[Row]:
 
 
 def _measure(broker: BrokerProcess, durability: str) -> list[Row]:
-    settings = {**SETTINGS, "bootstrap.servers": broker.address}
-    with librdkafka.producing({**settings, "queue.buffering.max.messages": _QUEUED_MAX}, TOPIC) as load:
+    settings = {"bootstrap.servers": broker.address, "queue.buffering.max.messages": _QUEUED_MAX}
+    with librdkafka.producing(settings, TOPIC) as load:
         before = broker.cpu_s()
         produce_s = seconds(lambda: _produce(load))
         produce_cpu_s = broker.cpu_s() - before
-    with librdkafka.consuming({**settings, **librdkafka.AHEAD}, TOPIC, partitions=1) as consumer:
+    with librdkafka.consuming(broker.address, TOPIC, partitions=1) as consumer:
         before = broker.cpu_s()
         fetch_s = seconds(lambda: consumer.consume(_MESSAGES, _WAIT_S_MAX))
         fetch_cpu_s = broker.cpu_s() - before
@@ -54,7 +53,7 @@ def _measure(broker: BrokerProcess, durability: str) -> list[Row]:
 def _produce(load: librdkafka.Producer) -> None:
     for _ in range(_MESSAGES // len(_POOL)):
         load.produce(_POOL, len(_POOL))
-    load.flush(FLUSH_S_MAX)
+    load.flush()
 
 
 def _raw_cpu_s() -> float:

@@ -55,44 +55,32 @@ class KafkaLoad(Load):
     def produce(self, job: Job) -> Spent:
         pool = _pool(job.size, job.partitions, job.count, job.in_turn)
         settings = {
+            "bootstrap.servers": job.address,
             "compression.type": job.codec,
             "queue.buffering.max.messages": _QUEUED_MESSAGES_MAX,
             "queue.buffering.max.kbytes": _QUEUED_KIB_MAX,
         }
-        to_topic = librdkafka.producing({**_settings(job), "acks": "all", **settings}, job.topic)
-        with to_topic as producer, spending(job.count) as spent:
+        with librdkafka.producing(settings, job.topic) as producer, spending(job.count) as spent:
             left = job.count
             while left:
                 some = min(left, len(pool))
                 producer.produce(pool, some)
                 left -= some
-            producer.flush(WAIT_S_MAX)
+            producer.flush()
         return spent
 
     def consume(self, job: Job) -> Spent:
         librdkafka.get_ready()
-        from_topic = librdkafka.consuming({**_settings(job), **librdkafka.AHEAD}, job.topic, job.partitions)
+        from_topic = librdkafka.consuming(job.address, job.topic, job.partitions)
         with from_topic as consumer, spending(job.count) as spent:
-            size = consumer.consume(job.count, _CONSUME_S_MAX)
-        if size != job.count * job.size:
-            raise LoadError(f"{job.count} messages had {size} bytes")
+            count, size = consumer.consume(job.count, _CONSUME_S_MAX)
+        if size != count * job.size:
+            raise LoadError(f"{count} messages had {size} bytes")
         return spent
 
     def acknowledged(self, job: Job) -> dict[str, float]:
-        """An idempotent producer, as most clients of today are, and no lingering."""
-        settings = {**_settings(job), "acks": "all", "linger.ms": 0, "enable.idempotence": True}
         pool = _pool(job.size, job.partitions, job.count, job.in_turn)
-        # The first one is not counted: it waits for what an idempotent producer asks for before it sends.
-        to_topic = librdkafka.producing(settings, job.topic, timed=1 + job.count)
-        with to_topic as producer:
-            producer.produce(pool, 1)
-            producer.flush(WAIT_S_MAX)
-            took_s = producer.produce_at(pool, job.count, job.rate)
-            producer.flush(WAIT_S_MAX)
-            latencies = producer.latencies_ms()[1:]
-        if len(latencies) != job.count:
-            raise LoadError(f"{job.count - len(latencies)} messages were not acknowledged")
-        return quantiles(latencies, took_s)
+        return quantiles(*librdkafka.latencies_ms(job.address, job.topic, pool, job.count, job.rate))
 
     def send_stamped(self, job: Job) -> None:
         failed: list[object] = []

@@ -67,6 +67,23 @@ def test_what_goes_wrong_in_a_load_is_told(workers: Workers, broker: Broker) -> 
         workers.call("kafka", "create", job)
 
 
+@pytest.mark.parametrize("verb", ["produce", "acknowledged"])
+def test_a_message_that_is_refused_is_told(workers: Workers, broker: Broker, verb: str) -> None:
+    small = {"max.message.bytes": "500"}
+    job = Job(broker.bootstrap_servers, f"refused-{verb}", size=1_000, count=10, rate=1_000, settings=small)
+    workers.call("kafka", "create", job)
+    with pytest.raises(LoadError, match="size too large"):
+        workers.call("kafka", verb, job)
+
+
+def test_a_message_to_another_partition_each_time(workers: Workers, broker: Broker) -> None:
+    job = Job(broker.bootstrap_servers, "turns", partitions=4, size=100, in_turn=True, count=10)
+    workers.call("kafka", "create", job)
+    workers.call("kafka", "produce", job)
+    with Client(broker.bootstrap_servers) as client:
+        assert [client.list_offset("turns", partition) for partition in range(4)] == [3, 3, 2, 2]
+
+
 def test_a_call_that_would_go_on_for_long_can_be_given_up(workers: Workers, broker: Broker) -> None:
     job = Job(broker.bootstrap_servers, "endless", count=1_000_000, rate=100)
     workers.call("kafka", "create", job)
