@@ -1,58 +1,92 @@
-# Every target sets itself up: it needs python3 (3.11 or newer), make and a package index, nothing else.
+# Every target installs what it needs into a virtual environment. Needed: python3 (3.11 or newer), make, a package index.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+# A stamp per kind of installation, each with all of the one before it: the broker (70 MB), Spark, and all for development.
+BASE := $(VENV)/.base
+SPARK := $(VENV)/.spark
+DEV := $(VENV)/.ready
+
+# Some environments turn bytecode caches off; without them every process that a test starts compiles all its modules.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo test check bench bench-peers crash kill copy exactly-once messages clean
+.PHONY: help serve demo test test-fast test-all check bench bench-peers crash kill replication simulate copy exactly-once messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-$(READY): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Logbrook needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+define install
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+  || { echo "Logbrook needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 1; }
+@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+endef
+
+$(BASE): pyproject.toml
+	$(install) .
 	@touch $@
 
-serve: $(READY) ## run a broker on 127.0.0.1:9092 (ARGS="--data DIR --listen HOST:PORT ...")
+$(SPARK): pyproject.toml
+	$(install) '.[spark]'
+	@touch $(BASE) $@
+
+$(DEV): pyproject.toml
+	$(install) '.[dev]'
+	@touch $(BASE) $(SPARK) $@
+
+serve: $(BASE) ## run a broker on 127.0.0.1:9092 (ARGS="--data DIR --listen HOST:PORT ...")
 	$(BIN)/logbrook serve $(ARGS)
 
-demo: $(READY) ## a broker, a stream of orders, a pipeline on Spark, and what came out (ARGS="--keep DIR")
+demo: $(SPARK) ## run a broker, a stream of orders and a Spark pipeline, and print the result (ARGS="--keep DIR")
 	$(BIN)/python -m demo $(ARGS)
 
-test: $(READY) ## run every test
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+# Three workers share the tests; each starts with a third and takes from the others' when its own are done. Tests wait for
+# processes and disks 40 % of the time, so three keep two cores busy.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
 
-check: $(READY) ## ruff, mypy (strict) and the import contracts
+test: $(DEV) ## run the tests that must pass before a change lands (ARGS="tests/unit/storage -k recovery")
+	$(PYTEST) -m "not long" $(ARGS)
+
+test-fast: $(DEV) ## run the short tests that need no Java, Spark or browser, last failures first: under a minute
+	$(PYTEST) -m "not long and not slow" --failed-first tests/test_tidy.py tests/unit tests/property tests/scenarios $(ARGS)
+
+test-all: $(DEV) ## run every test, with the long campaigns
+	$(PYTEST) $(ARGS)
+
+check: $(DEV) ## run ruff, mypy (strict) and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY) ## measure, print a table and write bench/results.json
+bench: $(DEV) ## run the benchmarks, print a table and write bench/results.json
 	$(BIN)/python -m bench $(ARGS)
 
-bench-peers: $(READY) ## measure Logbrook beside Kafka, Redis and NATS (ARGS="--quick"); the page is docs/BENCHMARKS.md
+bench-peers: $(DEV) ## benchmark Logbrook, Kafka, Redis and NATS (ARGS="--quick"); see docs/BENCHMARKS.md
 	$(BIN)/python -m bench.peers $(ARGS)
 
-crash: $(READY) ## check N power-loss states (N=1000000)
+crash: $(DEV) ## check recovery from N simulated power losses (N=1000000)
 	$(BIN)/python -m logbrook.testing.crash --states $(or $(N),1000000)
 
-kill: $(READY) ## kill a loaded broker N times and check that nothing is lost (N=100)
+kill: $(DEV) ## kill a broker under load N times and check that no acknowledged record is lost (N=100)
 	$(BIN)/python -m logbrook.testing.kill --kills $(or $(N),100)
 
-copy: $(READY) ## copy 100,000 records N times, exactly once, while broker and copiers are killed (N=5)
+replication: $(DEV) ## check the rules of replication in N random schedules of a model, from SEED on (N=10000 SEED=0)
+	$(BIN)/python -m logbrook.testing.replication --seeds $(or $(N),10000) --seed $(or $(SEED),0)
+
+simulate: $(DEV) ## run N schedules of a whole broker in simulated time with faults, from SEED on (N=100 SEED=0)
+	$(BIN)/python -m logbrook.testing.simulation --seeds $(or $(N),100) --seed $(or $(SEED),0)
+
+copy: $(DEV) ## copy 100,000 records exactly once, N times, while brokers and copiers are killed (N=5)
 	$(BIN)/python -m logbrook.testing.copy --runs $(or $(N),5) $(ARGS)
 
-exactly-once: $(READY) ## kill a Spark query from topic to topic N times and check its output (N=40)
-	$(BIN)/python -m logbrook.testing.exactly_once --kills $(or $(N),40) $(ARGS)
+exactly-once: $(DEV) ## kill Spark drivers N times per scenario and check every output; with Kafka, too (N=20)
+	$(BIN)/python -m tests.spark.exactly_once --kills $(or $(N),20) $(ARGS)
 
-messages: $(READY) ## write the classes of Kafka's messages again, from kio
+messages: $(DEV) ## regenerate the message classes from kio's schemas
 	$(BIN)/python -m tools.messages
 
-clean: ## remove the virtual environment and every cache
+clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
-"""Runs every benchmark, prints a table and writes `bench/results.json`.
+"""Run the benchmarks, print a table and write `bench/results.json`.
 
-python -m bench              all of them
-python -m bench append open  those whose module's name has one of these words in it
+python -m bench              all benchmarks
+python -m bench append open  benchmarks whose module name contains one of these words; results are only printed
 """
 
 import importlib
@@ -14,19 +14,33 @@ from pathlib import Path
 import bench
 from bench.rows import Row
 
-_NOT_BENCHMARKS = {"__main__", "broker_process", "engine", "guard", "librdkafka", "peers", "rows"}
+_NOT_BENCHMARKS = {
+    "__main__",
+    "broker_process",
+    "disk_limit",
+    "engine",
+    "guard",
+    "librdkafka",
+    "peers",
+    "process_tree",
+    "rows",
+}
 _RESULTS = Path(__file__).parent / "results.json"
 
 
+def names() -> list[str]:
+    """Return the names of the benchmarks: modules with a function `run`."""
+    return sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if module.name not in _NOT_BENCHMARKS)
+
+
 def main(words: list[str]) -> int:
-    names = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if module.name not in _NOT_BENCHMARKS)
-    chosen = [name for name in names if not words or any(word in name for word in words)]
-    if not chosen:
-        print(f"no benchmark has {' or '.join(words)} in its name; there are: {', '.join(names)}", file=sys.stderr)
+    selected = [name for name in names() if not words or any(word in name for word in words)]
+    if not selected:
+        print(f"no benchmark's name contains {' or '.join(words)}; there are: {', '.join(names())}", file=sys.stderr)
         return 2
     print(f"{platform.python_implementation()} {platform.python_version()} on {_cpu()}\n")
     rows: list[Row] = []
-    for name in chosen:
+    for name in selected:
         for row in importlib.import_module(f"bench.{name}").run():
             print(_line(row), flush=True)
             rows.append(row)

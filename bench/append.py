@@ -1,4 +1,4 @@
-"""Appending against the least that could be done: a checksum and a write of the same bytes."""
+"""Append throughput of the storage engine, relative to a raw checksum and write of the same bytes."""
 
 import os
 from functools import partial
@@ -25,7 +25,7 @@ def run() -> list[Row]:
 
 
 def against_raw(size: int, goal: float | None = None, compare: Compare = _COMPARE) -> Row:
-    """With `durability = "interval"`: one checksum, one write."""
+    """With `durability = "interval"`: one checksum and one write per batch."""
     batch = batch_of(size)
     appends = _BYTES_PER_ROUND // size
     with scratch() as path:
@@ -44,7 +44,7 @@ def against_raw(size: int, goal: float | None = None, compare: Compare = _COMPAR
 
 
 def durable_against_raw(size: int, compare: Compare = _COMPARE) -> Row:
-    """With `durability = "fsync"`: two checksums, two writes and one sync for all the appends of a round."""
+    """With `durability = "fsync"`: two checksums and two writes per batch, and one sync per round."""
     batch = batch_of(size)
     appends = _BYTES_PER_ROUND // size
     with scratch() as path:
@@ -72,7 +72,7 @@ def durable_against_raw(size: int, compare: Compare = _COMPARE) -> Row:
 
 
 class _RawFile:
-    """The least that could be done with the same bytes."""
+    """The reference: checksum and write the batch, nothing else."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT)

@@ -1,4 +1,4 @@
-"""A broker in a process of its own, and what it costs."""
+"""A broker in its own process, with its CPU time and memory."""
 
 import os
 import shutil
@@ -17,24 +17,24 @@ from typing import Any
 from confluent_kafka import Producer
 
 TOPIC = "bench"
-# ApiVersions, version 0, from nobody: the smallest question there is.
-_QUESTION = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+# ApiVersions request, version 0, without a client id: the smallest request.
+API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _START_S_MAX = 60.0
-# Where /tmp is in memory, it would be touched for another use.
+# A disk: /tmp can be an in-memory file system.
 _DISK = "/var/tmp"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class BrokerProcess:
-    """`logbrook serve` on a free port; `start_s` is the time until its first answer."""
+    """`logbrook serve` on a free port; `start_s` is the time from start to the first response."""
 
     def __init__(self, data: str, *flags: str) -> None:
         self.port = _free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.data = data
         command = [sys.executable, "-m", "logbrook", "serve", "--data", data, "--listen", self.address]
-        # As it is installed: with the bytecode that the first start has left.
+        # With bytecode caching, as an installed broker has it.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         started = time.perf_counter()
         self._process = subprocess.Popen(
@@ -48,7 +48,7 @@ class BrokerProcess:
         return self._process.pid
 
     def cpu_s(self) -> float:
-        """User and system time so far."""
+        """Return user and system time so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
@@ -70,18 +70,18 @@ class BrokerProcess:
                 raise RuntimeError(f"the broker stopped with exit code {self._process.returncode}")
             try:
                 with socket.create_connection(("127.0.0.1", self.port), 1.0) as connection:
-                    connection.sendall(_QUESTION)
+                    connection.sendall(API_VERSIONS_REQUEST)
                     if connection.recv(4):
                         return
             except OSError:
                 pause.wait(0.002)
         self.stop()
-        raise RuntimeError("the broker did not answer in time")
+        raise RuntimeError(f"the broker did not answer within {_START_S_MAX:.0f} s")
 
 
 @contextmanager
 def serving(*flags: str) -> Iterator[BrokerProcess]:
-    """A broker with an empty data directory, which goes with it."""
+    """Run a broker with an empty data directory, which is deleted at the end."""
     data = tempfile.mkdtemp(prefix="logbrook-bench-")
     try:
         broker = BrokerProcess(data, "--auto-create-topics", *flags)
@@ -98,10 +98,10 @@ def producer(broker: BrokerProcess, **settings: Any) -> Producer:
 
 
 def warm_page_cache(size: int) -> None:
-    """Touch as much memory as the broker is about to fill with files.
+    """Touch as much page cache as the broker will fill.
 
-    On a virtual machine the first use of a page is paid for in system time, many times what writing to it costs, and
-    by whoever happens to be first.
+    On a virtual machine the first use of a page costs system time, many times that of writing to it, and would be
+    charged to whichever process is first.
     """
     block = bytes(1 << 20)
     with tempfile.TemporaryFile(dir=_DISK) as file:

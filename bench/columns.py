@@ -1,13 +1,14 @@
-"""How fast record batches become columns and columns become record batches, on one core.
+"""Decoding of record batches to Arrow columns and encoding back, on one core.
 
-Records have keys of 8 bytes and values of 100, in batches of just under 1 MB, as a busy producer sends them. All
-columns are decoded, and every checksum is verified. The best of several rounds counts.
+Records have 8-byte keys and 100-byte values, in batches of just under 1 MB, as a busy producer sends them. All columns
+are decoded and every checksum is verified. The best round counts.
 """
 
 from collections.abc import Callable
 from functools import partial
 
 from bench.rows import Row, seconds
+from logbrook.model.identifiers import Offset
 from logbrook.records.batch import Codec
 from logbrook.records.builder import build_batch
 from logbrook.records.columns import decode, encode
@@ -45,4 +46,6 @@ def _batches(codec: Codec) -> bytes:
         Record(b"%08d" % number, (b'{"order": %d, "state": "paid"}' % (number * 7919) * 4)[:100], (), number // 50)
         for number in range(_BATCH_RECORDS)
     ]
-    return b"".join(build_batch(records, base_offset=index * _BATCH_RECORDS, codec=codec) for index in range(_BATCHES))
+    return b"".join(
+        build_batch(records, base_offset=Offset(index * _BATCH_RECORDS), codec=codec) for index in range(_BATCHES)
+    )

@@ -1,4 +1,4 @@
-"""Compaction: how fast a log in which half of the records are superseded is rewritten."""
+"""Compaction throughput of a log in which half of the records are superseded."""
 
 import os
 import time
@@ -35,8 +35,8 @@ def _row(codec: Codec) -> Row:
         log.roll()
         directory.checkpoint()
         started = time.perf_counter()
-        done = compact(log, NOW_MS + 1, force=True)
-        taken = time.perf_counter() - started
-        assert done is not None
+        result = compact(log, NOW_MS + 1, force=True)
+        took_s = time.perf_counter() - started
+        assert result is not None
         directory.close()
-    return Row(f"compaction, 100-byte values, {codec.name.lower()}", done.bytes_read / taken / 1e6, "MB/s")
+    return Row(f"compaction, 100-byte values, {codec.name.lower()}", result.bytes_read / took_s / 1e6, "MB/s")

@@ -1,4 +1,4 @@
-"""One sync for all partitions: what a commit round costs when it touches 1, 32 and 512 of them."""
+"""Cost of a group commit that covers 1, 32 and 512 partitions with one sync."""
 
 import os
 import statistics
@@ -21,22 +21,22 @@ def run() -> list[Row]:
         logs = [directory.create(TopicPartition("durable", number), LogConfig()) for number in range(512)]
 
         def round_over(partitions: int) -> Callable[[], None]:
-            def one_round() -> None:
+            def commit_round() -> None:
                 for number in range(_BATCHES_PER_ROUND):
                     logs[number % partitions].append(batch, now_ms=NOW_MS)
                 directory.commit()
 
-            return one_round
+            return commit_round
 
         rounds = {partitions: round_over(partitions) for partitions in _PARTITIONS}
         times: dict[int, list[float]] = {partitions: [] for partitions in _PARTITIONS}
         for _ in range(_ROUNDS):
-            for partitions, one_round in rounds.items():
-                times[partitions].append(seconds(one_round))
+            for partitions, commit_round in rounds.items():
+                times[partitions].append(seconds(commit_round))
         directory.checkpoint()
         syncs = _separate_syncs(path, batch)
         directory.close()
-    medians = {partitions: statistics.median(taken) for partitions, taken in times.items()}
+    medians = {partitions: statistics.median(took_s) for partitions, took_s in times.items()}
     name = f"durable round of {_BATCHES_PER_ROUND} batches of 1 KiB"
     return [
         *(Row(f"{name}, {n} partitions", 1e3 * medians[n], "ms") for n in _PARTITIONS),
@@ -46,17 +46,17 @@ def run() -> list[Row]:
 
 
 def _separate_syncs(path: str, batch: bytearray) -> float:
-    """What the same round costs with a sync per partition instead of a shared log."""
+    """Return the time of the same round with one sync per partition instead of a shared write-ahead log."""
     descriptors = [os.open(f"{path}/separate-{number}", os.O_RDWR | os.O_CREAT) for number in range(512)]
 
-    def one_round() -> None:
+    def commit_round() -> None:
         for fd in descriptors:
             os.write(fd, batch)
         for fd in descriptors:
             os.fdatasync(fd)
 
-    one_round()
-    taken = statistics.median(seconds(one_round) for _ in range(5))
+    commit_round()
+    median_s = statistics.median(seconds(commit_round) for _ in range(5))
     for fd in descriptors:
         os.close(fd)
-    return taken
+    return median_s

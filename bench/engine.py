@@ -1,4 +1,4 @@
-"""What the engine's benchmarks share: a data directory to throw away, and batches to fill it with."""
+"""Temporary data directories and record batches for the benchmarks of the storage engine."""
 
 import os
 import tempfile
@@ -17,21 +17,21 @@ NOW_MS = 1_700_000_000_000
 
 @contextmanager
 def scratch() -> Iterator[str]:
-    """A directory on the disk that the working directory is on: a memory file system would flatter every number."""
+    """Yield a directory on the working directory's disk: an in-memory file system would flatter every number."""
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=os.getcwd()) as path:
         yield path
 
 
 def open_directory(path: str, log_config: LogConfig | None = None, **settings: Any) -> LogDirectory:
     config = StorageConfig(**{"durability": Durability.INTERVAL, **settings})
-    chosen = log_config or LogConfig()
+    partition_config = log_config or LogConfig()
     return LogDirectory.open(
-        OsFiles(path), config, clock=SystemClock(), now_ms=NOW_MS, config_of=lambda _partition: chosen
+        OsFiles(path), config, clock=SystemClock(), now_ms=NOW_MS, config_of=lambda _partition: partition_config
     )
 
 
 def batch_of(size: int, value_bytes: int = 100, timestamp: int = NOW_MS) -> bytearray:
-    """A batch of about `size` bytes of incompressible records."""
+    """Return a batch of about `size` bytes of incompressible records."""
     count = max(1, (size - 61) // (value_bytes + 16))
     records = [
         Record(b"%08d" % number, os.urandom(value_bytes), (), timestamp + number % 1000) for number in range(count)

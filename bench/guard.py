@@ -1,8 +1,8 @@
-"""A few ratios against raw system calls that a gross regression cannot hide from. `make test` checks them.
+"""Performance relative to raw system calls, to detect gross regressions in `make test`.
 
-Both sides are measured in one process, in turns, and the best round of each counts, so neither the machine nor who else
-is on it matters much. The floors are a fifth of what an idle machine shows, or less where that was seen to vary: this
-is for what became several times slower, `make bench` is for the rest.
+Both sides are measured in one process, in turns, and the best round of each counts, so the ratios depend little on the
+machine and its load. The floors are a fifth of the values of an idle machine, or less where those vary: the guard is
+for slowdowns by several times, `make bench` for the rest.
 """
 
 import os
@@ -24,12 +24,12 @@ _TOPIC = "guard"
 
 
 def run(compare: Compare = _COMPARE) -> list[Row]:
-    """Each row's goal is its floor."""
+    """Return the ratios; the goal of a row is its floor."""
     return [
         _with_floor(against_raw(_BATCH_BYTES, compare=compare), 0.16),
         _with_floor(durable_against_raw(_BATCH_BYTES, compare=compare), 0.15),
         *(_with_floor(row, 0.13) for row in ratios(compare)),
-        _with_floor(_produced(compare), 0.04),
+        _with_floor(_produce_ratio(compare), 0.04),
     ]
 
 
@@ -37,8 +37,8 @@ def _with_floor(row: Row, floor: float) -> Row:
     return Row(row.name, row.value, row.unit, goal=floor)
 
 
-def _produced(compare: Compare) -> Row:
-    """One request at a time, beside a thread that takes the same bytes from a socket, writes them and answers."""
+def _produce_ratio(compare: Compare) -> Row:
+    """Compare Produce, one request in flight, with a thread that receives the same bytes, writes them and answers."""
     batch = bytes(batch_of(_BATCH_BYTES))
     with Broker(topics=[_TOPIC]) as broker, Client(broker.bootstrap_servers) as client, scratch() as path:
         echo = _Writer(f"{path}/raw", len(batch))
@@ -53,7 +53,7 @@ def _produced(compare: Compare) -> Row:
 
 
 class _Writer:
-    """The least that a server could do with a batch."""
+    """The reference: a server that only receives a batch, writes it and answers."""
 
     def __init__(self, path: str, size: int) -> None:
         self._size = size

@@ -1,7 +1,7 @@
-"""Latency: from `produce` to the acknowledgement, at a steady rate, with acks=all and an idempotent producer.
+"""Latency of acknowledgements at a steady rate, with acks=all and an idempotent producer.
 
-An idempotent producer has at most five requests under way, as every Kafka client of today has by default; `linger.ms`
-is 0, so that what is measured is the broker and not the client's patience.
+An idempotent producer has at most five requests in flight, the default of current Kafka clients. `linger.ms` is 0, so
+that the broker is measured and not the client's delay.
 """
 
 import os
@@ -33,11 +33,11 @@ def run() -> list[Row]:
 
 
 def _measure(broker: BrokerProcess, durability: str, rate: int) -> list[Row]:
-    """The median over rounds of each quantile: one bad moment of the machine is not the broker's."""
+    """Return the median over the rounds of each quantile, so that one disturbance of the machine does not count."""
     rounds = [_latencies_ms(broker, rate, _SECONDS) for _ in range(_ROUNDS)]
     rows = []
     for quantile, name in _QUANTILES:
-        value = statistics.median(one[int(len(one) * quantile)] for one in rounds)
+        value = statistics.median(latencies[int(len(latencies) * quantile)] for latencies in rounds)
         goal = _P99_MS_MAX if name == "p99" else None
         title = f"acks=all, durability {durability}, {rate:,} messages/s: {name}"
         rows.append(Row(title, value, "ms", goal, higher_is_better=False))
@@ -50,7 +50,7 @@ def _latencies_ms(broker: BrokerProcess, rate: int, duration_s: float) -> list[f
 
 
 def _raw_sync_ms() -> float:
-    took = []
+    latencies_ms = []
     with tempfile.TemporaryFile(dir="/var/tmp") as file:
         os.pwrite(file.fileno(), bytes(4 << 20), 0)
         os.fdatasync(file.fileno())
@@ -58,5 +58,5 @@ def _raw_sync_ms() -> float:
             started = time.perf_counter()
             os.pwrite(file.fileno(), _MESSAGE, 4096 * number)
             os.fdatasync(file.fileno())
-            took.append(1000 * (time.perf_counter() - started))
-    return sorted(took)[990]
+            latencies_ms.append(1000 * (time.perf_counter() - started))
+    return sorted(latencies_ms)[990]

@@ -1,7 +1,7 @@
-"""librdkafka by its C functions: thousands of messages a call, and nothing of Python for each of them.
+"""A load on librdkafka's C API: thousands of messages per call, without Python code per message.
 
-It is the library that confluent-kafka brings along. Through confluent-kafka itself the load would be Python, and at
-100 bytes that is what would be measured.
+The library is the one in the confluent-kafka package. Through confluent-kafka's own API, Python would be the bottleneck
+with 100-byte messages.
 """
 
 import ctypes
@@ -18,23 +18,23 @@ import numpy as np
 
 _PRODUCER, _CONSUMER = 0, 1
 _COPY, _BLOCK, _PARTITION = 0x2, 0x4, 0x8
-# By its number: to look up where the log begins, the library takes half a second.
+# As an absolute offset: to look up the log start offset, the library takes half a second.
 _BEGINNING = 0
 _METADATA_S_MAX = 60.0
-# How often each partition has its turn in a pool.
-_TURNS = 8
+# Runs of messages per partition in a pool.
+_RUNS_PER_PARTITION = 8
 _ERROR_TEXT_BYTES = 512
 _TICK_MS = 1
 
 _QUIET = {"log_level": 2}
 _FLUSH_S_MAX = 180.0
-# How far a consumer reads ahead: as far as librdkafka's own performance tool, and no pause of a second once it has.
-# With its defaults that pause is what small messages are measured by.
-_AHEAD = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 5}
+# A consumer's prefetch: as librdkafka's own performance tool, and without the pause of 1 s when the queue is full,
+# which would dominate with small messages.
+_PREFETCH = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 5}
 
 
 class LibrdkafkaError(Exception):
-    """What the library said."""
+    """An error reported by librdkafka."""
 
 
 class Message(ctypes.Structure):
@@ -53,18 +53,17 @@ class Message(ctypes.Structure):
     )
 
 
-# Of a message that comes back: where its error and its length are, as the compiled callbacks below read them.
-# Both as numbers of 32 bits, which no message is too long for.
+# Indexes of a message's error and length, read as 32-bit integers by the compiled callbacks below. No length needs
+# more.
 _ERR_AT, _LEN_AT = Message.err.offset // 4, Message.len.offset // 4
 
 
 class Pool:
-    """Messages in the form that the library takes: some to one partition, then some to the next, as a client with
-    sticky partitions sends them; or one to each in turn."""
+    """Messages in the library's format: in runs per partition, as a sticky partitioner sends them, or round-robin."""
 
     def __init__(self, values: Sequence[bytes], partitions: int, *, in_turn: bool = False) -> None:
         self._values = values
-        runs = partitions * max(1, min(_TURNS, len(values) // partitions))
+        runs = partitions * max(1, min(_RUNS_PER_PARTITION, len(values) // partitions))
         self.messages = (Message * len(values))()
         for number, (message, value) in enumerate(zip(self.messages, values, strict=True)):
             message.payload, message.len = value, len(value)
@@ -75,7 +74,7 @@ class Pool:
 
 
 class Producer:
-    """`reports` is what `_delivered` writes to: an error, how many were acknowledged, and how long each took."""
+    """A producer handle. `_delivered` writes an error, the number of acknowledgements and latencies to `reports`."""
 
     def __init__(self, handle: int, topic: int, reports: "np.ndarray[Any, np.dtype[np.int64]]") -> None:
         self._handle = handle
@@ -83,14 +82,14 @@ class Producer:
         self._reports = reports
 
     def produce(self, pool: Pool, count: int) -> None:
-        """The first `count` messages of the pool; waits while the queue is full. Raises LibrdkafkaError."""
-        taken = _library().rd_kafka_produce_batch(self._topic, 0, _COPY | _BLOCK | _PARTITION, pool.messages, count)
-        if taken != count:
-            raise LibrdkafkaError(f"took {taken} messages of {count}")
+        """Enqueue the first `count` messages of the pool; blocks while the queue is full. Raises LibrdkafkaError."""
+        enqueued = _library().rd_kafka_produce_batch(self._topic, 0, _COPY | _BLOCK | _PARTITION, pool.messages, count)
+        if enqueued != count:
+            raise LibrdkafkaError(f"enqueued {enqueued} of {count} messages")
 
     def produce_at(self, pool: Pool, count: int, rate: int) -> float:
-        """`count` messages, `rate` a second, those of each millisecond together. Returns how long it took, without
-        waiting for the last of them."""
+        """Enqueue `count` messages at `rate` per second, once per millisecond. Return the seconds until the last is
+        enqueued."""
         started, sent = time.monotonic(), 0
         while sent < count:
             due = min(count - sent, len(pool), int((time.monotonic() - started) * rate) + 1 - sent)
@@ -101,38 +100,38 @@ class Producer:
         return time.monotonic() - started
 
     def flush(self) -> None:
-        """Returns when everything is acknowledged. Raises LibrdkafkaError."""
+        """Wait until everything is acknowledged. Raises LibrdkafkaError."""
         error = _library().rd_kafka_flush(self._handle, int(1_000 * _FLUSH_S_MAX)) or int(self._reports[0])
         if error:
             raise LibrdkafkaError(_text_of(error))
 
     def latencies_ms(self) -> list[float]:
-        """From the call that sent it to its acknowledgement, in the order of the latter."""
+        """Return the times from enqueueing to acknowledgement, in the order of acknowledgements."""
         count = int(self._reports[1])
-        return [float(one) for one in self._reports[2 : 2 + count] / 1e3]
+        return [float(latency_us) / 1e3 for latency_us in self._reports[2 : 2 + count]]
 
 
 @contextmanager
 def producing(settings: Mapping[str, Any], topic: str, *, timed: int = 0) -> Iterator[Producer]:
-    """With acks=all. The latencies of `timed` messages are kept, which are to be all; without it only failures are
-    reported."""
+    """Open a producer with acks=all. `timed` is the number of messages it will send if their latencies are kept;
+    without it only failures are reported."""
     library = _library()
     reports = np.zeros(2 + timed, dtype=np.int64)
     conf = _conf({"acks": "all", **settings, "delivery.report.only.error": "false" if timed else "true"})
     library.rd_kafka_conf_set_opaque(conf, reports.ctypes.data)
     library.rd_kafka_conf_set_dr_msg_cb(conf, _delivered().address)
-    with _handle(_PRODUCER, conf) as handle, _topic(handle, topic) as of_topic:
-        yield Producer(handle, of_topic, reports)
+    with _handle(_PRODUCER, conf) as handle, _topic(handle, topic) as topic_handle:
+        yield Producer(handle, topic_handle, reports)
 
 
 def latencies_ms(address: str, topic: str, pool: Pool, count: int, rate: int) -> tuple[list[float], float]:
-    """How long each of `count` messages at `rate` a second took to be acknowledged, and how long sending them took.
+    """Send `count` messages at `rate` per second; return their latencies in ms, and the seconds of sending.
 
-    An idempotent producer, as most clients of today are, and no lingering. Raises LibrdkafkaError.
+    The producer is idempotent and does not linger. Raises LibrdkafkaError.
     """
     settings = {"bootstrap.servers": address, "linger.ms": 0, "enable.idempotence": True}
     with producing(settings, topic, timed=1 + count) as producer:
-        # The first one is not counted: it waits for what an idempotent producer asks for before it sends.
+        # The first message does not count: it waits for InitProducerId.
         producer.produce(pool, 1)
         producer.flush()
         took_s = producer.produce_at(pool, count, rate)
@@ -150,8 +149,10 @@ class Consumer:
         self._partitions = partitions
 
     def consume(self, count: int, wait_s: float) -> tuple[int, int]:
-        """`count` messages from the beginning, or some more: how many, and how many bytes their values have. Raises
-        LibrdkafkaError if none come for as long as it waits."""
+        """Consume at least `count` messages from the beginning; return their number and the bytes of their values.
+
+        Raises LibrdkafkaError if none arrives for `wait_s`.
+        """
         library = _library()
         for number in range(self._partitions):
             if library.rd_kafka_consume_start_queue(self._topic, number, _BEGINNING, self._queue):
@@ -163,11 +164,11 @@ class Consumer:
             library.rd_kafka_consume_callback_queue(self._queue, int(1_000 * wait_s), _counting().address, counted)
             if seen[2]:
                 raise LibrdkafkaError(_text_of(int(seen[2])))
-            # It may come back with nothing, though there is time left.
+            # The call may return early without messages.
             if seen[0] > before:
                 until_s, before = time.monotonic() + wait_s, int(seen[0])
             elif time.monotonic() > until_s:
-                raise LibrdkafkaError(f"{count - before} messages did not come")
+                raise LibrdkafkaError(f"{count - before} messages did not arrive")
         return int(seen[0]), int(seen[1])
 
     def close(self) -> None:
@@ -179,10 +180,10 @@ class Consumer:
 @contextmanager
 def consuming(address: str, topic: str, partitions: int) -> Iterator[Consumer]:
     with (
-        _handle(_CONSUMER, _conf({"bootstrap.servers": address, **_AHEAD})) as handle,
-        _topic(handle, topic) as of_topic,
+        _handle(_CONSUMER, _conf({"bootstrap.servers": address, **_PREFETCH})) as handle,
+        _topic(handle, topic) as topic_handle,
     ):
-        consumer = Consumer(handle, of_topic, partitions)
+        consumer = Consumer(handle, topic_handle, partitions)
         try:
             yield consumer
         finally:
@@ -191,7 +192,7 @@ def consuming(address: str, topic: str, partitions: int) -> Iterator[Consumer]:
 
 @cache
 def _counting() -> Any:
-    """Compiled: counts messages and their bytes, and keeps an error, in the three numbers that it is handed."""
+    """Return a compiled callback that writes message count, bytes and the last error to its three integers."""
 
     @numba.cfunc("void(CPointer(int32), CPointer(int64))")
     def count(message: Any, seen: Any) -> None:
@@ -206,7 +207,7 @@ def _counting() -> Any:
 
 @cache
 def _delivered() -> Any:
-    """Compiled: keeps an error and the latency of what was acknowledged, in the numbers that it is handed."""
+    """Return a compiled callback that writes the last error and the latencies of acknowledgements to `reports`."""
     latency = _library().rd_kafka_message_latency
 
     @numba.cfunc("void(voidptr, CPointer(int32), CPointer(int64))")
@@ -221,7 +222,7 @@ def _delivered() -> Any:
 
 
 def get_ready() -> None:
-    """Load and compile what a call would otherwise wait for."""
+    """Load the library and compile the callbacks in advance."""
     _counting()
     _delivered()
 
@@ -229,20 +230,20 @@ def get_ready() -> None:
 def _conf(settings: Mapping[str, Any]) -> int:
     library = _library()
     conf: int = library.rd_kafka_conf_new()
-    said = ctypes.create_string_buffer(_ERROR_TEXT_BYTES)
+    error_text = ctypes.create_string_buffer(_ERROR_TEXT_BYTES)
     for name, value in {**_QUIET, **settings}.items():
-        if library.rd_kafka_conf_set(conf, name.encode(), str(value).encode(), said, len(said)):
-            raise LibrdkafkaError(said.value.decode())
+        if library.rd_kafka_conf_set(conf, name.encode(), str(value).encode(), error_text, len(error_text)):
+            raise LibrdkafkaError(error_text.value.decode())
     return conf
 
 
 @contextmanager
 def _handle(kind: int, conf: int) -> Iterator[int]:
     library = _library()
-    said = ctypes.create_string_buffer(_ERROR_TEXT_BYTES)
-    handle = library.rd_kafka_new(kind, conf, said, len(said))
+    error_text = ctypes.create_string_buffer(_ERROR_TEXT_BYTES)
+    handle = library.rd_kafka_new(kind, conf, error_text, len(error_text))
     if not handle:
-        raise LibrdkafkaError(said.value.decode())
+        raise LibrdkafkaError(error_text.value.decode())
     try:
         yield handle
     finally:
@@ -254,7 +255,7 @@ def _topic(handle: int, name: str) -> Iterator[int]:
     library = _library()
     topic = library.rd_kafka_topic_new(handle, name.encode(), None)
     try:
-        # So that it is connected and knows the partitions before any time counts.
+        # Connects and loads the partitions before the measurement.
         metadata = ctypes.c_void_p()
         if error := library.rd_kafka_metadata(handle, 0, topic, ctypes.byref(metadata), int(1_000 * _METADATA_S_MAX)):
             raise LibrdkafkaError(_text_of(error))
@@ -280,7 +281,7 @@ def _library() -> ctypes.CDLL:
     address = ctypes.c_void_p
     library.rd_kafka_err2str.restype = ctypes.c_char_p
     library.rd_kafka_message_latency.restype = ctypes.c_int64
-    taken = {
+    argument_types = {
         "conf_set": (address, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t),
         "conf_set_dr_msg_cb": (address, address),
         "conf_set_opaque": (address, address),
@@ -295,12 +296,12 @@ def _library() -> ctypes.CDLL:
         "produce_batch": (address, ctypes.c_int32, ctypes.c_int, address, ctypes.c_int),
         "poll": (address, ctypes.c_int),
         "flush": (address, ctypes.c_int),
-        # In the terms that Numba can call it in.
+        # With a type that Numba can call.
         "message_latency": (ctypes.POINTER(ctypes.c_int32),),
         "consume_start_queue": (address, ctypes.c_int32, ctypes.c_int64, address),
         "consume_stop": (address, ctypes.c_int32),
         "consume_callback_queue": (address, ctypes.c_int, address, address),
     }
-    for name, kinds in taken.items():
-        getattr(library, f"rd_kafka_{name}").argtypes = kinds
+    for name, types in argument_types.items():
+        getattr(library, f"rd_kafka_{name}").argtypes = types
     return library

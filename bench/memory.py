@@ -1,4 +1,4 @@
-"""Memory: 10 GB go through the engine, and the process must not grow by them."""
+"""Memory of the storage engine after 10 GB of appends."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ _CONFIG = LogConfig(segment_bytes=128 << 20, retention_bytes=512 << 20, file_del
 
 
 def run() -> list[Row]:
-    """In a process of its own, so that nothing that other benchmarks have loaded counts."""
+    """Measure in a new process, without the modules and memory of other benchmarks."""
     command = [sys.executable, "-m", "bench.memory"]
     peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return [Row("memory after appending 10 GB, beyond mapped pages", peak, "MiB", 150, higher_is_better=False)]
@@ -45,11 +45,11 @@ def _peak_mib() -> float:
 
 
 def _anonymous_mib() -> float:
-    """What the process holds apart from the files it has mapped."""
+    """Return the anonymous memory of the process, without mapped files."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError("this kernel does not tell of RssAnon")
+    raise RuntimeError("/proc/self/status has no RssAnon on this kernel")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reading against the least that could be done: a slice of a mapping, or a `pread` of the same bytes."""
+"""Read throughput of the storage engine, relative to a raw mapping or `pread` of the same bytes."""
 
 import mmap
 import os
@@ -8,6 +8,7 @@ from bench.engine import NOW_MS, batch_of, open_directory, scratch
 from bench.rows import Compare, Row, median_seconds, paired_ratio
 from logbrook.config import LogConfig
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.storage.log import Log
 
 _TOTAL_BYTES = 64 << 20
@@ -17,15 +18,15 @@ _COMPARE = partial(paired_ratio, rounds=25)
 
 
 def run() -> list[Row]:
-    return _measured(_COMPARE, is_whole=True)
+    return _measure(_COMPARE, with_lookups=True)
 
 
 def ratios(compare: Compare) -> list[Row]:
-    """Those against raw reads alone."""
-    return _measured(compare, is_whole=False)
+    """Return only the ratios to raw reads, for the guard."""
+    return _measure(compare, with_lookups=False)
 
 
-def _measured(compare: Compare, *, is_whole: bool) -> list[Row]:
+def _measure(compare: Compare, *, with_lookups: bool) -> list[Row]:
     batch = batch_of(16 << 10)
     with scratch() as path:
         directory = open_directory(path)
@@ -36,7 +37,7 @@ def _measured(compare: Compare, *, is_whole: bool) -> list[Row]:
                 log.append(batch, now_ms=NOW_MS)
         closed.roll()
         rows = [_mapped(path, closed, compare), _active(path, active, compare)]
-        rows += _lookups(closed) if is_whole else []
+        rows += _lookups(closed) if with_lookups else []
         directory.close()
     return rows
 
@@ -46,16 +47,18 @@ def _mapped(path: str, log: Log, compare: Compare) -> Row:
     fd = os.open(f"{path}/{log.closed[0].path}", os.O_RDONLY)
     view = memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
     os.close(fd)
-    places = [(part.position, part.length) for offset in offsets for part in log.read(offset, _FETCH_BYTES).slices]
+    ranges = [
+        (part.position, part.length) for offset in offsets for part in log.read(Offset(offset), _FETCH_BYTES).slices
+    ]
     sink = bytearray(_FETCH_BYTES)
 
     def reference() -> None:
-        for position, length in places:
+        for position, length in ranges:
             sink[:length] = view[position : position + length]
 
     def subject() -> None:
         for offset in offsets:
-            for part in log.read(offset, _FETCH_BYTES).slices:
+            for part in log.read(Offset(offset), _FETCH_BYTES).slices:
                 sink[: part.length] = part.data
 
     ratio = compare(reference, subject)
@@ -66,15 +69,17 @@ def _mapped(path: str, log: Log, compare: Compare) -> Row:
 def _active(path: str, log: Log, compare: Compare) -> Row:
     offsets = _fetch_offsets(log)
     fd = os.open(f"{path}/{log.active.path}", os.O_RDONLY)
-    places = [(part.position, part.length) for offset in offsets for part in log.read(offset, _FETCH_BYTES).slices]
+    ranges = [
+        (part.position, part.length) for offset in offsets for part in log.read(Offset(offset), _FETCH_BYTES).slices
+    ]
 
     def reference() -> None:
-        for position, length in places:
+        for position, length in ranges:
             os.pread(fd, length, position)
 
     def subject() -> None:
         for offset in offsets:
-            log.read(offset, _FETCH_BYTES)
+            log.read(Offset(offset), _FETCH_BYTES)
 
     ratio = compare(reference, subject)
     os.close(fd)
@@ -87,7 +92,7 @@ def _lookups(log: Log) -> list[Row]:
 
     def by_offset() -> None:
         for offset in offsets:
-            segment.position_of(offset)
+            segment.position_of(Offset(offset))
 
     def by_time() -> None:
         for number in range(_LOOKUPS // 10):
@@ -100,12 +105,12 @@ def _lookups(log: Log) -> list[Row]:
 
 
 def _fetch_offsets(log: Log) -> list[int]:
-    """Where each fetch of a reader that goes through the whole log begins."""
+    """Return the fetch offsets of a consumer that reads the whole log."""
     offsets = []
     offset = 0
     while offset < log.log_end_offset:
         offsets.append(offset)
-        length = log.read(offset, _FETCH_BYTES).length
+        length = log.read(Offset(offset), _FETCH_BYTES).length
         per_record = log.size / log.log_end_offset
         offset += max(1, round(length / per_record))
     return offsets

@@ -1,7 +1,7 @@
-"""What a benchmark reports, and how it is measured.
+"""Result rows of benchmarks, and timing helpers.
 
-This machine and every other one is noisy, so a goal is a ratio wherever it can be: both sides are measured in turns,
-in one process, and the median of the paired ratios is what counts.
+Machines are noisy, so a goal is a ratio where possible: both sides are measured in turns, in one process, and the
+median of the paired ratios counts.
 """
 
 import statistics
@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Takes a reference and a subject, and says how fast the subject is as a share of the reference.
+# Returns the speed of the second argument (the subject) relative to the first (the reference).
 Compare = Callable[[Callable[[], object], Callable[[], object]], float]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. Without a goal it is there for the record."""
+    """One line of the table; the goal is optional."""
 
     name: str
     value: float
@@ -40,18 +40,18 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def paired_ratio(reference: Callable[[], object], subject: Callable[[], object], rounds: int) -> float:
-    """How fast `subject` is as a share of `reference`, both measured `rounds` times in turns."""
+    """Return the speed of `subject` relative to `reference`: the median of `rounds` pairs, measured in turns."""
     reference()
     subject()
     return statistics.median(seconds(reference) / seconds(subject) for _ in range(rounds))
 
 
 def best_ratio(reference: Callable[[], object], subject: Callable[[], object], rounds: int) -> float:
-    """As `paired_ratio`, of the best round of each: others on the machine can only make a round slower."""
+    """Like `paired_ratio`, of the best round of each: other load on the machine only makes rounds slower."""
     reference()
     subject()
     times = [(seconds(reference), seconds(subject)) for _ in range(rounds)]
-    return min(one for one, _ in times) / min(other for _, other in times)
+    return min(reference_s for reference_s, _ in times) / min(subject_s for _, subject_s in times)
 
 
 def median_seconds(call: Callable[[], object], rounds: int) -> float:

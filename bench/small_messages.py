@@ -1,8 +1,8 @@
-"""Small messages: how many of 100 bytes go through the broker when they come in batches that are ready.
+"""Throughput of 100-byte messages in prebuilt batches.
 
-A client that makes batches of them message by message is busy with that alone (librdkafka makes some two million a
-second, on one core). `logbrook bench` sends a batch that it made beforehand, and looks at the headers of what it reads,
-so it is the broker that is at its limit, or the machine. Its messages are all alike, which lz4 makes a twentieth of.
+A client that batches message by message is the bottleneck (librdkafka makes about two million per second on one core).
+`logbrook bench` sends a prebuilt batch and reads only batch headers, so that the broker or the machine is the limit.
+Its messages are identical, and lz4 compresses them to a twentieth.
 """
 
 import json
@@ -33,13 +33,13 @@ def _measure(broker: BrokerProcess, durability: str, codec: str) -> list[Row]:
     name = f"100 B in batches of 5,000, {codec}, durability {durability}"
     alone = [_bench(broker, codec, consumers=0)["produce"] for _ in range(_ROUNDS)]
     both = [_bench(broker, codec, consumers=1) for _ in range(_ROUNDS)]
-    found = {
+    rounds_by_case = {
         "produced": alone,
-        "produced and consumed at once": [min((one["produce"], one["consume"]), key=_rate) for one in both],
+        "produced and consumed at once": [min((result["produce"], result["consume"]), key=_rate) for result in both],
     }
     return [
-        Row(f"{name}: {what}", statistics.median(map(_rate, rounds)), "messages/s", _MESSAGES_PER_S_MIN)
-        for what, rounds in found.items()
+        Row(f"{name}: {case}", statistics.median(map(_rate, rounds)), "messages/s", _MESSAGES_PER_S_MIN)
+        for case, rounds in rounds_by_case.items()
     ]
 
 
@@ -47,8 +47,8 @@ def _bench(broker: BrokerProcess, codec: str, consumers: int) -> dict[str, Any]:
     warm_page_cache(2 << 30)
     command = [sys.executable, "-m", "logbrook", "bench", "--bootstrap", broker.address, "--json", "--size", "100"]
     options = ["--batch", "5000", "--duration", str(_SECONDS), "--consumers", str(consumers), "--compression", codec]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
-    result: dict[str, Any] = json.loads(done.stdout)
+    process = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    result: dict[str, Any] = json.loads(process.stdout)
     assert result["failure"] is None, result["failure"]
     return result
 

@@ -1,8 +1,8 @@
-"""Spark: records per second out of a topic and into one, beside Spark's own Kafka connector where Maven can fetch it.
+"""Records per second that Spark reads and writes, compared with Spark's own Kafka connector if Maven can fetch it.
 
-Both connectors read the same topics in the same session and take turns, so that whatever else the machine does slows
-both. The first rounds are not counted, since a JVM warms up. Rates are those of the best round; how many times as fast
-one is as the other is the median of the rounds.
+Both connectors use the same topics in the same session and take turns, so that other load affects both. The first
+rounds warm up the JVM and do not count. Rates are those of the best round; ratios are the median of the rounds. CPU
+time is that of this process, the JVM, all Python processes that Spark started, and the broker.
 """
 
 import os
@@ -12,12 +12,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.broker_process import BrokerProcess, serving
+from bench.process_tree import tree_cpu_s
 from bench.rows import Row, seconds
 from logbrook.client import Client, Producer
 from logbrook.records.columns import encode
@@ -34,6 +35,14 @@ _WRITTEN = 1_000_000
 _BATCH_ROWS = 20_000
 _READ_RATIO_MIN = 2.0
 _WRITE_RATIO_MIN = 1.0
+_CPU_RATIO_MAX = 0.7
+
+
+class Spent(NamedTuple):
+    """Wall time and CPU time of one action."""
+
+    wall_s: float
+    cpu_s: float
 
 
 def run() -> list[Row]:
@@ -43,7 +52,7 @@ def run() -> list[Row]:
         conf["spark.jars"] = ",".join(spark_connector_jars())
         connectors.append("kafka")
     except MissingToolError as error:
-        print(f"without Spark's own Kafka connector: {error}")
+        print(f"skipping Spark's own Kafka connector: {error}")
     with serving("--durability", "interval") as broker:
         for name, value_bytes, count in _TOPICS:
             _fill(broker, name, value_bytes, count)
@@ -55,7 +64,7 @@ def run() -> list[Row]:
 
 
 def _fill(broker: BrokerProcess, topic: str, value_bytes: int, count: int) -> None:
-    """Records with a key of 8 bytes and a random value, in batches such as a busy producer makes."""
+    """Produce records with 8-byte keys and random values, in batches of a busy producer's size."""
     with Client(broker.address) as client:
         client.create_topic(topic, _PARTITIONS)
         with Producer(client) as producer:
@@ -85,21 +94,28 @@ def _reading(spark: SparkSession, broker: BrokerProcess, connectors: list[str]) 
     queries: dict[str, Callable[[DataFrame], object]] = {
         "count": lambda rows: rows.count(),
         "sum(length(value))": lambda rows: rows.selectExpr("sum(length(value))").first(),
+        "Parquet files": _to_parquet,
     }
     rows = []
     for topic, value_bytes, count in _TOPICS:
         for query, act in queries.items():
-            took_s = _in_turns({one: partial(_read, spark, broker, topic, one, act) for one in connectors})
-            rows += _rates(f"read {value_bytes} B values into {query}", took_s, count, value_bytes, _READ_RATIO_MIN)
-        into_table = _in_turns({"logbrook": partial(_read, spark, broker, topic, "logbrook", _to_table)})
+            spent = _in_turns(
+                spark,
+                broker,
+                {connector: partial(_read, spark, broker, topic, connector, act) for connector in connectors},
+            )
+            # Spark's Parquet writer takes most of the time of its query.
+            goal = None if act is _to_parquet else _READ_RATIO_MIN
+            rows += _rates(f"read {value_bytes} B values into {query}", spent, count, value_bytes, goal)
+        into_table = _in_turns(spark, broker, {"logbrook": partial(_read, spark, broker, topic, "logbrook", _to_table)})
         rows += _rates(f"read {value_bytes} B values into a Delta table", into_table, count, value_bytes)
     return rows
 
 
 def _writing(spark: SparkSession, broker: BrokerProcess, connectors: list[str]) -> list[Row]:
     rows = spark.range(_WRITTEN).selectExpr("cast(id as string) as key", "repeat('x', 100) as value")
-    took_s = _in_turns({one: partial(_write, rows, broker, one) for one in connectors})
-    return _rates("write 100 B values", took_s, _WRITTEN, 100, _WRITE_RATIO_MIN)
+    spent = _in_turns(spark, broker, {connector: partial(_write, rows, broker, connector) for connector in connectors})
+    return _rates("write 100 B values", spent, _WRITTEN, 100, _WRITE_RATIO_MIN)
 
 
 def _read(
@@ -125,28 +141,49 @@ def _to_table(rows: DataFrame) -> None:
         shutil.rmtree(directory)
 
 
-def _in_turns(acts: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
-    """How long each took in each round that counts."""
-    took_s: dict[str, list[float]] = {one: [] for one in acts}
+def _to_parquet(rows: DataFrame) -> None:
+    directory = tempfile.mkdtemp(prefix="logbrook-bench-parquet-")
+    try:
+        rows.write.mode("overwrite").parquet(f"{directory}/files")
+    finally:
+        shutil.rmtree(directory)
+
+
+def _in_turns(
+    spark: SparkSession, broker: BrokerProcess, actions: dict[str, Callable[[], object]]
+) -> dict[str, list[Spent]]:
+    """Run the actions in turns; return what each took in every round after the warm-up."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    jvm_pid = gateway.proc.pid
+
+    def cpu_s() -> float:
+        return time.process_time() + tree_cpu_s(jvm_pid) + broker.cpu_s()
+
+    spent: dict[str, list[Spent]] = {name: [] for name in actions}
     for number in range(_WARM_UP_ROUNDS + _ROUNDS):
-        for one, act in acts.items():
-            act_s = seconds(act)
+        for name, action in actions.items():
+            before_s = cpu_s()
+            wall_s = seconds(action)
             if number >= _WARM_UP_ROUNDS:
-                took_s[one].append(act_s)
-    return took_s
+                spent[name].append(Spent(wall_s, cpu_s() - before_s))
+    return spent
 
 
 def _rates(
-    what: str, took_s: dict[str, list[float]], count: int, value_bytes: int, ratio_min: float | None = None
+    what: str, spent: dict[str, list[Spent]], count: int, value_bytes: int, ratio_min: float | None = None
 ) -> list[Row]:
-    best_s = min(took_s["logbrook"])
+    ours = spent["logbrook"]
+    best_s = min(run.wall_s for run in ours)
     rows = [
         Row(f"{what}, rows", count / best_s / 1e6, "M/s"),
         Row(f"{what}, values", count * value_bytes / best_s / 1e6, "MB/s"),
+        Row(f"{what}, CPU", statistics.median(run.cpu_s for run in ours) / count * 1e6, "s/M rows", None, False),
     ]
-    if "kafka" in took_s:
-        ratio = statistics.median(
-            theirs / ours for ours, theirs in zip(took_s["logbrook"], took_s["kafka"], strict=True)
-        )
+    if "kafka" in spent:
+        pairs = [*zip(ours, spent["kafka"], strict=True)]
+        ratio = statistics.median(theirs.wall_s / own.wall_s for own, theirs in pairs)
+        cpu_ratio = statistics.median(own.cpu_s / theirs.cpu_s for own, theirs in pairs)
         rows.append(Row(f"{what}, times Spark's Kafka connector", ratio, "times", ratio_min))
+        rows.append(Row(f"{what}, CPU of Spark's Kafka connector", cpu_ratio, "times", _CPU_RATIO_MAX, False))
     return rows

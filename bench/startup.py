@@ -1,4 +1,4 @@
-"""Start-up: how soon a broker answers, and what it weighs at rest; and the broker inside a test."""
+"""Start-up time and idle memory of a broker, and start-up time of the in-process broker for tests."""
 
 import statistics
 import tempfile

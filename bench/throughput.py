@@ -1,7 +1,6 @@
-"""Throughput: 1 KB messages through a broker in its own process, with librdkafka as the load.
+"""Throughput and CPU of a broker in its own process with 1 KB messages, with librdkafka as the load.
 
-What counts is the broker's processor time per GB: the load takes the other core, and how fast the two go together says
-more about the machine.
+The goal is broker CPU time per GB: the load uses the other core, so the throughput depends more on the machine.
 """
 
 import os

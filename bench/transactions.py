@@ -1,7 +1,7 @@
-"""Transactions: how much of plain produce is left when every 1,000 records are a transaction.
+"""Throughput with transactions of 1,000 records, relative to plain produce.
 
-Several producers write at a time, each to a partition of its own, as they do where it matters: one alone waits for each
-commit and measures how long a sync takes. Both kinds take turns, and the median of the paired ratios counts.
+With several producers, each writes to its own partition; a single producer waits for each commit, so it measures the
+latency of a sync. Plain and transactional rounds take turns, and the median of the paired ratios counts.
 """
 
 import os
@@ -38,20 +38,20 @@ def run() -> list[Row]:
 
 
 def paired_seconds(address: str, topic: str, producers: int, rounds: int) -> list[tuple[float, float]]:
-    """How long the same records take, plainly and in transactions, in each round."""
+    """Return the seconds of each round for the same records: (plain, transactional)."""
     plain = [_producer(address) for _ in range(producers)]
     transactional = [_producer(address, **{"transactional.id": f"{topic}-{n}"}) for n in range(producers)]
-    for one in transactional:
-        one.init_transactions()
+    for producer in transactional:
+        producer.init_transactions()
     with ThreadPoolExecutor(producers) as pool:
 
-        def all_of(work: Callable[[Producer, str, int], None], loads: list[Producer]) -> float:
+        def run_all(work: Callable[[Producer, str, int], None], loads: list[Producer]) -> float:
             return seconds(lambda: list(pool.map(work, loads, [topic] * producers, range(producers))))
 
         times = [
-            (all_of(_write_plainly, plain), all_of(_write_in_transactions, transactional)) for _ in range(rounds + 1)
+            (run_all(_write_plainly, plain), run_all(_write_in_transactions, transactional)) for _ in range(rounds + 1)
         ]
-    # The first one warms up.
+    # The first round is the warm-up.
     return times[1:]
 
 
@@ -67,7 +67,7 @@ def _rows(times: list[tuple[float, float]], name: str, producers: int) -> list[R
 
 
 def _producer(address: str, **settings: Any) -> Producer:
-    """A transaction is one batch, about as much as a broker takes."""
+    """Return a producer whose batches hold a whole transaction, just below the maximum message size."""
     batches = {"linger.ms": 5, "batch.size": 1_040_000, "message.max.bytes": 1_040_000}
     return Producer({"bootstrap.servers": address, "acks": "all", "log_level": 2, **batches, **settings})
 

@@ -1,1 +1,1 @@
-"""`make demo`: a broker, a stream of orders, a pipeline on Spark, and what came out of it."""
+"""`make demo`: a broker, a stream of orders, a Spark pipeline, and its results."""

@@ -1,4 +1,4 @@
-"""Runs the demo and leaves nothing behind, unless --keep says so."""
+"""Run the demo in a temporary directory, or in the one given with --keep."""
 
 import argparse
 import json
@@ -16,18 +16,23 @@ from rich.table import Table
 from demo.events import feed
 from logbrook import Broker
 from logbrook.client import EARLIEST, Client
-from logbrook.records.reader import iter_records
+from logbrook.client.records_reader import RecordsReader
+from logbrook.model import TopicPartition
+from logbrook.records.record import RawRecord
 
 HERE = Path(__file__).parent
 _ORDERS = 20_000
 _SPAN_S = 3_600.0
 _SHOWN = 12
-_VALUE_BYTES_MAX = 1 << 20
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make demo", description="A broker, a stream of orders, a pipeline on Spark.")
-    parser.add_argument("--keep", metavar="DIR", help="keep the broker's data, the table and the checkpoint there")
+    parser = argparse.ArgumentParser(
+        prog="make demo", description="Run a broker, a stream of orders and a Spark pipeline."
+    )
+    parser.add_argument(
+        "--keep", metavar="DIR", help="directory in which to keep the broker's data, the table and the checkpoint"
+    )
     directory = parser.parse_args().keep
     if directory is not None:
         return run(Path(directory))
@@ -37,27 +42,29 @@ def main() -> int:
 
 def run(directory: Path) -> int:
     console = Console()
-    began_s = time.monotonic()
+    started_s = time.monotonic()
     directory.mkdir(parents=True, exist_ok=True)
     with Broker(data=str(directory / "broker"), topics={"orders": 4, "revenue": 1, "orders-dead": 1}) as broker:
         console.print(f"A broker listens on {broker.bootstrap_servers}.")
         feed(broker.bootstrap_servers, "orders", _ORDERS, _SPAN_S)
-        console.print(f"{_ORDERS:,} orders of the last hour are in the topic 'orders'. Now the pipeline, on Spark:\n")
+        console.print(
+            f"{_ORDERS:,} orders of the last hour are in the topic 'orders'. Running the pipeline on Spark:\n"
+        )
         file = Path(shutil.copy(HERE / "orders.toml", directory))
         command = [sys.executable, "-m", "logbrook", "pipeline", "run", str(file)]
-        done = subprocess.run([*command, "--bootstrap-servers", broker.bootstrap_servers], check=False)
-        if done.returncode != 0:
-            console.print("The pipeline failed; what it said is above.", style="red")
-            return done.returncode
+        process = subprocess.run([*command, "--bootstrap-servers", broker.bootstrap_servers], check=False)
+        if process.returncode != 0:
+            console.print("The pipeline failed; its error is above.", style="red")
+            return process.returncode
         console.print(_table(directory / "revenue"))
-        _say_what_else(console, broker.bootstrap_servers, time.monotonic() - began_s)
+        _print_topics(console, broker.bootstrap_servers, time.monotonic() - started_s)
     return 0
 
 
 def _table(path: Path) -> Table:
-    """The last windows of the table that the pipeline wrote, read without Spark."""
+    """Return the last windows of the table that the pipeline wrote, read without Spark."""
     rows = sorted(DeltaTable(str(path)).to_pyarrow_table().to_pylist(), key=lambda row: (row["since"], -row["revenue"]))
-    table = Table(title=f"the table 'revenue', a Delta table: {len(rows)} rows, the last of them")
+    table = Table(title=f"Delta table 'revenue': the last of {len(rows)} rows")
     for name, align in (("since", "left"), ("country", "left"), ("orders", "right"), ("revenue", "right")):
         table.add_column(name, justify=align)  # type: ignore[arg-type]
     for row in rows[-_SHOWN:]:
@@ -65,28 +72,29 @@ def _table(path: Path) -> Table:
     return table
 
 
-def _say_what_else(console: Console, servers: str, took_s: float) -> None:
+def _print_topics(console: Console, servers: str, took_s: float) -> None:
     with Client(servers) as client:
         updates, dead = _records(client, "revenue"), _records(client, "orders-dead")
     newest = json.loads(updates[-1].value or b"{}")
-    console.print(f"\nThe topic 'revenue' has {len(updates)} updates; the newest says {newest}.")
+    console.print(f"\nThe topic 'revenue' has {len(updates)} updates; the newest is {newest}.")
     headers = {key: value.decode() for key, value in dead[0].headers if value is not None}
-    console.print(f"The topic 'orders-dead' has {len(dead)} orders that do not parse; the first was {headers}.")
-    console.print(f"\nAll of it took {took_s:.0f} s. Look further:")
+    console.print(
+        f"The topic 'orders-dead' has {len(dead)} orders that could not be parsed; headers of the first: {headers}."
+    )
+    console.print(f"\nThe demo took {took_s:.0f} s. See also:")
     console.print("  demo/orders.toml           the pipeline: a source, a view in SQL, two sinks")
     console.print("  docs/SPARK.md              topics as DataFrames, tables, pipelines, bulk jobs")
     console.print("  make demo ARGS='--keep DIR'  keeps the data: logbrook serve --data DIR/broker")
 
 
-def _records(client: Client, topic: str) -> list:  # type: ignore[type-arg]
-    end, offset = client.list_offset(topic, 0), client.list_offset(topic, 0, EARLIEST)
-    found = []
-    while offset < end:
-        for batch in client.fetch(topic, 0, offset).batches:
-            records = list(iter_records(batch, bytes_max=_VALUE_BYTES_MAX))
-            found += records
-            offset = max(offset, records[-1].offset + 1)
-    return found
+def _records(client: Client, topic: str) -> list[RawRecord]:
+    partition = TopicPartition(topic, 0)
+    end, start = client.list_offset(topic, 0), client.list_offset(topic, 0, EARLIEST)
+    records: list[RawRecord] = []
+    with RecordsReader(client, {partition: start}, ends={partition: end}) as reader:
+        while not reader.is_done:
+            records += [record for run in reader.read() for record in run.records]
+    return records
 
 
 if __name__ == "__main__":

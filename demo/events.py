@@ -1,4 +1,4 @@
-"""Orders as a shop would see them: some countries more than others, and now and then one that is broken."""
+"""Generates the demo's orders: JSON, with countries of different frequency and some truncated records."""
 
 import json
 import random
@@ -17,7 +17,7 @@ _BATCH_ROWS = 1_000
 
 
 def orders(count: int, span_s: float, random_: random.Random) -> Iterator[tuple[bytes, bytes, int]]:
-    """`count` orders of the last `span_s` seconds, in order: key, value and time in ms. Every 500th is cut off."""
+    """Yield key, value and time in ms of `count` orders over the last `span_s` seconds. Every 500th is truncated."""
     ends_s = time.time()
     for number in range(count):
         at_s = ends_s - span_s * (1 - number / count) + random_.uniform(-20, 0)
@@ -37,7 +37,7 @@ def orders(count: int, span_s: float, random_: random.Random) -> Iterator[tuple[
 
 
 def feed(bootstrap_servers: str, topic: str, count: int, span_s: float) -> None:
-    """Write orders to the partitions of `topic` in turn."""
+    """Produce `count` orders to the partitions of `topic`, batch by batch in turn."""
     random_ = random.Random(7)
     with Client(bootstrap_servers) as client, Producer(client) as producer:
         partitions = client.partitions(topic)
@@ -48,7 +48,7 @@ def feed(bootstrap_servers: str, topic: str, count: int, span_s: float) -> None:
                 {
                     "key": pa.array(keys, pa.binary()),
                     "value": pa.array(values, pa.binary()),
-                    "timestamp": pa.array([one * 1000 for one in times_ms], pa.timestamp("us", tz="UTC")),
+                    "timestamp": pa.array([time_ms * 1000 for time_ms in times_ms], pa.timestamp("us", tz="UTC")),
                 }
             )
             partition = partitions[number % len(partitions)]

@@ -1,4 +1,4 @@
-"""A client of Logbrook's JSON protocol, with nothing but Python's standard library.
+"""A client of Logbrook's JSON protocol that uses only Python's standard library.
 
 logbrook serve --json-port 9095
 python examples/json_client.py 127.0.0.1:9095 create orders 3
@@ -22,7 +22,7 @@ ERROR = 255
 
 
 class BrokerError(Exception):
-    """What the broker could not do. `facts` has all that it says: error, message, retriable, and more."""
+    """An error response. `facts` holds its fields: error, message, retriable and others."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         super().__init__(f"{facts['error']}: {facts['message']}")
@@ -39,35 +39,35 @@ class JsonClient:
         self._socket.close()
 
     def request(self, name: str, **fields: Any) -> dict[str, Any]:
-        """Ask, and wait for the answer. Raises BrokerError, after which the client can be used as before."""
+        """Send a request and return the response. Raises BrokerError; the connection stays usable."""
         body = bytes([TYPE_BYTES[name]]) + json.dumps(fields).encode()
         self._socket.sendall(len(body).to_bytes(4, "big") + body)
         length = int.from_bytes(self._read(4), "big")
-        kind, answer = self._read(1)[0], json.loads(self._read(length - 1))
+        kind, response = self._read(1)[0], json.loads(self._read(length - 1))
         if kind == ERROR:
-            raise BrokerError(answer)
-        return dict(answer)
+            raise BrokerError(response)
+        return dict(response)
 
     def produce(self, topic: str, partition: int, values: list[bytes]) -> int:
-        """The offset of the first. Values may be any bytes."""
+        """Produce the values, which may be any bytes, and return the offset of the first."""
         records = [{"value_base64": base64.b64encode(value).decode()} for value in values]
         return int(self.request("Produce", topic=topic, partition=partition, records=records)["base_offset"])
 
     def consume(self, topic: str, partition: int, group: str, wait_ms: int) -> Iterator[bytes]:
-        """What the group has not read yet, and what comes within `wait_ms`. It is committed once it was taken."""
-        of = {"topic": topic, "partition": partition}
+        """Yield values from the group's committed offset until none arrives for `wait_ms`. Commits each page."""
+        target = {"topic": topic, "partition": partition}
         while True:
-            page = self.request("Fetch", **of, group_id=group, max_wait_ms=wait_ms, encoding="base64")
+            page = self.request("Fetch", **target, group_id=group, max_wait_ms=wait_ms, encoding="base64")
             for record in page["records"]:
                 yield base64.b64decode(record.get("value_base64") or "")
-            self.request("OffsetCommit", **of, group=group, offset=page["next_offset"])
+            self.request("OffsetCommit", **target, group=group, offset=page["next_offset"])
             if not page["records"]:
                 return
 
     def _read(self, size: int) -> bytes:
         data = self._stream.read(size)
         if len(data) < size:
-            raise ConnectionError("the broker has hung up")
+            raise ConnectionError("the broker closed the connection")
         return data
 
 
@@ -76,18 +76,18 @@ def main() -> None:
     parser.add_argument("address", help="HOST:PORT")
     parser.add_argument("command", choices=["create", "produce", "consume", "topics"])
     parser.add_argument("topic", nargs="?", default="")
-    parser.add_argument("number", nargs="?", type=int, default=0, help="a partition; for create, how many")
+    parser.add_argument("number", nargs="?", type=int, default=0, help="partition; for create, their number")
     parser.add_argument("--group", default="json-client")
     parser.add_argument("--wait-ms", type=int, default=1000)
-    asked = parser.parse_args()
-    host, _, port = asked.address.rpartition(":")
+    options = parser.parse_args()
+    host, _, port = options.address.rpartition(":")
     client = JsonClient(host, int(port))
-    if asked.command == "create":
-        client.request("CreateTopic", topic=asked.topic, partition_count=asked.number or 1)
-    elif asked.command == "produce":
-        client.produce(asked.topic, asked.number, [line.rstrip(b"\n") for line in sys.stdin.buffer])
-    elif asked.command == "consume":
-        for value in client.consume(asked.topic, asked.number, asked.group, asked.wait_ms):
+    if options.command == "create":
+        client.request("CreateTopic", topic=options.topic, partition_count=options.number or 1)
+    elif options.command == "produce":
+        client.produce(options.topic, options.number, [line.rstrip(b"\n") for line in sys.stdin.buffer])
+    elif options.command == "consume":
+        for value in client.consume(options.topic, options.number, options.group, options.wait_ms):
             sys.stdout.buffer.write(value + b"\n")
     else:
         for topic in client.request("ListTopics")["topics"]:

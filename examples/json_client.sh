@@ -7,7 +7,7 @@
 #     examples/json_client.sh 127.0.0.1 9095 fetch orders 0 earliest
 #     examples/json_client.sh 127.0.0.1 9095 request 7 '{"topic": "orders"}'
 #
-# Answers are printed as they come, a JSON object a line. An error goes to standard error, and 1 is returned.
+# Responses are printed as one JSON object per line. Errors go to standard error, with exit code 1.
 set -euo pipefail
 export LC_ALL=C
 
@@ -16,8 +16,8 @@ usage() {
     exit 2
 }
 
-# ask TYPE JSON: four bytes of length, the type, the object; then the same the other way.
-ask() {
+# request TYPE JSON: send a frame (4 bytes of length, 1 byte of type, the JSON object) and print the response's object.
+request() {
     local type=$1 json=$2 length bytes
     length=$((1 + ${#json}))
     printf -v bytes '\\x%02x' $((length >> 24 & 255)) $((length >> 16 & 255)) $((length >> 8 & 255)) \
@@ -25,7 +25,7 @@ ask() {
     printf '%b%s' "$bytes" "$json" >&3
     read -r -a bytes < <(head -c 5 <&3 | od -An -tu1) || true
     if ((${#bytes[@]} < 5)); then
-        echo "the broker has hung up" >&2
+        echo "the broker closed the connection" >&2
         return 1
     fi
     length=$((bytes[0] << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3]))
@@ -38,7 +38,7 @@ ask() {
     echo
 }
 
-# The lines of standard input as records. Base64 spares us the quoting, and takes any bytes.
+# Print the lines of standard input as JSON records. Base64 needs no quoting and allows any bytes.
 records() {
     local line separator=""
     while IFS= read -r line || [[ -n $line ]]; do
@@ -53,15 +53,15 @@ command=$3
 shift 3
 
 case $command in
-    ping) ask 10 '{}' ;;
-    topics) ask 6 '{}' ;;
-    create) ask 5 "{\"topic\":\"$1\",\"partition_count\":${2:-1}}" ;;
-    produce) ask 1 "{\"topic\":\"$1\",\"partition\":$2,\"records\":[$(records)]}" ;;
+    ping) request 10 '{}' ;;
+    topics) request 6 '{}' ;;
+    create) request 5 "{\"topic\":\"$1\",\"partition_count\":${2:-1}}" ;;
+    produce) request 1 "{\"topic\":\"$1\",\"partition\":$2,\"records\":[$(records)]}" ;;
     fetch)
         offset=${3:-earliest}
         [[ $offset =~ ^[0-9]+$ ]] || offset="\"$offset\""
-        ask 2 "{\"topic\":\"$1\",\"partition\":$2,\"offset\":$offset,\"max_wait_ms\":${4:-0}}"
+        request 2 "{\"topic\":\"$1\",\"partition\":$2,\"offset\":$offset,\"max_wait_ms\":${4:-0}}"
         ;;
-    request) ask "$1" "$2" ;;
+    request) request "$1" "$2" ;;
     *) usage ;;
 esac

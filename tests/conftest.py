@@ -1,23 +1,100 @@
-"""Says at the end of every run how many power-loss states were checked, and how often a broker was killed."""
+"""Settings and reports of the whole suite: the order of the tests, where the time went, and how much was tried."""
 
 import signal
+from collections import Counter, defaultdict
+from operator import itemgetter
+from pathlib import PurePosixPath
 
 import hypothesis
 import pytest
 
-from tests.crash.conftest import pytest_terminal_summary as report_crashes
+from tests.crash.conftest import report_states
 from tests.kill.conftest import report_kills
 
+# Each worker starts with a half of the tests, in order, and then takes from the end of the other's: what starts a Java
+# process or takes long comes first, so that the last tests to run are short ones.
+COSTLY_FIRST = ("spark", "object_store", "interop", "console", "kill", "crash", "hostile")
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    report_crashes(terminalreporter)
-    report_kills(terminalreporter)
+# Files and folders that are slow as a whole: they start processes, restart brokers, or explore long sequences of
+# operations. `make test-fast` leaves them out.
+SLOW = (
+    "tests/unit/cli/",
+    "tests/unit/bench/",
+    "tests/unit/server/test_run.py",
+    "tests/unit/server/test_maintenance.py",
+    "tests/unit/server/json/test_connection.py",
+    "tests/unit/server/json/test_serve.py",
+    "tests/unit/server/json/test_examples.py",
+    "tests/unit/client/test_producer.py",
+    "tests/unit/client/test_transactional.py",
+    "tests/unit/model/test_event_log.py",
+    "tests/unit/pipelines/test_reporter.py",
+    "tests/unit/protocol/test_generated.py",
+    "tests/unit/protocol/test_hostile_messages.py",
+    "tests/unit/spark/schemas/",
+    "tests/unit/spark/test_json_values.py",
+    "tests/unit/spark/test_writer.py",
+    "tests/unit/spark/pipeline/test_signals.py",
+    "tests/unit/spark/tables/",
+    "tests/unit/spark/test_outages.py",
+    "tests/unit/spark/test_worker_daemon.py",
+    "tests/unit/spark/test_worker_memory.py",
+    "tests/unit/testing/test_exactly_once.py",
+    "tests/unit/testing/test_exactly_once_scenarios.py",
+    "tests/unit/testing/history/test_planted_bugs.py",
+    "tests/unit/testing/crash/test_workload.py",
+    "tests/unit/testing/test_testing_docs.py",
+    "tests/unit/core/groups/test_group_properties.py",
+    "tests/unit/core/transactions/test_transaction_properties.py",
+    "tests/property/test_columns.py",
+    "tests/property/test_index.py",
+    "tests/property/test_log_model.py",
+)
 
 
 def pytest_configure() -> None:
-    """How the tests run, whatever the machine does besides: they assert no times, and neither does Hypothesis. A run in
-    the background ignores Ctrl-C, and so would the commands that tests interrupt."""
+    """Judge no times: the machine may be busy. Let the commands that tests interrupt see Ctrl-C: a run in the
+    background ignores it, and so would they."""
     hypothesis.settings.register_profile("logbrook", deadline=None)
     hypothesis.settings.load_profile("logbrook")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark slow files before `-m` is applied, and put costly folders first."""
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+    ranks = {f"tests/{folder}": rank for rank, folder in enumerate(COSTLY_FIRST)}
+    items.sort(key=lambda item: ranks.get(part_of(item.nodeid), len(ranks)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    report_states(terminalreporter)
+    report_kills(terminalreporter)
+    report_time(terminalreporter)
+
+
+def report_time(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print cases and seconds per folder, the most expensive first, if there were tests of several."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    cases: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[part_of(report.nodeid)] += report.duration
+                cases[part_of(report.nodeid)] += report.when == "setup"
+    if len(seconds) > 1:
+        terminalreporter.section("where the time went", sep="-")
+        terminalreporter.write_line(f"{'folder':<24} {'cases':>7} {'seconds':>9}")
+        for part, spent in sorted(seconds.items(), key=itemgetter(1), reverse=True):
+            terminalreporter.write_line(f"{part:<24} {cases[part]:>7,} {spent:>9.1f}")
+        terminalreporter.write_line(f"{'all':<24} {cases.total():>7,} {sum(seconds.values()):>9.1f}")
+
+
+def part_of(nodeid: str) -> str:
+    """Return the folder that a test counts for: `tests/unit/storage`, `tests/spark`, or `tests` for a file in it."""
+    folders = PurePosixPath(nodeid.partition("::")[0]).parent.parts
+    return "/".join(folders[: 3 if folders[1:2] == ("unit",) else 2])

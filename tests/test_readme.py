@@ -1,4 +1,4 @@
-"""The README's commands, in their order, as printed; what installs and what needs Spark is left to others."""
+"""The README's commands, in order, as printed, except for those that install or need Spark."""
 
 import os
 import re
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from logbrook.testing.kill.free_port import free_port
+from logbrook.testing.processes import free_port
 from tests.unit.server.shell_kit import until
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 SECTIONS = ("Two commands", "A broker in your tests", "Five minutes")
-# Those who run the suite have done it, with more.
+# Covered by the installation of the test environment.
 INSTALLS = ("pip install",)
 TIMEOUT_S = 60
 
@@ -33,7 +33,7 @@ def commands(section: str) -> list[str]:
 
 @dataclass
 class Clone:
-    """A directory of somebody who has just installed Logbrook, and the broker that they started."""
+    """The directory of a new user, and the broker that the README starts."""
 
     directory: Path
     port: int
@@ -51,7 +51,7 @@ class Clone:
         }
 
     def as_here(self, text: str) -> str:
-        """The text with the ports that are free here."""
+        """Return the text with its ports replaced by free ones."""
         return text.replace("127.0.0.1:9092", f"127.0.0.1:{self.port}").replace(":9644", f":{self.metrics_port}")
 
     def start(self, command: str) -> "subprocess.Popen[bytes]":
@@ -85,12 +85,13 @@ def clone(tmp_path: Path) -> Iterator[Clone]:
     serve = next(command for command in commands("Two commands") if command.startswith("logbrook serve"))
     broker = clone.start(serve)
     try:
-        until(lambda: "listens on" in (tmp_path / "serve.log").read_text() or broker.poll() is not None)
+        until(lambda: "broker started" in (tmp_path / "serve.log").read_text() or broker.poll() is not None)
         assert broker.poll() is None, (tmp_path / "serve.log").read_text()
         yield clone
-    finally:
         broker.terminate()
         assert broker.wait(TIMEOUT_S) == 0
+    finally:
+        broker.kill()
 
 
 def test_the_commands_work_as_printed(clone: Clone) -> None:

@@ -1,8 +1,9 @@
-"""Writes `src/logbrook/protocol/messages` and `error_codes.py` from the definitions in kio: `make messages`.
+"""Generate `src/logbrook/protocol/messages` and `error_codes.py` from the schemas in kio: `make messages`.
 
-kio has a dataclass for every version of every message. Here the versions of a message are laid over each other: a field
-that several versions have becomes one field that knows which. What cannot be laid over each other (a field that changes
-its type, an order that contradicts another) stops the generator.
+kio has one dataclass per version of a message. The generator merges all versions of a message into one class whose
+fields carry the range of versions that have them. It stops with an error where versions cannot be merged: a field that
+changes its type, or two versions with contradicting field orders. Where the request and the response have different
+structs of one name, the name of the response's struct begins with `Response`.
 """
 
 import argparse
@@ -23,31 +24,48 @@ from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 APIS = (
     "add_offsets_to_txn",
     "add_partitions_to_txn",
+    "alter_client_quotas",
     "alter_configs",
+    "alter_partition_reassignments",
+    "alter_replica_log_dirs",
+    "alter_user_scram_credentials",
     "api_versions",
     "consumer_group_describe",
+    "create_acls",
+    "create_delegation_token",
     "create_partitions",
     "create_topics",
+    "delete_acls",
     "delete_groups",
     "delete_records",
     "delete_topics",
+    "describe_acls",
+    "describe_client_quotas",
     "describe_cluster",
     "describe_configs",
+    "describe_delegation_token",
     "describe_groups",
     "describe_log_dirs",
     "describe_producers",
+    "describe_quorum",
     "describe_topic_partitions",
     "describe_transactions",
+    "describe_user_scram_credentials",
+    "elect_leaders",
     "end_txn",
+    "expire_delegation_token",
     "fetch",
     "find_coordinator",
+    "get_telemetry_subscriptions",
     "heartbeat",
     "incremental_alter_configs",
     "init_producer_id",
     "join_group",
     "leave_group",
+    "list_config_resources",
     "list_groups",
     "list_offsets",
+    "list_partition_reassignments",
     "list_transactions",
     "metadata",
     "offset_commit",
@@ -55,14 +73,20 @@ APIS = (
     "offset_fetch",
     "offset_for_leader_epoch",
     "produce",
+    "renew_delegation_token",
+    "sasl_authenticate",
+    "sasl_handshake",
     "sync_group",
     "txn_offset_commit",
+    "unregister_broker",
+    "update_features",
+    "write_txn_markers",
 )
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "src" / "logbrook" / "protocol"
 NEVER = 2**15 - 1
 
-# Durations and times are plain numbers of milliseconds here, and say so in their names.
+# Durations and timestamps are integers in milliseconds; their field names end in `_ms`.
 _KINDS = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64", "error_code": "int16"}
 _PYTHON = {"string": "str", "bytes": "bytes", "records": "Records", "uuid": "bytes", "bool": "bool", "float64": "float"}
 _ZEROS = {"string": '""', "bytes": 'b""', "uuid": "ZERO_UUID", "bool": "False", "float64": "0.0", "records": "None"}
@@ -80,7 +104,8 @@ class FieldInfo:
     default: str | None = None
 
     @property
-    def facts(self) -> tuple[object, ...]:
+    def signature(self) -> tuple[object, ...]:
+        """The properties that must be equal in all versions of a field."""
         return (self.name, self.kind, self.is_struct, self.array, self.tag)
 
     @property
@@ -100,8 +125,8 @@ class FieldInfo:
         base = self.kind if self.is_struct else _PYTHON.get(self.kind, "int")
         if self.array:
             base = f"Sequence[{base}]"
-        is_optional_here = self.nullable or self.python_default == "None"
-        return f"{base} | None" if is_optional_here else base
+        accepts_none = self.nullable or self.python_default == "None"
+        return f"{base} | None" if accepts_none else base
 
 
 @dataclass
@@ -110,37 +135,38 @@ class Struct:
     fields: list[FieldInfo] = field(default_factory=list)
     orders: dict[int, list[str]] = field(default_factory=dict)
 
-    def lay_over(self, version: int, found: list[FieldInfo]) -> None:
-        """Take the fields of one version, each at the place where that version has it."""
-        place = 0
-        for info in found:
-            known = next((n for n, one in enumerate(self.fields) if one.name == info.name), None)
-            if known is None:
-                self.fields.insert(place, info)
-                known = place
-            mine = self.fields[known]
-            if mine.facts != info.facts:
-                raise SystemExit(f"{self.name}.{info.name} changes in version {version}: {mine} and {info}")
-            mine.versions.append(version)
-            if info is not mine:
-                mine.nullable += info.nullable
-            mine.default = mine.default or info.default
-            place = known + 1
-        self.orders[version] = [info.name for info in found]
+    def merge(self, version: int, version_fields: list[FieldInfo]) -> None:
+        """Merge the fields of `version`, inserting new fields at their position in that version."""
+        position = 0
+        for info in version_fields:
+            index = next((n for n, merged in enumerate(self.fields) if merged.name == info.name), None)
+            if index is None:
+                self.fields.insert(position, info)
+                index = position
+            merged = self.fields[index]
+            if merged.signature != info.signature:
+                raise SystemExit(f"{self.name}.{info.name} changes in version {version}: {merged} and {info}")
+            merged.versions.append(version)
+            if info is not merged:
+                merged.nullable += info.nullable
+            merged.default = merged.default or info.default
+            position = index + 1
+        self.orders[version] = [info.name for info in version_fields]
 
     def check(self) -> None:
+        """Exit with an error if a version's field order is lost or a field's versions are not contiguous."""
         for version, order in self.orders.items():
-            here = [one.name for one in self.fields if version in one.versions]
-            if here != order:
-                raise SystemExit(f"{self.name}: version {version} has the order {order}, the merged one is {here}")
-        for one in self.fields:
-            for versions in (one.versions, one.nullable):
+            merged_order = [info.name for info in self.fields if version in info.versions]
+            if merged_order != order:
+                raise SystemExit(f"{self.name}: version {version} has the order {order}, merged: {merged_order}")
+        for info in self.fields:
+            for versions in (info.versions, info.nullable):
                 if versions and versions != list(range(versions[0], versions[-1] + 1)):
-                    raise SystemExit(f"{self.name}.{one.name} is there in versions {versions}, with gaps")
+                    raise SystemExit(f"{self.name}.{info.name} exists in versions {versions}, which have gaps")
 
 
 class Api:
-    """All versions of one API, laid over each other."""
+    """One API with the merged versions of its request and response."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -151,7 +177,7 @@ class Api:
         self.title = "".join(part.title() for part in name.split("_"))
 
     def read(self, side: str) -> dict[str, Struct]:
-        """The structs of the request or the response, those that others need first."""
+        """Return the structs of the request or the response by name, nested structs first."""
         structs: dict[str, Struct] = {}
         self.flexible_since[side] = NEVER
         for version in self.versions:
@@ -166,42 +192,44 @@ class Api:
         return structs
 
     def _read_struct(self, entity: Any, version: int, structs: dict[str, Struct]) -> None:
-        found = []
-        for one in dataclasses.fields(entity):
-            shape = classify_field(one)
+        infos = []
+        for entity_field in dataclasses.fields(entity):
+            shape = classify_field(entity_field)
             is_struct = isinstance(shape, EntityField | EntityTupleField)
             if is_struct:
                 self._read_struct(shape.type_, version, structs)
-            kafka_type = "" if is_struct else str(one.metadata["kafka_type"])
-            name = one.name
+            kafka_type = "" if is_struct else str(entity_field.metadata["kafka_type"])
+            name = entity_field.name
             if kafka_type.startswith(("timedelta", "datetime")) and not name.endswith("_ms"):
                 name += "_ms"
-            default = _default(one, is_struct)
+            default = _default(entity_field, is_struct)
             if kafka_type == "uuid":
                 default = None
-            elif kafka_type == "datetime_i64" and is_optional(one):
+            elif kafka_type == "datetime_i64" and is_optional(entity_field):
                 default = "-1"
             info = FieldInfo(
                 name,
                 shape.type_.__name__ if is_struct else _KINDS.get(kafka_type, kafka_type),
                 is_struct,
                 shape.is_array,
-                one.metadata.get("tag"),
+                entity_field.metadata.get("tag"),
                 default=default,
             )
-            is_nullable = is_optional(one) or (shape.is_array and type(None) in getattr(one.type, "__args__", ()))
-            # An id of zeros and a time of -1 say that there is none; neither has a null on the wire.
+            is_nullable = is_optional(entity_field) or (
+                shape.is_array and type(None) in getattr(entity_field.type, "__args__", ())
+            )
+            # An absent uuid is all zeros and an absent timestamp is -1; neither has a null encoding.
             has_null = is_nullable and kafka_type not in ("uuid", "datetime_i64")
             info.nullable = [version] if has_null else []
-            found.append(info)
+            infos.append(info)
         struct = structs.setdefault(entity.__name__, Struct(entity.__name__))
-        # Two fields of a message may have the same type.
+        # Two fields of a message may have the same struct type; merge it once per version.
         if version not in struct.orders:
-            struct.lay_over(version, found)
+            struct.merge(version, infos)
 
 
-def _default(one: Any, is_struct: bool) -> str | None:
-    value = one.default
+def _default(entity_field: Any, is_struct: bool) -> str | None:
+    value = entity_field.default
     if value is dataclasses.MISSING or is_struct:
         return None
     if hasattr(value, "total_seconds"):
@@ -215,37 +243,55 @@ def _default(one: Any, is_struct: bool) -> str | None:
 
 def render(name: str) -> str:
     api = Api(name)
-    sides = {side: api.read(side) for side in ("request", "response")}
-    rendered: dict[str, str] = {}
-    for side, structs in sides.items():
-        for struct in structs.values():
-            text = _render_struct(api, side, struct)
-            if rendered.setdefault(struct.name, text) != text:
-                raise SystemExit(f"{name}: {struct.name} is not the same in the request and in the response")
-    every = {**sides["request"], **sides["response"]}
-    body = "\n\n".join(rendered[struct_name] for struct_name in _inner_first(every))
+    requests, responses = api.read("request"), api.read("response")
+    responses = _with_unique_names(api, requests, responses)
+    rendered = {name: _render_struct(api, "request", struct) for name, struct in requests.items()}
+    rendered |= {name: _render_struct(api, "response", struct) for name, struct in responses.items()}
+    body = "\n\n".join(rendered[struct_name] for struct_name in _nested_first({**requests, **responses}))
     schema = ["Field", "Versions"]
-    schema += [one for one in ("ApiMessage", "Message", "ZERO_UUID") if f"({one})" in body or f"{one}," in body]
+    schema += [name for name in ("ApiMessage", "Message", "ZERO_UUID") if f"({name})" in body or f"{name}," in body]
+    schema += ["Records"] if "Records" in body else []
     lines = [f'"""Kafka\'s {api.title} messages. Generated by tools/messages.py; do not edit."""', ""]
-    # Nobody looks at the annotations while the broker runs, and working them out takes half of the import.
+    # Annotations are not needed at run time; evaluating them would double the import time.
     lines += ["from __future__ import annotations", ""]
     if "Sequence[" in body:
         lines += ["from collections.abc import Sequence"]
     lines += ["from typing import ClassVar", ""]
-    if "Records" in body:
-        lines += ["from logbrook.protocol.primitives import Records"]
     lines += [f"from logbrook.protocol.schema import {', '.join(schema)}", "", "", body, ""]
     return "\n".join(lines)
 
 
-def _inner_first(structs: dict[str, Struct]) -> list[str]:
-    """The names of the structs, each after those that it is made of."""
+def _with_unique_names(api: Api, requests: dict[str, Struct], responses: dict[str, Struct]) -> dict[str, Struct]:
+    """Return the structs of the response, with other names where the request has a different struct of that name."""
+    different = {
+        name
+        for name in requests.keys() & responses.keys()
+        if _render_struct(api, "request", requests[name]) != _render_struct(api, "response", responses[name])
+    }
+    # A struct that contains a different struct is different too, even if it is written the same.
+    while containing := {
+        name
+        for name in (requests.keys() & responses.keys()) - different
+        if any(info.is_struct and info.kind in different for info in responses[name].fields)
+    }:
+        different |= containing
+    for struct in responses.values():
+        if struct.name in different:
+            struct.name = f"Response{struct.name}"
+        for info in struct.fields:
+            if info.is_struct and info.kind in different:
+                info.kind = f"Response{info.kind}"
+    return {struct.name: struct for struct in responses.values()}
+
+
+def _nested_first(structs: dict[str, Struct]) -> list[str]:
+    """Return the struct names in an order in which each follows the structs it contains."""
     order: list[str] = []
 
     def visit(name: str) -> None:
-        for one in structs[name].fields:
-            if one.is_struct:
-                visit(one.kind)
+        for info in structs[name].fields:
+            if info.is_struct:
+                visit(info.kind)
         if name not in order:
             order.append(name)
 
@@ -256,7 +302,7 @@ def _inner_first(structs: dict[str, Struct]) -> list[str]:
 
 def _render_struct(api: Api, side: str, struct: Struct) -> str:
     top = struct.name == f"{api.title}{side.title()}"
-    names = [one.name for one in struct.fields]
+    names = [info.name for info in struct.fields]
     lines = [f"class {struct.name}({'ApiMessage' if top else 'Message'}):"]
     lines.append(f"    __slots__ = ({', '.join(repr(name) for name in sorted(names))}{',' * bool(names)})")
     if top:
@@ -266,25 +312,25 @@ def _render_struct(api: Api, side: str, struct: Struct) -> str:
         lines.append(f"    FLEXIBLE_SINCE: ClassVar[int] = {api.flexible_since[side]}")
     if struct.fields:
         lines.append("    FIELDS: ClassVar[tuple[Field, ...]] = (")
-        lines += [f"        {_render_field(one)}," for one in struct.fields]
+        lines += [f"        {_render_field(info)}," for info in struct.fields]
         lines += ["    )", "", "    def __init__(", "        self,", "        *,"]
-        lines += [f"        {one.name}: {one.python_type} = {one.python_default}," for one in struct.fields]
+        lines += [f"        {info.name}: {info.python_type} = {info.python_default}," for info in struct.fields]
         lines.append("    ) -> None:")
         lines += [f"        self.{name} = {name}" for name in names]
     return "\n".join(lines) + "\n"
 
 
-def _render_field(one: FieldInfo) -> str:
-    kind = one.kind if one.is_struct else repr(one.kind)
-    parts = [repr(one.name), kind, f"Versions({one.versions[0]}, {one.versions[-1]})"]
-    if one.array:
+def _render_field(info: FieldInfo) -> str:
+    kind = info.kind if info.is_struct else repr(info.kind)
+    parts = [repr(info.name), kind, f"Versions({info.versions[0]}, {info.versions[-1]})"]
+    if info.array:
         parts.append("array=True")
-    if one.nullable:
-        parts.append(f"nullable=Versions({one.nullable[0]}, {one.nullable[-1]})")
-    if one.tag is not None:
-        parts.append(f"tag={one.tag}")
-    if one.python_default != "None":
-        parts.append(f"default={one.python_default}")
+    if info.nullable:
+        parts.append(f"nullable=Versions({info.nullable[0]}, {info.nullable[-1]})")
+    if info.tag is not None:
+        parts.append(f"tag={info.tag}")
+    if info.python_default != "None":
+        parts.append(f"default={info.python_default}")
     return f"Field({', '.join(parts)})"
 
 
@@ -308,7 +354,10 @@ def write(target: Path) -> None:
     messages = target / "messages"
     shutil.rmtree(messages, ignore_errors=True)
     messages.mkdir(parents=True)
-    (messages / "__init__.py").write_text('"""Kafka\'s messages, one module per API. All of it is generated."""\n')
+    (messages / "__init__.py").write_text(
+        '"""Kafka\'s messages, one module per API, generated from kio (`make messages`). '
+        'They import `protocol.schema` only."""\n'
+    )
     for name in APIS:
         (messages / f"{name}.py").write_text(render(name))
     (target / "error_codes.py").write_text(render_error_codes())

@@ -1,9 +1,9 @@
-"""Measures Logbrook beside Kafka, Redis Streams and NATS JetStream, and writes what came out.
+"""Benchmark Logbrook, Kafka, Redis Streams and NATS JetStream, and write the results.
 
-python -m bench.peers                              everything, about 45 minutes
-python -m bench.peers --quick                      two rounds of little, about 5; kept only with --results
+python -m bench.peers                              all measurements, about four hours
+python -m bench.peers --quick                      two short rounds, about 5 minutes; saved only with --results
 python -m bench.peers --systems logbrook,kafka --only latency,restart
-python -m bench.peers --report                     docs/BENCHMARKS.md and its charts again, from the results
+python -m bench.peers --report                     only write docs/BENCHMARKS.md and its charts from the results
 """
 
 import argparse
@@ -17,20 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from bench.peers import (
-    connections,
-    end_to_end,
-    java,
-    latency,
-    memory,
-    partitions,
-    rebalance,
-    report,
-    restart,
-    startup,
-    throughput,
-    transactions,
-)
+from bench.peers import coordinators, footprint, java, latency, report, restart, scale, throughput
 from bench.peers.kafka import Kafka
 from bench.peers.lab import QUICK, Amounts, Lab
 from bench.peers.load import LoadError
@@ -44,69 +31,72 @@ from bench.peers.workers import Workers
 
 SYSTEMS: dict[str, Callable[[], System]] = {"logbrook": Logbrook, "kafka": Kafka, "redis": Redis, "nats": Nats}
 MEASUREMENTS: dict[str, Callable[[Lab], Iterator[Row]]] = {
-    "startup": startup.run,
+    "startup": footprint.measure_startup,
     "throughput": throughput.run,
     "java": java.run,
-    "latency": latency.run,
-    "end_to_end": end_to_end.run,
-    "memory": memory.run,
-    "partitions": partitions.run,
-    "connections": connections.run,
-    "rebalance": rebalance.run,
-    "transactions": transactions.run,
+    "latency": latency.measure_acks,
+    "end_to_end": latency.measure_end_to_end,
+    "memory": footprint.measure_memory,
+    "partitions": scale.measure_partitions,
+    "connections": scale.measure_connections,
+    "rebalance": coordinators.measure_rebalances,
+    "transactions": coordinators.measure_transactions,
     "restart": restart.run,
 }
 _IN_MEMORY = {"tmpfs", "ramfs"}
 
 
 def main(arguments: list[str]) -> int:
-    asked = _parser().parse_args(arguments)
-    if asked.report:
-        print(f"{report.write(read(asked.results or FILE))} is written")
+    options = _parser().parse_args(arguments)
+    if options.report:
+        print(f"{report.write(read(options.results or FILE))} is written")
         return 0
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    path = asked.results or (None if asked.quick else FILE)
-    data = Path(tempfile.mkdtemp(prefix="logbrook-peers-", dir=asked.data))
+    path = options.results or (None if options.quick else FILE)
+    data = Path(tempfile.mkdtemp(prefix="logbrook-peers-", dir=options.data))
     try:
-        return _measure(asked, data, path)
+        return _measure(options, data, path)
     except KeyboardInterrupt:
-        print("\nstopped; what was finished is kept", file=sys.stderr)
+        print("\ninterrupted; finished measurements are saved", file=sys.stderr)
         return 130
     finally:
         shutil.rmtree(data, ignore_errors=True)
 
 
-def _measure(asked: argparse.Namespace, data: Path, path: Path | None) -> int:
+def _measure(options: argparse.Namespace, data: Path, path: Path | None) -> int:
     if file_system(data) in _IN_MEMORY:
-        print(f"{data} IS IN MEMORY, WHERE A SYNC COSTS NOTHING: choose a disk with --data", file=sys.stderr)
+        print(
+            f"{data} is on an in-memory file system, where syncs are free: choose a disk with --data",
+            file=sys.stderr,
+        )
         return 2
     results = Results(machine=machine(data)) if path is None else read_for(machine(data), path)
-    systems = _present(asked.systems, results)
+    systems = _installed(options.systems, results)
     if not systems:
         return 2
     with Workers() as workers:
-        lab = Lab(systems, _amounts(asked), data, workers)
-        failed = [name for name in asked.only if not _done(name, lab, results, path)]
+        lab = Lab(systems, _amounts(options), [Promise(name) for name in options.promises], data, workers)
+        failed = [name for name in options.only if not _run(name, lab, results, path)]
     if path is not None:
         print(
             f"\n{len(results.rows)} rows in {path}; `python -m bench.peers --report` writes the page", file=sys.stderr
         )
     if failed:
-        print(f"FAILED, SEE ABOVE: {', '.join(failed)}", file=sys.stderr)
+        print(f"failed measurements, see above: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _done(name: str, lab: Lab, results: Results, path: Path | None) -> bool:
-    """One measurement; what it found is kept however it ends. That a load failed does not end the others."""
+def _run(name: str, lab: Lab, results: Results, path: Path | None) -> bool:
+    """Run one measurement and save its rows even if it fails. Return False after a LoadError."""
     try:
         for row in MEASUREMENTS[name](lab):
             print(_line(row), flush=True)
             results.merge([row])
     except LoadError as error:
-        lab.say(f"{name.upper()} FAILED: {error}")
+        lab.say(f"{name} failed: {error}")
         return False
     finally:
         if path is not None:
@@ -114,78 +104,88 @@ def _done(name: str, lab: Lab, results: Results, path: Path | None) -> bool:
     return True
 
 
-def _present(names: list[str], results: Results) -> list[System]:
-    """Those that can be measured here; of the others it is said why not."""
+def _installed(names: list[str], results: Results) -> list[System]:
+    """Return the installed systems; print why the others are skipped."""
     systems = []
     for name in names:
         system = SYSTEMS[name]()
         try:
             results.versions[system.name] = system.version()
         except UnavailableError as error:
-            print(f"WITHOUT {system.name.upper()}: {error}", file=sys.stderr)
+            print(f"skipping {system.name}: {error}", file=sys.stderr)
             results.skipped[system.name] = str(error)
             continue
         results.skipped.pop(system.name, None)
-        variants = system.variants()
-        results.variants = [one for one in results.variants if one[0] != system.name]
+        by_promise = system.variants()
+        results.variants = [variant for variant in results.variants if variant[0] != system.name]
         for promise in Promise:
-            if promise in variants:
-                variant = variants[promise]
+            if promise in by_promise:
+                variant = by_promise[promise]
                 results.variants.append((system.name, promise.value, variant.settings, variant.meaning))
             else:
-                results.variants.append((system.name, promise.value, "", "this version cannot promise it"))
+                results.variants.append((system.name, promise.value, "", "not supported by this version"))
                 print(f"{system.name} cannot sync before it acknowledges", file=sys.stderr)
         systems.append(system)
     results.versions.update(client_versions())
     return systems
 
 
-def _amounts(asked: argparse.Namespace) -> Amounts:
-    amounts = QUICK if asked.quick else Amounts()
-    if asked.rounds is not None:
-        amounts = replace(amounts, rounds=asked.rounds)
-    if asked.seconds is not None:
-        amounts = replace(amounts, throughput_s=asked.seconds)
-    if asked.log_gb is not None:
-        amounts = replace(amounts, log_gb=asked.log_gb)
+def _amounts(options: argparse.Namespace) -> Amounts:
+    amounts = QUICK if options.quick else Amounts()
+    if options.rounds is not None:
+        amounts = replace(amounts, rounds=options.rounds)
+    if options.seconds is not None:
+        amounts = replace(amounts, throughput_s=options.seconds)
+    if options.log_gb is not None:
+        amounts = replace(amounts, log_gb=options.log_gb)
     return amounts
 
 
 def _line(row: Row) -> str:
     spread = f"{row.low:,.4g} to {row.high:,.4g}"
     name = f"{row.what}: {row.metric}"
-    of = f"{row.system} ({row.promise})"
-    return f"{name:<62} {of:<24} {row.median:>12,.4g} {row.unit:<12} {spread} {row.note}".rstrip()
+    system = f"{row.system} ({row.promise})"
+    return f"{name:<62} {system:<24} {row.median:>12,.4g} {row.unit:<12} {spread} {row.note}".rstrip()
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m bench.peers", description="Logbrook beside its peers.")
-    parser.add_argument("--systems", type=_some_of(SYSTEMS), default=list(SYSTEMS), help=f"of {', '.join(SYSTEMS)}")
+    parser = argparse.ArgumentParser("python -m bench.peers", description="Benchmark Logbrook and its peers.")
+    parser.add_argument("--systems", type=_some_of(SYSTEMS), default=list(SYSTEMS), help=f"some of {','.join(SYSTEMS)}")
     parser.add_argument(
-        "--only", type=_some_of(MEASUREMENTS), default=list(MEASUREMENTS), help=f"of {', '.join(MEASUREMENTS)}"
+        "--only",
+        type=_some_of(MEASUREMENTS),
+        default=list(MEASUREMENTS),
+        help=f"some of {','.join(MEASUREMENTS)}",
     )
-    parser.add_argument("--quick", action="store_true", help="two rounds of little; the results are only printed")
-    parser.add_argument("--rounds", type=int, help="how often each thing is measured (5)")
-    parser.add_argument("--seconds", type=float, help="how long a run of a throughput ought to take (0.8)")
-    parser.add_argument("--log-gb", type=float, help="how much log a killed server has (10)")
-    parser.add_argument("--data", type=Path, default=Path("/var/tmp"), help="a directory on a disk (/var/tmp)")
-    parser.add_argument("--results", type=Path, help=f"the file that the rows are merged into ({FILE.name})")
-    parser.add_argument("--report", action="store_true", help="write docs/BENCHMARKS.md from the results, and stop")
+    promises = {promise.value: promise for promise in (Promise.LESS, Promise.DISK)}
+    parser.add_argument(
+        "--promises",
+        type=_some_of(promises),
+        default=list(promises),
+        help=f"some of {','.join(promises)}: acknowledged before and after the sync",
+    )
+    parser.add_argument("--quick", action="store_true", help="two short rounds; results are printed, not saved")
+    parser.add_argument("--rounds", type=int, help="number of rounds (5)")
+    parser.add_argument("--seconds", type=float, help="duration of a throughput run (10)")
+    parser.add_argument("--log-gb", type=float, help="size of the log in the restart measurement (10)")
+    parser.add_argument("--data", type=Path, default=Path("/var/tmp"), help="data directory, on a disk (/var/tmp)")
+    parser.add_argument("--results", type=Path, help=f"results file to merge rows into ({FILE.name})")
+    parser.add_argument("--report", action="store_true", help="only write docs/BENCHMARKS.md from the results")
     return parser
 
 
-def _some_of(known: Mapping[str, object]) -> Callable[[str], list[str]]:
-    def some(text: str) -> list[str]:
+def _some_of(choices: Mapping[str, object]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
         names = text.split(",")
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there are: {', '.join(known)}")
+        if unknown := [name for name in names if name not in choices]:
+            raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there are: {', '.join(choices)}")
         return names
 
-    return some
+    return parse
 
 
 def _interrupted(_number: int, _frame: object) -> NoReturn:
-    """Both unwind, so that no server is left; a shell's background run would ignore Ctrl-C otherwise."""
+    """Unwind on SIGINT and SIGTERM, so that servers are stopped; a background job would ignore SIGINT otherwise."""
     raise KeyboardInterrupt
 
 

@@ -1,9 +1,8 @@
-"""Bar charts as plain SVG, which is small, needs no library, and reads well on a light page and on a dark one."""
+"""Bar charts as plain SVG: small, without a library, legible on light and dark pages."""
 
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from bench.peers.numbers import short
 from bench.peers.results import Row
 
 _WIDTH = 720
@@ -32,20 +31,21 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328; }
 
 @dataclass(frozen=True)
 class Panel:
-    """Bars that share a scale; each panel has its own."""
+    """Bars that share a scale."""
 
     title: str
     rows: tuple[Row, ...]
 
 
 def bars(title: str, panels: list[Panel]) -> str:
-    """A thin line on each bar is the spread of its rounds."""
-    some = panels[0].rows[0]
-    better = "higher is better" if some.higher_is_better else "lower is better"
+    """Return a chart with one group of bars per panel. The thin line on a bar spans the lowest and highest round."""
+    first_row = panels[0].rows[0]
+    unit = escape(first_row.unit)
+    better = "higher is better" if first_row.higher_is_better else "lower is better"
     scales = "; each group has its own scale" if len(panels) > 1 else ""
     parts = [
         f'<text class="title" x="16" y="26">{escape(title)}</text>',
-        f'<text class="quiet" x="16" y="46">{escape(some.unit)}, {better}; a bar\'s line is its spread{scales}</text>',
+        f'<text class="quiet" x="16" y="46">{unit}, {better}; a bar\'s line is its spread{scales}</text>',
     ]
     y = _TOP
     for panel in panels:
@@ -57,8 +57,8 @@ def bars(title: str, panels: list[Panel]) -> str:
 
 
 def _panel(panel: Panel, top: int) -> list[str]:
-    most = max(row.high for row in panel.rows) or 1.0
-    scale = (_WIDTH - _LEFT - _RIGHT) / most
+    largest = max(row.high for row in panel.rows) or 1.0
+    scale = (_WIDTH - _LEFT - _RIGHT) / largest
     parts = []
     for number, row in enumerate(panel.rows):
         y = top + number * (_BAR + _GAP)
@@ -82,3 +82,14 @@ def _document(title: str, height: int, parts: list[str]) -> str:
         f' role="img" aria-label="{escape(title)}">\n<style>{_STYLE}</style>\n'
         f'<rect class="card" width="{_WIDTH}" height="{height}" rx="6"/>\n{lines}\n</svg>\n'
     )
+
+
+def short(value: float) -> str:
+    """Format a value with about three significant digits."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    if value >= 1:
+        return f"{value:.2f}"
+    return f"{value:.2g}"

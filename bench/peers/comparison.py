@@ -1,4 +1,4 @@
-"""Logbrook beside the best of the others, row by row. Where the spreads overlap nobody is ahead."""
+"""Compares Logbrook with the best other system, row by row. Rows whose spreads overlap are even."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from enum import StrEnum
 from bench.peers.results import Row
 
 OURS = "Logbrook"
-# These are measured under both promises, and compared under the same one; the others as each system is by default.
+# Measured under both promises and compared under the same one; other measurements use each system's defaults.
 PAIRED = frozenset({"throughput", "java", "latency", "end_to_end", "transactions"})
-# Of the client, not of the system.
+# A property of the client, not of the system.
 _NOT_COMPARED = "CPU of the load"
 
 
@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """`times` is how many times better Logbrook is than the best other: below 1 it is worse."""
+    """One row of Logbrook and the best other. `times` above 1 means that Logbrook is better by that factor."""
 
     ours: Row
     best: Row
@@ -39,21 +39,21 @@ class Comparison:
 
 
 def group_of(row: Row) -> tuple[str, str, str, str]:
-    """Rows that stand on one line of a table."""
+    """Return the key of the table line that the row is on."""
     return (row.measurement, row.promise if row.measurement in PAIRED else "", row.metric, row.what)
 
 
 def compared(rows: Iterable[Row]) -> dict[tuple[str, str, str, str], Comparison]:
-    """Of every line that has Logbrook and somebody else on it."""
+    """Return a comparison for every line with Logbrook and at least one other system."""
     lines: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
         if _NOT_COMPARED not in row.metric:
             lines.setdefault(group_of(row), []).append(row)
-    found = {}
+    comparisons = {}
     for group, on_line in lines.items():
         ours = [row for row in on_line if row.system == OURS]
         others = [row for row in on_line if row.system != OURS]
         if ours and others:
             pick = max if others[0].higher_is_better else min
-            found[group] = Comparison(ours[0], pick(others, key=lambda row: row.median))
-    return found
+            comparisons[group] = Comparison(ours[0], pick(others, key=lambda row: row.median))
+    return comparisons

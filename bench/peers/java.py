@@ -1,6 +1,6 @@
-"""A second opinion on small messages: Kafka's own performance tools, with Kafka's own Java clients.
+"""Small messages measured with Kafka's own performance tools and Java clients.
 
-A run counts the start of the clients in its time, which is the same for both.
+A run includes the start of the client, which is the same for both systems.
 """
 
 import re
@@ -22,19 +22,19 @@ def run(lab: Lab) -> Iterator[Row]:
     try:
         jars = classpath()
     except UnavailableError as error:
-        lab.say(f"WITHOUT KAFKA'S OWN TOOLS: {error}")
+        lab.say(f"skipping Kafka's performance tools: {error}")
         return
     samples = Samples("java")
-    with lab.serving(_of_kafkas_clients) as everyone:
+    with lab.serving(_with_kafka_protocol) as servers:
         for _ in lab.rounds("Kafka's own performance tools", samples, warm_ups=1):
-            for running in everyone:
+            for running in servers:
                 job = running.job(lab.topic())
                 with lab.created(running, job):
                     _measure(samples, running, jars, job.topic, lab.amounts.java_messages)
     yield from samples.rows()
 
 
-def _of_kafkas_clients(system: System) -> Variant | None:
+def _with_kafka_protocol(system: System) -> Variant | None:
     return promised(Promise.LESS)(system) if system.load == "kafka" else None
 
 
@@ -46,31 +46,38 @@ def _measure(samples: Samples, running: Running, jars: str, topic: str, count: i
         ("consume", "ConsumerPerformance", _consuming(address, topic, count)),
     ):
         before = running.server.cpu_s()
-        said = _run(jars, f"org.apache.kafka.tools.{tool}", options)
+        output = _run(jars, f"org.apache.kafka.tools.{tool}", options)
         cpu_s = running.server.cpu_s() - before
-        mb_per_s = _produced(said) if verb == "produce" else _consumed(said)
+        mb_per_s = _produced(output) if verb == "produce" else _consumed(output)
         samples.add(running.of, _WHAT, f"{verb}, throughput", "MB/s", mb_per_s, higher_is_better=True)
         samples.add(running.of, _WHAT, f"{verb}, CPU of the server", "s/GB", cpu_s / gb)
 
 
 def _producing(address: str, topic: str, count: int) -> list[str]:
-    much = ["--topic", topic, "--num-records", str(count), "--record-size", str(_SIZE), "--throughput", "-1"]
-    return [*much, "--producer-props", f"bootstrap.servers={address}", "acks=all", "linger.ms=5", "batch.size=1000000"]
+    amount = ["--topic", topic, "--num-records", str(count), "--record-size", str(_SIZE), "--throughput", "-1"]
+    return [
+        *amount,
+        "--producer-props",
+        f"bootstrap.servers={address}",
+        "acks=all",
+        "linger.ms=5",
+        "batch.size=1000000",
+    ]
 
 
 def _consuming(address: str, topic: str, count: int) -> list[str]:
     return ["--bootstrap-server", address, "--topic", topic, "--messages", str(count)]
 
 
-def _produced(said: str) -> float:
-    """From the last line, which is of all: "N records sent, R records/sec (M MB/sec), ..."."""
-    rates = re.findall(r"([\d.]+) records/sec", said)
+def _produced(output: str) -> float:
+    """Parse the last line, the total: "N records sent, R records/sec (M MB/sec), ..."."""
+    rates = re.findall(r"([\d.]+) records/sec", output)
     return float(rates[-1]) * _SIZE / 1e6
 
 
-def _consumed(said: str) -> float:
-    """From the last line of its table; the rate of fetching leaves out the joining of the group."""
-    header, *_, last = [line for line in said.splitlines() if line.count(",") > 5]
+def _consumed(output: str) -> float:
+    """Parse the last line of the table. The fetch rate excludes joining the group."""
+    header, *_, last = [line for line in output.splitlines() if line.count(",") > 5]
     columns = dict(zip(header.split(", "), last.split(", "), strict=True))
     return float(columns["fetch.nMsg.sec"]) * _SIZE / 1e6
 

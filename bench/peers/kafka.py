@@ -1,4 +1,4 @@
-"""Apache Kafka from its Maven artifacts: one node, KRaft, its own defaults, and the JVM options of its start script."""
+"""Apache Kafka from its Maven artifacts: one KRaft node with its defaults and the JVM options of its start script."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.interop.java.download_cache import MissingToolError
 from tests.interop.java.jars import tools_classpath
 from tests.interop.java.kafka_broker import KafkaBroker
 
-# What `kafka-server-start.sh` and `kafka-run-class.sh` give to a broker.
+# The options that `kafka-server-start.sh` and `kafka-run-class.sh` pass.
 JAVA_OPTIONS = (
     "-Xmx1G",
     "-Xms1G",
@@ -18,7 +18,7 @@ JAVA_OPTIONS = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-# The broker of the tests is made small; a peer has what Kafka has by default, but for the copies that one node has not.
+# Kafka's defaults, which the test suite's smaller broker overrides. Only replication factors stay 1, on one node.
 _DEFAULTS = {
     "offsets.topic.num.partitions": "50",
     "transaction.state.log.num.partitions": "50",
@@ -29,11 +29,11 @@ _DEFAULTS = {
 
 
 def classpath() -> str:
-    """Raises UnavailableError where Maven, Java or the artifacts cannot be had."""
+    """Return the class path of Kafka's tools. Raises UnavailableError without Java, Maven or the artifacts."""
     try:
         return tools_classpath()
     except MissingToolError as error:
-        raise UnavailableError(f"{error} (it needs a JDK and Maven, and Maven's repository within reach)") from error
+        raise UnavailableError(f"{error} (Kafka needs a JDK, Maven and access to a Maven repository)") from error
 
 
 class Kafka(System):
@@ -44,35 +44,35 @@ class Kafka(System):
     has_transactions = True
 
     def version(self) -> str:
-        found = re.search(r"kafka-clients-([\d.]+)\.jar", classpath())
-        assert found is not None
-        return found[1]
+        match = re.search(r"kafka-clients-([\d.]+)\.jar", classpath())
+        assert match is not None
+        return match[1]
 
     def variants(self) -> dict[Promise, Variant]:
         return {
             Promise.DISK: Variant(
                 Promise.DISK,
                 "`flush.messages=1` on the topic",
-                "in a segment that was synced; a sync for each batch and partition",
+                "in a synced segment; one sync per batch and partition",
                 topic_settings={"flush.messages": "1"},
             ),
             Promise.LESS: Variant(
                 Promise.LESS,
                 "its defaults",
-                "with the kernel, which writes when it likes (survives SIGKILL)",
+                "in the page cache; synced by the kernel (survives SIGKILL)",
                 is_default=True,
             ),
         }
 
     def server(self, variant: Variant, directory: Path) -> Server:  # noqa: ARG002
-        # What it promises is a setting of its topics.
+        # Its promise is a topic setting.
         return _KafkaServer(KafkaBroker(classpath(), directory, _DEFAULTS, JAVA_OPTIONS))
 
 
 class _KafkaServer(Server):
     def __init__(self, broker: KafkaBroker) -> None:
         self._broker = broker
-        # Formatting the directory is a step of its own, which nobody does at each start.
+        # Formatting the directory is not part of a start.
         broker.prepare()
         self.address = broker.bootstrap_servers
 

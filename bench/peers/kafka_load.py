@@ -1,4 +1,4 @@
-"""librdkafka as the load, for Logbrook and for Kafka: the same code and settings, most of them its defaults."""
+"""The load for Logbrook and Kafka: librdkafka with the same settings for both, mostly its defaults."""
 
 import socket
 import struct
@@ -21,16 +21,16 @@ from bench.peers.load import (
     LoadError,
     Spent,
     age_ms,
+    messages,
     paced,
     quantiles,
     spending,
     stamped,
 )
-from bench.peers.messages import messages
 from bench.transactions import paired_seconds
 
-# ApiVersions, version 0, from nobody.
-_QUESTION = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+# ApiVersions request, version 0, without a client id.
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _QUEUED_MESSAGES_MAX = 300_000
 _QUEUED_KIB_MAX = 262_144
 _CONSUME_S_MAX = 10.0
@@ -61,11 +61,11 @@ class KafkaLoad(Load):
             "queue.buffering.max.kbytes": _QUEUED_KIB_MAX,
         }
         with librdkafka.producing(settings, job.topic) as producer, spending(job.count) as spent:
-            left = job.count
-            while left:
-                some = min(left, len(pool))
-                producer.produce(pool, some)
-                left -= some
+            remaining = job.count
+            while remaining:
+                count = min(remaining, len(pool))
+                producer.produce(pool, count)
+                remaining -= count
             producer.flush()
         return spent
 
@@ -75,7 +75,7 @@ class KafkaLoad(Load):
         with from_topic as consumer, spending(job.count) as spent:
             count, size = consumer.consume(job.count, _CONSUME_S_MAX)
         if size != count * job.size:
-            raise LoadError(f"{count} messages had {size} bytes")
+            raise LoadError(f"{count} messages have {size} bytes, expected {count * job.size}")
         return spent
 
     def acknowledged(self, job: Job) -> dict[str, float]:
@@ -101,7 +101,7 @@ class KafkaLoad(Load):
             while len(ages) < job.count:
                 message = consumer.poll(20)
                 if message is None:
-                    raise LoadError(f"{job.count - len(ages)} messages did not come")
+                    raise LoadError(f"{job.count - len(ages)} messages did not arrive")
                 if _is_message(message):
                     ages.append(age_ms(message.value() or b""))
         finally:
@@ -109,61 +109,65 @@ class KafkaLoad(Load):
         return quantiles(ages, time.monotonic() - started)
 
     def wait_for_ack(self, job: Job) -> None:
-        """The question is asked until it is answered, and only then does the client begin: it would wait longer."""
+        """Poll with ApiVersions before starting the client, whose own reconnects would take longer."""
         _wait_until(lambda: _answers(job), "the broker answers")
         failed: list[object] = []
-        often = {"topic.metadata.refresh.fast.interval.ms": 10, "retry.backoff.ms": 10, "reconnect.backoff.ms": 10}
-        producer = _producer(job, failed, **{"linger.ms": 0, **often})
+        fast_retries = {
+            "topic.metadata.refresh.fast.interval.ms": 10,
+            "retry.backoff.ms": 10,
+            "reconnect.backoff.ms": 10,
+        }
+        producer = _producer(job, failed, **{"linger.ms": 0, **fast_retries})
         producer.produce(job.topic, messages(job.size)[0], partition=0)
         _flush(producer, failed)
 
-    def greet(self, job: Job) -> socket.socket:
+    def connect_and_ping(self, job: Job) -> socket.socket:
         connection = socket.create_connection((job.host, job.port), 10.0)
-        connection.sendall(_QUESTION)
+        connection.sendall(_API_VERSIONS)
         if not connection.recv(4):
             connection.close()
-            raise ConnectionError("closed before it answered")
+            raise ConnectionError("closed before the response")
         return connection
 
     def rebalance(self, job: Job) -> dict[str, float]:
-        """How long ten members take to share the topic: when all start, when one leaves, when one joins."""
+        """Return how long a group of ten takes to assign all partitions: all start, one leaves, one joins."""
         members: list[_Member] = []
         try:
             together_s = _seconds(
-                lambda: members.extend(_Member(job) for _ in range(_MEMBERS)), lambda: _is_shared(members, job)
+                lambda: members.extend(_Member(job) for _ in range(_MEMBERS)), lambda: _is_assigned(members, job)
             )
             leaver = members.pop()
-            left_s = _seconds(leaver.leave, lambda: _is_shared(members, job))
-            joined_s = _seconds(lambda: members.append(_Member(job)), lambda: _is_shared(members, job))
+            left_s = _seconds(leaver.leave, lambda: _is_assigned(members, job))
+            joined_s = _seconds(lambda: members.append(_Member(job)), lambda: _is_assigned(members, job))
         finally:
             for member in members:
                 member.leave()
         return {"together": together_s, "left": left_s, "joined": joined_s}
 
     def transactions(self, job: Job) -> dict[str, float]:
-        """How long the same records take from a producer per partition, plainly and in transactions."""
+        """Return how long the same records take with and without transactions, one producer per partition."""
         ((plain_s, transactional_s),) = paired_seconds(job.address, job.topic, job.partitions, 1)
         return {"plain_s": plain_s, "transactional_s": transactional_s}
 
 
 class _Member:
-    """A consumer with a thread that polls, which is all that a member of a group has to do."""
+    """A group member: a consumer with a thread that polls."""
 
     def __init__(self, job: Job) -> None:
         self._consumer = Consumer({**_settings(job), "group.id": job.topic, "auto.offset.reset": "earliest"})
         self._consumer.subscribe([job.topic], on_assign=self._assigned, on_revoke=self._revoked)
-        self._is_over = Event()
+        self._is_stopped = Event()
         self.partitions = 0
         self._thread = Thread(target=self._poll, daemon=True)
         self._thread.start()
 
     def leave(self) -> None:
-        """Returns once the thread is over; that it has left is sent before."""
-        self._is_over.set()
+        """Leave the group and join the thread."""
+        self._is_stopped.set()
         self._thread.join(WAIT_S_MAX)
 
     def _poll(self) -> None:
-        while not self._is_over.is_set():
+        while not self._is_stopped.is_set():
             self._consumer.poll(0.02)
         self._consumer.close()
 
@@ -174,7 +178,7 @@ class _Member:
         self.partitions = 0
 
 
-def _is_shared(members: list[_Member], job: Job) -> bool:
+def _is_assigned(members: list[_Member], job: Job) -> bool:
     held = [member.partitions for member in members]
     return all(held) and sum(held) == job.partitions
 
@@ -182,23 +186,23 @@ def _is_shared(members: list[_Member], job: Job) -> bool:
 def _seconds(change: Callable[[], object], is_done: Callable[[], bool]) -> float:
     started = time.monotonic()
     change()
-    _wait_until(is_done, "the group shares the topic")
+    _wait_until(is_done, "all partitions are assigned")
     return time.monotonic() - started
 
 
-def _wait_until(is_done: Callable[[], bool], what: str) -> None:
+def _wait_until(is_done: Callable[[], bool], condition: str) -> None:
     until = time.monotonic() + WAIT_S_MAX
     pause = Event()
     while not is_done():
         if time.monotonic() > until:
-            raise LoadError(f"in {WAIT_S_MAX:.0f} s it did not come to pass that {what}")
+            raise LoadError(f"timed out after {WAIT_S_MAX:.0f} s: {condition}")
         pause.wait(RETRY_S)
 
 
 def _answers(job: Job) -> bool:
     try:
         with socket.create_connection((job.host, job.port), 1.0) as connection:
-            connection.sendall(_QUESTION)
+            connection.sendall(_API_VERSIONS)
             return bool(connection.recv(4))
     except OSError:
         return False
@@ -223,7 +227,7 @@ def _admin(job: Job) -> AdminClient:
 
 
 def _producer(job: Job, failed: list[object], **settings: Any) -> Producer:
-    """It reports only what went wrong, into `failed`: a callback for each message would cost more than sending it."""
+    """Return a connected producer that appends delivery errors to `failed`, without a callback per message."""
 
     def report(error: object, _message: object) -> None:
         failed.append(error)
@@ -245,8 +249,8 @@ def _consumer(job: Job) -> Consumer:
 
 
 def _flush(producer: Producer, failed: list[object]) -> None:
-    if left := producer.flush(WAIT_S_MAX):
-        raise LoadError(f"{left} messages were not acknowledged")
+    if unacknowledged := producer.flush(WAIT_S_MAX):
+        raise LoadError(f"{unacknowledged} messages were not acknowledged")
     if failed:
         raise LoadError(str(failed[0]))
 

@@ -1,4 +1,4 @@
-"""Where measurements happen: the systems that are here, the loads, a directory for data, and how much to do."""
+"""The test bed of a measurement: installed systems, worker processes, a data directory, and the amount of work."""
 
 import os
 import shutil
@@ -16,8 +16,7 @@ from typing import Any
 from bench.peers.load import RETRY_S, WAIT_S_MAX, Job, LoadError, Spent
 from bench.peers.results import Samples
 from bench.peers.system import Promise, Server, System, Variant
-from bench.peers.worker import load_named
-from bench.peers.workers import Workers
+from bench.peers.workers import Workers, load_named
 
 _PRIME_BYTES = 6_000
 _QUIET_S = 0.5
@@ -26,13 +25,13 @@ _QUIET_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much is done; `--quick` does less."""
+    """The amount of work of a run; `--quick` uses `QUICK`."""
 
     rounds: int = 5
-    # How long one run of a throughput cell ought to take, of each system alike.
-    throughput_s: float = 0.8
-    # How long each server works before the first throughput and latency that count.
-    warm_up_s: float = 8.0
+    # Target duration of one throughput run, the same for every system.
+    throughput_s: float = 10.0
+    # Longest load on each server before the first throughput or latency that counts.
+    warm_up_s: float = 180.0
     latency_s: float = 3.0
     log_gb: float = 10.0
     java_messages: int = 1_000_000
@@ -46,7 +45,7 @@ QUICK = Amounts(
 
 @dataclass
 class Running:
-    """A server that runs, and its clients."""
+    """A server and the workers that load it."""
 
     system: System
     variant: Variant
@@ -57,14 +56,14 @@ class Running:
     def __post_init__(self) -> None:
         self.of = (self.system.name, self.variant.promise.value)
 
-    def job(self, topic: str, **facts: Any) -> Job:
-        return Job(self.server.address, topic, settings=dict(self.variant.topic_settings), **facts)
+    def job(self, topic: str, **fields: Any) -> Job:
+        return Job(self.server.address, topic, settings=dict(self.variant.topic_settings), **fields)
 
     def call(self, verb: str, job: Job) -> Any:
         return self.workers.call(self.system.load, verb, job)
 
     def spend(self, verb: str, job: Job, processes: int = 1) -> tuple[Spent, float]:
-        """The load's time and cost, and the processor time of the server meanwhile."""
+        """Run the load in `processes` workers; return its time and cost, and the server's CPU time meanwhile."""
         share = -(-job.count // processes)
         before = self.server.cpu_s()
         spent = self.workers.spend(self.system.load, verb, [replace(job, count=share)] * processes)
@@ -72,8 +71,11 @@ class Running:
 
 
 class Lab:
-    def __init__(self, systems: list[System], amounts: Amounts, data: Path, workers: Workers) -> None:
+    def __init__(
+        self, systems: list[System], amounts: Amounts, promises: list[Promise], data: Path, workers: Workers
+    ) -> None:
         self.systems = systems
+        self.promises = promises
         self.amounts = amounts
         self.workers = workers
         self._data = data
@@ -81,19 +83,19 @@ class Lab:
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Progress, on standard error."""
+        """Print progress to standard error."""
         took = time.monotonic() - self._started
         print(f"[{int(took) // 60:3d}:{int(took) % 60:02d}] {text}", file=sys.stderr, flush=True)
 
     def rounds(self, text: str, samples: Samples, warm_ups: int = 0) -> Iterator[int]:
-        """The first ones warm up and do not count: a JVM has to have compiled what it runs."""
+        """Yield round numbers. Warm-up rounds come first and do not count, so that the JVM can compile hot code."""
         self.say(text)
         for number in range(-warm_ups, self.amounts.rounds):
             samples.counts = number >= 0
             yield number
 
     def topic(self) -> str:
-        """A name that was not used before."""
+        """Return a topic name that was not used before."""
         return f"bench-{next(self._names)}"
 
     @contextmanager
@@ -106,7 +108,7 @@ class Lab:
 
     @contextmanager
     def idle(self, system: System, variant: Variant) -> Iterator[Running]:
-        """A server that was not launched; however it was left, it is ended."""
+        """Yield a server that is not launched yet, and kill it at the end."""
         with self.directory() as directory:
             running = Running(system, variant, system.server(variant, directory), self.workers)
             try:
@@ -116,9 +118,9 @@ class Lab:
 
     @contextmanager
     def serving(self, pick: Callable[[System], Variant | None]) -> Iterator[list[Running]]:
-        """One server of each system that has such a variant, all at once, and answering. They take turns in a round."""
+        """Run one server of each system that has the picked variant, all at once; they take turns within a round."""
         with ExitStack() as stack:
-            everyone = []
+            servers = []
             for system in self.systems:
                 variant = pick(system)
                 if variant is None:
@@ -127,11 +129,11 @@ class Lab:
                 running = stack.enter_context(self.idle(system, variant))
                 running.server.launch()
                 self.first_ack(running)
-                everyone.append(running)
-            yield everyone
+                servers.append(running)
+            yield servers
 
     def first_ack(self, running: Running) -> Job:
-        """Make a topic on a server that may still be starting, and have one message acknowledged."""
+        """Wait for a starting server, create a topic, and wait until one message is acknowledged."""
         job = running.job("bench-first")
         _wait_for_answer(running, job)
         running.call("create", job)
@@ -139,18 +141,18 @@ class Lab:
         return job
 
     def prime(self, running: Running, job: Job) -> tuple[int, float]:
-        """The first messages to each partition of a new topic: how many, and how long they took.
+        """Send the first messages to each partition of a new topic; return their number and duration.
 
-        They can cost far more than those that follow (seen with Kafka, as system time, once for each topic, when its
-        partitions pass 4 KiB), which a short run would take for the speed of the system. Two goes, as what is due after
-        4 KiB comes with the batch after those.
+        They can cost far more than later ones, which would dominate a short run: Kafka spends system time once per
+        topic when its partitions pass 4 KiB. That work is done with the batch after the first 4 KiB, so messages are
+        sent in two runs.
         """
-        each = -(-_PRIME_BYTES // job.size) * job.partitions
-        goes = [running.spend("produce", replace(job, count=each))[0] for _ in range(2)]
-        return sum(go.messages for go in goes), sum(go.ended_s - go.started_s for go in goes)
+        count = -(-_PRIME_BYTES // job.size) * job.partitions
+        runs = [running.spend("produce", replace(job, count=count))[0] for _ in range(2)]
+        return sum(run.messages for run in runs), sum(run.ended_s - run.started_s for run in runs)
 
     def settle(self, running: Running) -> None:
-        """Wait until it does nothing any more: some answer that a topic is made, or gone, and then begin with it."""
+        """Wait until the server is idle: some servers create and delete topics after they have answered."""
         until = time.monotonic() + WAIT_S_MAX
         pause = Event()
         while time.monotonic() < until:
@@ -158,7 +160,7 @@ class Lab:
             pause.wait(_QUIET_S)
             if running.server.cpu_s() - before < _QUIET_SHARE * _QUIET_S:
                 return
-        raise LoadError(f"{running.system.name} does not come to rest")
+        raise LoadError(f"{running.system.name} does not become idle within {WAIT_S_MAX:.0f} s")
 
     @contextmanager
     def created(self, running: Running, job: Job) -> Iterator[Job]:
@@ -176,7 +178,7 @@ def by_default(system: System) -> Variant:
 
 
 def load_processes(system: System) -> int:
-    """More than its own number where there are cores to spare: a server of one process cannot use them."""
+    """Return the number of load processes: more than the system needs if there are spare cores."""
     return max(system.load_processes, min(4, (os.cpu_count() or 2) // 2))
 
 
@@ -186,7 +188,7 @@ def _wait_for_answer(running: Running, job: Job) -> None:
     pause = Event()
     while True:
         try:
-            load.greet(job).close()
+            load.connect_and_ping(job).close()
             return
         except OSError as error:
             if time.monotonic() > until:

@@ -1,9 +1,10 @@
-"""What a client of any of the systems can be asked to do. It happens in a process of its own: see `worker.py`.
+"""The interface of a load: the operations that a client of each system performs, in a worker process (`workers.py`).
 
-A topic of Kafka's with N partitions is N streams for those that have no partitions. Every partition gets as many
-messages as the others, in all systems.
+For systems without partitions, a topic with N partitions is N streams. In all systems, every partition gets the same
+number of messages.
 """
 
+import random
 import resource
 import socket
 import time
@@ -11,31 +12,34 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from threading import Event
-
-from bench.peers.messages import messages
 
 WAIT_S_MAX = 180.0
 RETRY_S = 0.002
 TICK_S = 0.001
-# The first messages of a paced run pay for connections and caches.
+# The first messages of a paced run include connecting and cold caches.
 _WARM_UP_SHARE = 0.2
+QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+# More than a client puts into one batch: a message repeated within a batch would flatter every codec.
+_POOL_BYTES = 4_000_000
+_EVENTS = ("page_view", "add_to_cart", "checkout", "search", "login")
 
 
 class LoadError(Exception):
-    """A message was not acknowledged, or did not come."""
+    """A message was not acknowledged or not received, or a client failed."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """To whom, and how much."""
+    """The target and the amount of one operation."""
 
     address: str
     topic: str
     partitions: int = 1
     size: int = 1_000
     codec: str = "none"
-    # Whether a message goes to the next partition than the one before, as keys would have it, and not some in a row.
+    # True: messages go to the partitions round-robin, as keys distribute them. False: in runs, as a sticky partitioner.
     in_turn: bool = False
     count: int = 1
     rate: int = 0
@@ -52,7 +56,7 @@ class Job:
 
 @dataclass
 class Spent:
-    """When a load ran, by the clock that all processes share, and what it cost the process that made it."""
+    """Start and end of a load by the monotonic clock, which all processes share, and the CPU time of its process."""
 
     messages: int
     started_s: float = 0.0
@@ -64,10 +68,10 @@ class Spent:
 
 
 class Load(ABC):
-    """Each verb is one call over the wire to a worker, and gives back what JSON can hold."""
+    """Each method is a verb of the worker protocol; results are representable as JSON."""
 
     def ready(self, job: Job) -> None:
-        """Have all that is needed in memory, for a call after this whose time counts."""
+        """Load everything that the next, timed call needs."""
         messages(job.size)
 
     @abstractmethod
@@ -78,31 +82,49 @@ class Load(ABC):
 
     @abstractmethod
     def produce(self, job: Job) -> Spent:
-        """`count` messages as fast as they are taken; over when all are acknowledged. Raises LoadError."""
+        """Send `count` messages as fast as possible and wait until all are acknowledged. Raises LoadError."""
 
     @abstractmethod
     def consume(self, job: Job) -> Spent:
-        """`count` messages from the beginning. Raises LoadError if they do not come."""
+        """Read `count` messages from the beginning. Raises LoadError if they do not arrive."""
 
     @abstractmethod
     def acknowledged(self, job: Job) -> dict[str, float]:
-        """`count` messages at `rate` a second, one by one: the quantiles of the time from sending to the answer."""
+        """Send `count` messages at `rate` per second; return quantiles of the time to the acknowledgement in ms."""
 
     @abstractmethod
     def send_stamped(self, job: Job) -> None:
-        """`count` messages at `rate` a second that say when they were sent."""
+        """Send `count` messages at `rate` per second that contain their send time."""
 
     @abstractmethod
     def receive_stamped(self, job: Job) -> dict[str, float]:
-        """`count` of them, as they come: the quantiles of the time since they were sent."""
+        """Receive `count` stamped messages; return quantiles of the time since they were sent in ms."""
 
     @abstractmethod
     def wait_for_ack(self, job: Job) -> None:
-        """Tries until one message is acknowledged, for a server that is still starting. Raises LoadError."""
+        """Retry until one message is acknowledged, for a server that is still starting. Raises LoadError."""
 
     @abstractmethod
-    def greet(self, job: Job) -> socket.socket:
-        """A new connection that has asked the smallest question and got the answer. Raises OSError."""
+    def connect_and_ping(self, job: Job) -> socket.socket:
+        """Return a new connection on which the smallest request has been answered. Raises OSError."""
+
+
+@cache
+def messages(size: int) -> tuple[bytes, ...]:
+    """Return distinct messages of `size` bytes, the same in every run: JSON that zstd shrinks to a third or fourth."""
+    generator = random.Random(size)
+    return tuple(_message(generator, size) for _ in range(_POOL_BYTES // size))
+
+
+def _message(generator: random.Random, size: int) -> bytes:
+    lines = []
+    length = 0
+    while length < size:
+        number, event, cents = generator.getrandbits(64), generator.choice(_EVENTS), generator.randrange(50_000)
+        line = f'{{"id": "{number:016x}", "event": "{event}", "user": {number % 99_991}, "price": {cents / 100}}}\n'
+        lines.append(line)
+        length += len(line)
+    return "".join(lines).encode()[:size]
 
 
 @contextmanager
@@ -114,7 +136,7 @@ def spending(messages: int) -> Iterator[Spent]:
 
 
 def paced(count: int, rate: int) -> Iterator[int]:
-    """How many are due, each time some are. A tick is a millisecond, so 10,000 a second come ten at a time."""
+    """Yield the number of messages that are due, once per millisecond: 10,000 per second are sent ten at a time."""
     pause = Event()
     started = time.monotonic()
     sent = 0
@@ -134,19 +156,16 @@ def age_ms(message: bytes) -> float:
     return (time.monotonic_ns() - int.from_bytes(message[:8], "big")) / 1e6
 
 
-def quantiles(in_order_of_sending: Sequence[float], took_s: float) -> dict[str, float]:
-    """Without those of the warm-up; with the rate that was really reached."""
-    kept = sorted(in_order_of_sending[int(len(in_order_of_sending) * _WARM_UP_SHARE) :])
+def quantiles(latencies_ms: Sequence[float], took_s: float) -> dict[str, float]:
+    """Return quantiles without the warm-up, and the rate that was reached. Latencies are in the order of sending."""
+    kept = sorted(latencies_ms[int(len(latencies_ms) * _WARM_UP_SHARE) :])
     if not kept:
-        raise LoadError("nothing was measured")
+        raise LoadError("no latencies were measured")
     at = {name: kept[min(len(kept) - 1, int(len(kept) * share))] for name, share in QUANTILES.items()}
-    return {**at, "rate": len(in_order_of_sending) / took_s}
-
-
-QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+    return {**at, "rate": len(latencies_ms) / took_s}
 
 
 def _cpu_s() -> float:
-    """Of this process and of the tools that it ran."""
+    """Return the CPU time of this process and of its finished children."""
     own, tools = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + tools.ru_utime + tools.ru_stime

@@ -1,10 +1,9 @@
-"""Logbrook itself, by its command, with its defaults."""
+"""Logbrook, started with `logbrook serve` and its defaults."""
 
 import sys
 from pathlib import Path
 
-from bench.peers.ports import free_address
-from bench.peers.system import CommandServer, Promise, Server, System, Variant
+from bench.peers.system import CommandServer, Promise, Server, System, Variant, free_address
 from logbrook.model.version import VERSION
 
 
@@ -23,11 +22,11 @@ class Logbrook(System):
             Promise.DISK: Variant(
                 Promise.DISK,
                 "`--durability fsync`, its default",
-                "in a write-ahead log that was synced; one sync serves all that wait",
+                "in a synced write-ahead log; one sync covers all waiting requests",
                 is_default=True,
             ),
             Promise.LESS: Variant(
-                Promise.LESS, "`--durability interval`", "with the kernel; synced within a second (survives SIGKILL)"
+                Promise.LESS, "`--durability interval`", "in the page cache; synced within a second (survives SIGKILL)"
             ),
         }
 
@@ -35,6 +34,6 @@ class Logbrook(System):
         address = free_address()
         durability = {Promise.DISK: "fsync", Promise.LESS: "interval"}[variant.promise]
         command = [sys.executable, "-m", "logbrook", "serve", "--data", str(directory / "data"), "--listen", address]
-        # Its listener for metrics stays on, as by default, but on a port that is free.
+        # The metrics listener stays on, as by default, but on a free port.
         command += ["--durability", durability, "--metrics", free_address()]
         return CommandServer(command, directory, address)

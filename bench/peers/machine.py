@@ -1,4 +1,4 @@
-"""What it was measured on."""
+"""Facts about the machine: processor, memory, file system, client versions."""
 
 import os
 import platform
@@ -22,31 +22,31 @@ def machine(data: Path) -> dict[str, str]:
 
 
 def client_versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in _CLIENTS:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def file_system(path: Path) -> str:
-    """Of the mount that the path is below."""
-    best, kind = "", "unknown"
+    """Return the file system type of the mount that contains the path."""
+    longest_mount, longest_kind = "", "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
-        _device, mount, found, *_ = line.split()
+        _device, mount, kind, *_ = line.split()
         is_below = path.resolve().is_relative_to(mount)
-        if is_below and len(mount) >= len(best):
-            best, kind = mount, found
-    return kind
+        if is_below and len(mount) >= len(longest_mount):
+            longest_mount, longest_kind = mount, kind
+    return longest_kind
 
 
 def memory_available_bytes() -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError("this kernel does not tell of MemAvailable")
+    raise RuntimeError("/proc/meminfo has no MemAvailable on this kernel")
 
 
 def _cpu() -> str:

@@ -1,4 +1,4 @@
-"""NATS with JetStream's file storage, from the system's packages."""
+"""NATS JetStream with file storage, from the system's packages."""
 
 import importlib.util
 import shutil
@@ -7,10 +7,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from bench.peers.ports import free_address
-from bench.peers.system import CommandServer, Promise, Server, System, UnavailableError, Variant
+from bench.peers.system import CommandServer, Promise, Server, System, UnavailableError, Variant, free_address
+from logbrook.model.version import install_command
 
-_HOW = "apt-get install nats-server, or the like on other systems"
+_HOW = "install it, for example with apt-get install nats-server"
 
 
 class Nats(System):
@@ -20,20 +20,20 @@ class Nats(System):
 
     def version(self) -> str:
         if shutil.which("nats-server") is None:
-            raise UnavailableError(f"there is no nats-server on this machine: {_HOW}")
+            raise UnavailableError(f"nats-server is not installed: {_HOW}")
         if importlib.util.find_spec("nats") is None:
-            raise UnavailableError("its client is not installed: pip install 'logbrook[bench]'")
-        said = subprocess.run(["nats-server", "--version"], capture_output=True, text=True, check=True).stdout
-        return said.split()[-1].removeprefix("v")
+            raise UnavailableError(f"its client is not installed: {install_command('bench')}")
+        output = subprocess.run(["nats-server", "--version"], capture_output=True, text=True, check=True).stdout
+        return output.split()[-1].removeprefix("v")
 
     def variants(self) -> dict[Promise, Variant]:
         default = Variant(
             Promise.LESS,
             "its defaults",
-            "with the kernel; synced now and then (survives SIGKILL)",
+            "in the page cache; synced periodically (survives SIGKILL)",
             is_default=True,
         )
-        synced = Variant(Promise.DISK, "`sync_interval: always`", "in a file that was synced")
+        synced = Variant(Promise.DISK, "`sync_interval: always`", "in a synced file")
         return {Promise.LESS: default, Promise.DISK: synced} if _can_sync() else {Promise.LESS: default}
 
     def server(self, variant: Variant, directory: Path) -> Server:
@@ -50,7 +50,7 @@ def _config(store: Path, address: str, *, is_synced: bool) -> str:
 
 @cache
 def _can_sync() -> bool:
-    """Version 2.9 does not know the setting, and says so when it is asked to check a file with it."""
+    """Return True if the server accepts `sync_interval: always`; version 2.9 rejects it."""
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory, "nats.conf")
         config.write_text(_config(Path(directory), "127.0.0.1:4222", is_synced=True))

@@ -1,8 +1,7 @@
-"""NATS JetStream with nats-py. A partition is a stream of its own with one subject.
+"""The load for NATS JetStream: nats-py. A partition is a stream with one subject.
 
-The client is Python and asyncio all through, so it is often the limit: what it used of its cores stands in the table,
-and two processes send at once. Answers are counted by a subscription to the subject that they come to, which is
-cheaper than a future for each message.
+The client is pure Python on asyncio and often the bottleneck: the table marks where, and two processes produce. PubAcks
+are counted by a subscription to their reply subject, which is cheaper than a future per message.
 """
 
 import asyncio
@@ -23,14 +22,14 @@ from bench.peers.load import (
     LoadError,
     Spent,
     age_ms,
+    messages,
     quantiles,
     spending,
     stamped,
 )
-from bench.peers.messages import messages
 
-_UNDER_WAY_MAX = 4_000
-_UNDER_WAY_BYTES_MAX = 8_000_000
+_IN_FLIGHT_MAX = 4_000
+_IN_FLIGHT_BYTES_MAX = 8_000_000
 _T = TypeVar("_T")
 
 
@@ -63,13 +62,13 @@ class NatsLoad(Load):
     def wait_for_ack(self, job: Job) -> None:
         _run(_wait_for_ack(job))
 
-    def greet(self, job: Job) -> socket.socket:
+    def connect_and_ping(self, job: Job) -> socket.socket:
         connection = socket.create_connection((job.host, job.port), 10.0)
         connection.recv(4096)
         connection.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
         if not connection.recv(64).startswith(b"PONG"):
             connection.close()
-            raise ConnectionError("closed or refused before it answered")
+            raise ConnectionError("closed or refused before the reply")
         return connection
 
 
@@ -78,7 +77,7 @@ def _run(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 def _nats() -> Any:
-    """Of the extra `bench`, which need not be installed."""
+    """Import the client, which is in the optional extra `bench`."""
     return importlib.import_module("nats")
 
 
@@ -110,24 +109,24 @@ async def _delete(job: Job) -> None:
 
 
 class _Acks:
-    """Counts the answers to what was published with `subject` as the address for them."""
+    """Counts the PubAcks of messages that were published with `subject` as their reply subject."""
 
     def __init__(self, client: Any) -> None:
         self.subject = client.new_inbox()
         self.count = 0
-        self.refused = ""
+        self.error = ""
         self._goal = 0
         self._reached = asyncio.Event()
 
-    async def heard(self, message: Any) -> None:
+    async def on_message(self, message: Any) -> None:
         if b'"error"' in message.data:
-            self.refused = message.data.decode()
+            self.error = message.data.decode()
             self._reached.set()
         self.count += 1
         if self.count >= self._goal:
             self._reached.set()
 
-    async def reach(self, goal: int) -> None:
+    async def wait_for(self, goal: int) -> None:
         if self.count < goal:
             self._goal = goal
             self._reached.clear()
@@ -135,50 +134,50 @@ class _Acks:
                 await asyncio.wait_for(self._reached.wait(), WAIT_S_MAX)
             except TimeoutError:
                 raise LoadError(f"{goal - self.count} messages were not acknowledged") from None
-        if self.refused:
-            raise LoadError(self.refused)
+        if self.error:
+            raise LoadError(self.error)
 
 
 async def _produce(job: Job) -> Spent:
     async with _connected(job) as client:
         acks = _Acks(client)
-        await client.subscribe(acks.subject, cb=acks.heard, pending_bytes_limit=-1, pending_msgs_limit=-1)
+        await client.subscribe(acks.subject, cb=acks.on_message, pending_bytes_limit=-1, pending_msgs_limit=-1)
         pool, subjects = messages(job.size), _subjects(job)
-        under_way_max = max(16, min(_UNDER_WAY_MAX, _UNDER_WAY_BYTES_MAX // job.size))
+        in_flight_max = max(16, min(_IN_FLIGHT_MAX, _IN_FLIGHT_BYTES_MAX // job.size))
         with spending(job.count) as spent:
             for number in range(job.count):
                 await client.publish(subjects[number % len(subjects)], pool[number % len(pool)], reply=acks.subject)
-                if number - acks.count > under_way_max:
-                    await acks.reach(number - under_way_max // 2)
-            await acks.reach(job.count)
+                if number - acks.count > in_flight_max:
+                    await acks.wait_for(number - in_flight_max // 2)
+            await acks.wait_for(job.count)
         return spent
 
 
 async def _consume(job: Job) -> Spent:
-    """Ordered consumers: the server sends on its own, as fast as the client confirms that it keeps up."""
+    """Use ordered consumers: the server pushes messages, with flow control."""
     async with _connected(job) as client:
         stream = client.jetstream(timeout=WAIT_S_MAX)
         received = 0
-        is_over = asyncio.Event()
+        is_complete = asyncio.Event()
 
-        async def heard(_message: Any) -> None:
+        async def on_message(_message: Any) -> None:
             nonlocal received
             received += 1
             if received == job.count:
-                is_over.set()
+                is_complete.set()
 
         with spending(job.count) as spent:
             for subject in _subjects(job):
-                await stream.subscribe(subject, stream=subject, ordered_consumer=True, cb=heard)
+                await stream.subscribe(subject, stream=subject, ordered_consumer=True, cb=on_message)
             try:
-                await asyncio.wait_for(is_over.wait(), WAIT_S_MAX)
+                await asyncio.wait_for(is_complete.wait(), WAIT_S_MAX)
             except TimeoutError:
-                raise LoadError(f"{job.count - received} messages did not come") from None
+                raise LoadError(f"{job.count - received} messages did not arrive") from None
         return spent
 
 
 async def _paced(job: Job) -> AsyncIterator[int]:
-    """As `load.paced`, but others have their turn meanwhile."""
+    """Like `load.paced`, without blocking the event loop."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     sent = 0
@@ -201,18 +200,18 @@ async def _acknowledged(job: Job) -> dict[str, float]:
         inbox = client.new_inbox()
         sent: list[float] = []
         latencies = [0.0] * job.count
-        left = job.count
-        is_over = asyncio.Event()
+        remaining = job.count
+        is_complete = asyncio.Event()
 
-        async def heard(message: Any) -> None:
-            nonlocal left
+        async def on_message(message: Any) -> None:
+            nonlocal remaining
             number = int(message.subject.rpartition(".")[2])
             latencies[number] = 1_000 * (time.monotonic() - sent[number])
-            left -= 1
-            if left == 0 or b'"error"' in message.data:
-                is_over.set()
+            remaining -= 1
+            if remaining == 0 or b'"error"' in message.data:
+                is_complete.set()
 
-        await client.subscribe(f"{inbox}.*", cb=heard)
+        await client.subscribe(f"{inbox}.*", cb=on_message)
         subject, value, numbers = _subjects(job)[0], messages(job.size)[0], itertools.count()
         started = time.monotonic()
         async for due in _paced(job):
@@ -220,46 +219,46 @@ async def _acknowledged(job: Job) -> dict[str, float]:
                 sent.append(time.monotonic())
                 await client.publish(subject, value, reply=f"{inbox}.{next(numbers)}")
         took_s = time.monotonic() - started
-        await asyncio.wait_for(is_over.wait(), WAIT_S_MAX)
-        if left:
-            raise LoadError(f"{left} messages were not acknowledged")
+        await asyncio.wait_for(is_complete.wait(), WAIT_S_MAX)
+        if remaining:
+            raise LoadError(f"{remaining} messages were not acknowledged")
         return quantiles(latencies, took_s)
 
 
 async def _send_stamped(job: Job) -> None:
     async with _connected(job) as client:
         acks = _Acks(client)
-        await client.subscribe(acks.subject, cb=acks.heard)
+        await client.subscribe(acks.subject, cb=acks.on_message)
         subject, value = _subjects(job)[0], messages(job.size)[0]
         async for due in _paced(job):
             for _ in range(due):
                 await client.publish(subject, stamped(value), reply=acks.subject)
-        await acks.reach(job.count)
+        await acks.wait_for(job.count)
 
 
 async def _receive_stamped(job: Job) -> dict[str, float]:
     async with _connected(job) as client:
         ages: list[float] = []
-        is_over = asyncio.Event()
+        is_complete = asyncio.Event()
 
-        async def heard(message: Any) -> None:
+        async def on_message(message: Any) -> None:
             ages.append(age_ms(message.data))
             if len(ages) == job.count:
-                is_over.set()
+                is_complete.set()
 
         started = time.monotonic()
         subject = _subjects(job)[0]
         stream = client.jetstream(timeout=WAIT_S_MAX)
-        await stream.subscribe(subject, stream=subject, ordered_consumer=True, cb=heard)
+        await stream.subscribe(subject, stream=subject, ordered_consumer=True, cb=on_message)
         try:
-            await asyncio.wait_for(is_over.wait(), WAIT_S_MAX)
+            await asyncio.wait_for(is_complete.wait(), WAIT_S_MAX)
         except TimeoutError:
-            raise LoadError(f"{job.count - len(ages)} messages did not come") from None
+            raise LoadError(f"{job.count - len(ages)} messages did not arrive") from None
         return quantiles(ages, time.monotonic() - started)
 
 
 async def _wait_for_ack(job: Job) -> None:
-    """It listens only once it has read its streams."""
+    """Retry until the server listens, which it does once its streams are loaded."""
     until = time.monotonic() + WAIT_S_MAX
     while True:
         try:
@@ -269,7 +268,7 @@ async def _wait_for_ack(job: Job) -> None:
         except OSError:
             pass
         if time.monotonic() > until:
-            raise LoadError("the server did not answer")
+            raise LoadError(f"the server did not answer within {WAIT_S_MAX:.0f} s")
         await _pause(RETRY_S)
     async with _connected(job) as client:
         await client.jetstream(timeout=WAIT_S_MAX).publish(_subjects(job)[0], messages(job.size)[0])

@@ -1,110 +1,123 @@
-"""The words of `docs/BENCHMARKS.md`: what each section says before its numbers."""
+"""The text of `docs/BENCHMARKS.md`: the introduction to each section and the method."""
 
-HEAD = """# Logbrook beside its peers
+HEAD = """# Logbrook compared with Kafka, Redis Streams and NATS JetStream
 
-What a user would pick instead, measured in turns on one machine: Apache Kafka, Redis Streams and NATS JetStream.
-`make bench-peers` measures again, `python -m bench.peers --report` writes this page from `bench/peers.json`; nothing on
-it is written by hand. `make bench` measures Logbrook against its own goals."""
+All systems are measured in turns on one machine. `make bench-peers` measures again; `python -m bench.peers --report`
+writes this page from `bench/peers.json`. Do not edit it by hand. `make bench` measures Logbrook against its own
+goals.
 
-NOTHING_YET = "Nothing has been measured yet: `make bench-peers` takes about 35 minutes."
+Throughput of Logbrook and Kafka: runs of 10 s, the median of three rounds, after a warm-up of each server until its
+CPU time per GB no longer changes (at most three minutes). Redis and NATS, and all other sections: runs of 0.8 to 3 s,
+the median of five rounds, from an earlier version. There Kafka's JIT compiler is warmed up for 8 s only, so Kafka's
+latency, transactions and CPU time in those sections are worse than those of a broker that has been under load for
+minutes."""
+
+NOTHING_YET = "Nothing has been measured yet: `make bench-peers` takes about four hours."
 
 PROMISES = """\
-Systems are set side by side by what an acknowledgement promises, not by the names of their settings: Logbrook syncs by
-default and its peers do not, so their defaults stand beside Logbrook's weaker setting."""
+Systems are compared by the durability that an acknowledgement promises, not by the names of their settings. Logbrook
+syncs before it acknowledges by default and its peers do not, so their defaults are compared with Logbrook's weaker
+setting."""
 
-KAFKA = "Both speak the same protocol to the same client, so here nothing but the server differs."
+KAFKA = "Both speak the same protocol to the same client, so only the server differs."
 
 # measurement: (title, text, charts)
 SECTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "throughput": (
-        "Throughput and what it costs",
-        """Messages of 100 B, 1 KB and 10 KB, as many to each partition: some in a row, as clients send what has no key,
-or, where it says so, one to each in turn, as keys would have it, which makes for smaller batches. MB and GB are of
-messages before compression. A partition is a stream of its own for Redis and NATS, which have none, nor zstd on the
-wire. † marks where the load used nine tenths of its cores or more: there the client is what was measured, and the
-server's CPU for each GB says more. Reading does not depend on when a message was synced, so it is measured once.""",
+        "Throughput and CPU per GB",
+        """Messages of 100 B, 1 KB and 10 KB, the same number to each partition. Messages go to the partitions in
+runs, as a sticky partitioner sends messages without keys, or, where marked "in turn", round-robin, as keys distribute
+them, which makes batches smaller. MB and GB count messages before compression. Redis and NATS have neither partitions
+nor zstd on the wire; each partition is a stream. † marks rows where the load used at least nine tenths of its cores:
+the client is the bottleneck there, and the server's CPU per GB says more. Consuming does not depend on when messages
+were synced, so it is measured once.""",
         ("bench-produce-disk.svg", "bench-produce-less.svg", "bench-consume.svg", "bench-cpu.svg"),
     ),
     "java": (
-        "A second opinion: Kafka's own tools",
-        "`ProducerPerformance` and `ConsumerPerformance` of Kafka, with its Java clients, on small messages.",
+        "Kafka's own performance tools",
+        "Kafka's `ProducerPerformance` and `ConsumerPerformance`, with its Java clients, on small messages.",
         (),
     ),
     "latency": (
-        "Latency of an acknowledgement",
-        """One message at a time at a steady rate, from the call that sends it to its acknowledgement: acks=all with an
-idempotent producer, the answer to XADD, a PubAck. ‡ marks where the rate was not reached.""",
+        "Latency of acknowledgements",
+        """Messages at a steady rate, from send to acknowledgement: acks=all with an idempotent producer, the reply to
+XADD, a PubAck. ‡ marks rows where the rate was not reached.""",
         ("bench-latency-disk.svg", "bench-latency-less.svg"),
     ),
     "end_to_end": (
-        "Latency from end to end",
+        "End-to-end latency",
         "From the call that sends a message in one process to the call that returns it in another.",
         (),
     ),
     "startup": (
-        "Start, and memory at rest",
-        "Each as by default, with one topic from an earlier run, until a client has a message acknowledged.",
+        "Start-up time and idle memory",
+        "With each system's defaults and one topic of an earlier run, until a client has a message acknowledged.",
         ("bench-start.svg",),
     ),
     "memory": (
         "Memory under load",
-        """The largest RSS that the kernel saw while messages were produced and then read, which counts the files that a
-process has mapped. Redis keeps all messages in memory; Kafka has the heap of 1 GiB that its start script gives it.""",
+        """Peak RSS, including mapped files, while messages are produced and then consumed. Redis keeps all messages
+in memory; Kafka has the 1 GiB heap that its start script sets.""",
         ("bench-memory.svg",),
     ),
     "partitions": (
-        "A thousand partitions",
-        """Made in one topic (for Redis and NATS: as many streams), and then written to. Kafka answers before a topic is
-made, so it counts as made once each partition took a message; Redis makes a stream with its first message, and its tool
-picks at random, so it may leave some out. The first few KB of a partition can cost much more than what follows, so they
-have a line of their own.""",
+        "A topic with 1,000 partitions",
+        """Created in one topic (for Redis and NATS: 1,000 streams), then produced to. Kafka answers CreateTopics
+before the partitions exist, so they count as created once each has acknowledged a message. Redis creates a stream
+with its first message; `redis-benchmark` picks streams at random and may miss some. The first few KB of a partition
+can cost much more than later ones and have their own row.""",
         (),
     ),
     "connections": (
-        "Two thousand connections",
-        "Each is opened, asks the smallest question there is, and stays; then somebody else works.",
+        "2,000 connections",
+        "Each connection is opened, has one small request answered and stays open; then another client produces.",
         (),
     ),
     "rebalance": (
         "Consumer groups of ten members",
-        """With the defaults of the client and of both brokers: a member hears of a rebalance with its next heartbeat,
-every 3 s, and an empty group waits 3 s for more members. Groups of Redis and NATS share messages and not partitions,
-so there is nothing to rebalance.""",
+        """With the defaults of the client and both brokers: a member learns of a rebalance with its next heartbeat,
+every 3 s, and an empty group waits 3 s for more members. Groups of Redis and NATS share messages, not partitions, so
+they do not rebalance.""",
         (),
     ),
     "transactions": (
         "Transactions",
-        """The same records, plainly and with a commit after every 1,000, from librdkafka with one batch per
-transaction. A client that waits for its commit does nothing else meanwhile, so one producer measures waiting, and
-several measure what a transaction costs.""",
+        """The same records, plain and with a commit after every 1,000, from librdkafka with one batch per
+transaction. A producer that waits for its commit sends nothing meanwhile, so one producer measures latency, and
+several measure the cost of a transaction.""",
         (),
     ),
     "restart": (
         "Restart after SIGKILL",
-        """Killed while messages come in, with a log of 10 KB messages (which suits those that read each message again),
-until a client has a message acknowledged. Redis runs with its synced log, as by default it would have nothing left; an
-amount in brackets is what it had where memory allows no more.""",
+        """Killed under load with a log of 10 KB messages (which favours systems that read every message at start-up),
+until a client has a message acknowledged. Redis runs with its synced append-only file, because its defaults would
+lose everything. An amount in brackets is the size of a log that was limited by memory.""",
         ("bench-restart.svg",),
     ),
 }
 
-# file: (title, measurement, metric, promise or nothing)
+# file: (title, measurement, metric, promise or "" for the defaults)
 CHARTS: dict[str, tuple[str, str, str, str]] = {
-    "bench-produce-disk.svg": ("Produce, on the disk before the ack", "throughput", "produce, throughput", "disk"),
-    "bench-produce-less.svg": ("Produce, acknowledged earlier", "throughput", "produce, throughput", "less"),
+    "bench-produce-disk.svg": (
+        "Produce, synced before the acknowledgement",
+        "throughput",
+        "produce, throughput",
+        "disk",
+    ),
+    "bench-produce-less.svg": ("Produce, acknowledged before the sync", "throughput", "produce, throughput", "less"),
     "bench-consume.svg": ("Consume", "throughput", "consume, throughput", "less"),
     "bench-cpu.svg": (
-        "CPU of the server for a GB produced, acknowledged earlier",
+        "Server CPU per GB produced, acknowledged before the sync",
         "throughput",
         "produce, CPU of the server",
         "less",
     ),
-    "bench-latency-disk.svg": ("p99 of an ack, on the disk before it", "latency", "ack, p99", "disk"),
-    "bench-latency-less.svg": ("p99 of an ack, acknowledged earlier", "latency", "ack, p99", "less"),
+    "bench-latency-disk.svg": ("p99 of acknowledgements after the sync", "latency", "ack, p99", "disk"),
+    "bench-latency-less.svg": ("p99 of acknowledgements before the sync", "latency", "ack, p99", "less"),
     "bench-start.svg": ("Start to first acknowledged message", "startup", "time", ""),
     "bench-memory.svg": ("Largest RSS", "memory", "largest RSS", ""),
     "bench-restart.svg": (
-        "SIGKILL, start, first acknowledged message",
+        "Restart after SIGKILL to first acknowledged message",
         "restart",
         "start to first acknowledged message",
         "",
@@ -112,30 +125,32 @@ CHARTS: dict[str, tuple[str, str, str, str]] = {
 }
 
 SPARK = """\
-From `make bench` (`bench/spark.py`): the same Spark reads and writes the same Logbrook, through Logbrook's format and
-through Spark's own Kafka connector. "Times" above 1 means that Logbrook's format is faster."""
+From `make bench` (`bench/spark.py`): the same Spark session reads and writes the same Logbrook broker, through
+Logbrook's format and through Spark's own Kafka connector. "Times" above 1 means that Logbrook's format is faster."""
 
-METHOD = """## How it is measured, and what to hold against it
+METHOD = """## Method and limitations
 
-- One machine for servers and loads, over the loopback: they share the cores. The server's CPU time, as
-  the kernel counts it for the process, is the number that depends least on that.
-- All servers of a table run at once and take turns, round by round; those that wait are idle, not stopped. Only for the
-  restart does each have the machine to itself, for want of room. What counts comes after a warm-up.
-- Each run of a throughput has a new topic, and each partition takes 12 KB before anything counts: a partition's first
-  few KB cost Kafka far more than what follows. The section on a thousand partitions shows that cost by itself.
-- The number in brackets is the lowest and the highest round. "Even" means that the spreads overlap.
-- Logbrook and Kafka have the same client with the same settings: librdkafka, called by its C functions, thousands of
-  messages a call, so that nothing of Python is measured; acks=all, and its own defaults for batches and lingering.
-  One of it makes about two million messages of 100 B a second, which is often the limit there. When it reads, it reads
-  a million messages ahead, as librdkafka's own performance tool does.
-- On a virtual machine the first use of a page is paid for in system time, several times what writing to it costs. So as
-  much memory as the run is about to fill is touched before each, for every system.
-- Redis is written to by its own `redis-benchmark`, 8 connections with 128 commands each under way, and read by redis-py
-  with hiredis, 1,000 entries at a time. NATS is written to and read by nats-py, two processes of it for writing: it is
-  Python all through and often the limit.
-- Latency is taken inside librdkafka for Logbrook and Kafka, and in Python for Redis and NATS, which counts a little of
-  the client too. Messages go out once a millisecond, so 10,000 a second come ten at a time.
-- Kafka runs with the JVM options of its own scripts and its own defaults, but for the copies of internal topics, of
-  which one node can have one. Formatting its directory is not counted as a start.
-- A system that cannot sync before it acknowledges (NATS 2.9 is one) has no place in those tables.
-- Nothing here is replicated. Kafka, Redis and NATS can be; Logbrook runs on one node."""
+- A throughput run lasts 10 s, a latency run 3 s. A throughput run fills at most 4 GB. The warm-up ends when the
+  server's CPU time per GB of three runs of 2 s differs by at most a tenth, and after three minutes at the latest.
+- Servers and loads share the cores of one machine and talk over the loopback interface. The server's CPU time, as
+  counted by the kernel, depends least on that.
+- All servers of a table run at once and take turns, round by round; the others are idle, not stopped. Only in the
+  restart measurement does each run alone, because the disk has no room for all logs.
+- Each throughput run has a new topic, and each partition takes 12 KB before the measurement: the first few KB of a
+  partition cost Kafka far more than later ones. The section on 1,000 partitions shows that cost.
+- The numbers in brackets are the lowest and the highest round. "Even" means that the spreads overlap.
+- Logbrook and Kafka have the same client with the same settings: librdkafka through its C API, thousands of messages
+  per call, so that Python is not measured; acks=all, and its defaults for batch size and linger. One producer makes
+  about two million messages of 100 B per second, which is often the limit. A consumer prefetches a million messages,
+  as librdkafka's own performance tool does.
+- On a virtual machine the first use of a page costs system time, several times that of writing to it. Before each
+  run, for every system, as much page cache is touched as the run will fill.
+- Redis is produced to by its own `redis-benchmark`, 8 connections with 128 commands in flight each, and consumed from
+  by redis-py with hiredis, 1,000 entries per call. NATS is produced to by two processes of nats-py and consumed from
+  by one; it is pure Python and often the limit.
+- Latency is measured inside librdkafka for Logbrook and Kafka, and in Python for Redis and NATS, which adds some
+  client time. Messages are sent once per millisecond, so 10,000 per second are sent ten at a time.
+- Kafka runs with the JVM options of its scripts and its own defaults, except for the replication factors of internal
+  topics, which are 1 on one node. Formatting its directory is not part of a start.
+- Systems that cannot sync before they acknowledge (such as NATS 2.9) are not in those tables.
+- Nothing is replicated. Kafka, Redis and NATS support replication; Logbrook runs on one node."""

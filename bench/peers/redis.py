@@ -1,14 +1,14 @@
-"""Redis with its streams, from the system's packages."""
+"""Redis Streams, from the system's packages."""
 
 import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
 
-from bench.peers.ports import free_address
-from bench.peers.system import CommandServer, Promise, Server, System, UnavailableError, Variant
+from bench.peers.system import CommandServer, Promise, Server, System, UnavailableError, Variant, free_address
+from logbrook.model.version import install_command
 
-_HOW = "apt-get install redis-server, or the like on other systems"
+_HOW = "install it, for example with apt-get install redis-server"
 
 
 class Redis(System):
@@ -18,23 +18,23 @@ class Redis(System):
     def version(self) -> str:
         for command in ("redis-server", "redis-benchmark"):
             if shutil.which(command) is None:
-                raise UnavailableError(f"there is no {command} on this machine: {_HOW}")
+                raise UnavailableError(f"{command} is not installed: {_HOW}")
         if importlib.util.find_spec("redis") is None:
-            raise UnavailableError("its client is not installed: pip install 'logbrook[bench]'")
-        said = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True).stdout
-        return said.partition("v=")[2].split()[0]
+            raise UnavailableError(f"its client is not installed: {install_command('bench')}")
+        output = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True).stdout
+        return output.partition("v=")[2].split()[0]
 
     def variants(self) -> dict[Promise, Variant]:
         return {
             Promise.DISK: Variant(
                 Promise.DISK,
                 "`appendonly yes`, `appendfsync always`",
-                "in a log that was synced; one sync serves all that came at once",
+                "in a synced append-only file; one sync covers all requests of an event-loop turn",
             ),
             Promise.LESS: Variant(
                 Promise.LESS,
                 "its defaults",
-                "in the server's memory; a snapshot now and then (does not survive SIGKILL)",
+                "in the server's memory; periodic snapshots (does not survive SIGKILL)",
                 is_default=True,
                 survives_kill=False,
             ),

@@ -1,7 +1,7 @@
-"""Redis Streams: `redis-benchmark` of Redis itself sends, redis-py reads and measures latency.
+"""The load for Redis Streams: `redis-benchmark` produces, redis-py consumes and measures latency.
 
-A partition is a stream under a key of its own. `redis-benchmark` picks the key of each message at random, and sends
-one and the same message: Redis does not look into it.
+A partition is a stream with its own key. `redis-benchmark` picks the key of each message at random and always sends the
+same message, whose content does not matter to Redis.
 """
 
 import importlib
@@ -20,12 +20,12 @@ from bench.peers.load import (
     LoadError,
     Spent,
     age_ms,
+    messages,
     paced,
     quantiles,
     spending,
     stamped,
 )
-from bench.peers.messages import messages
 
 _CLIENTS = 8
 _PIPELINED = 128
@@ -40,18 +40,18 @@ class RedisLoad(Load):
         _redis()
 
     def create(self, job: Job) -> None:
-        """A stream is made by its first message."""
+        """No operation: the first message creates a stream."""
 
     def delete(self, job: Job) -> None:
         connection = _connect(job)
         try:
-            _ask(connection, "UNLINK", *_keys(job))
+            _execute(connection, "UNLINK", *_keys(job))
         finally:
             connection.disconnect()
 
     def produce(self, job: Job) -> Spent:
-        at_once = _CLIENTS * _PIPELINED
-        count = -(-job.count // at_once) * at_once
+        in_flight = _CLIENTS * _PIPELINED
+        count = -(-job.count // in_flight) * in_flight
         command = ["redis-benchmark", "-h", job.host, "-p", str(job.port), "-c", str(_CLIENTS), "-P", str(_PIPELINED)]
         key = _keys(job)[0]
         if job.partitions > 1:
@@ -63,7 +63,7 @@ class RedisLoad(Load):
             done = subprocess.run(command, input=message, capture_output=True, check=False)
         if done.returncode != 0 or b"error" in done.stderr.lower():
             raise LoadError(done.stderr.decode(errors="replace")[-300:])
-        # The columns after the name of the test, which holds the message: rps, and six of latency.
+        # CSV columns after the test's name, which contains the message: requests per second and six latencies.
         per_s = float(done.stdout.decode().strip().rsplit('","', 7)[1])
         spent.started_s = spent.ended_s - count / per_s
         return spent
@@ -74,26 +74,26 @@ class RedisLoad(Load):
         count = max(1, min(_READ_COUNT, _READ_BYTES_MAX // job.size // job.partitions))
         try:
             with spending(job.count) as spent:
-                left = job.count
-                while left > 0:
-                    streams = _ask(connection, "XREAD", "COUNT", count, "STREAMS", *last, *last.values())
+                remaining = job.count
+                while remaining > 0:
+                    streams = _execute(connection, "XREAD", "COUNT", count, "STREAMS", *last, *last.values())
                     if not streams:
-                        raise LoadError(f"{left} messages did not come")
+                        raise LoadError(f"{remaining} messages did not arrive")
                     for key, entries in streams:
                         last[key.decode()] = entries[-1][0]
-                        left -= len(entries)
+                        remaining -= len(entries)
         finally:
             connection.disconnect()
         return spent
 
     def acknowledged(self, job: Job) -> dict[str, float]:
-        """Answers come in the order of the questions, so a second thread can pair them."""
+        """Measure with a second thread that receives: replies have the order of the requests."""
         connection = _connect(job)
         packed = connection.pack_command("XADD", _keys(job)[0], "*", "v", messages(job.size)[0])
-        question = b"".join(packed)
+        request = b"".join(packed)
         sent: deque[float] = deque()
         latencies: list[float] = []
-        refused: list[Exception] = []
+        errors: list[Exception] = []
 
         def listen() -> None:
             try:
@@ -101,19 +101,19 @@ class RedisLoad(Load):
                     connection.read_response()
                     latencies.append(1_000 * (time.monotonic() - sent.popleft()))
             except Exception as error:
-                refused.append(error)
+                errors.append(error)
 
         listener = Thread(target=listen, daemon=True)
         listener.start()
         started = time.monotonic()
         for due in paced(job.count, job.rate):
             sent.extend([time.monotonic()] * due)
-            connection.send_packed_command([question * due])
+            connection.send_packed_command([request * due])
         took_s = time.monotonic() - started
         listener.join(WAIT_S_MAX)
         connection.disconnect()
         if len(latencies) != job.count:
-            raise LoadError(f"{job.count - len(latencies)} messages were not acknowledged: {refused}")
+            raise LoadError(f"{job.count - len(latencies)} messages were not acknowledged: {errors}")
         return quantiles(latencies, took_s)
 
     def send_stamped(self, job: Job) -> None:
@@ -123,7 +123,8 @@ class RedisLoad(Load):
             connection.send_packed_command(
                 connection.pack_commands([("XADD", _keys(job)[0], "*", "v", stamped(value))] * due)
             )
-        # The answers are small enough to wait: the next message is not to wait for one.
+        # Replies are read at the end, so that no message waits for the reply before it; they fit into the socket
+        # buffer.
         for _ in range(job.count):
             connection.read_response()
         connection.disconnect()
@@ -134,11 +135,11 @@ class RedisLoad(Load):
         ages: list[float] = []
         started = time.monotonic()
         while len(ages) < job.count:
-            streams = _ask(
+            streams = _execute(
                 connection, "XREAD", "COUNT", _READ_COUNT, "BLOCK", _BLOCK_MS, "STREAMS", _keys(job)[0], last
             )
             if not streams:
-                raise LoadError(f"{job.count - len(ages)} messages did not come")
+                raise LoadError(f"{job.count - len(ages)} messages did not arrive")
             entries = streams[0][1]
             last = entries[-1][0]
             ages += [age_ms(fields[1]) for _id, fields in entries]
@@ -147,7 +148,7 @@ class RedisLoad(Load):
         return quantiles(ages, took_s)
 
     def wait_for_ack(self, job: Job) -> None:
-        """While it reads its log again it answers that it is loading."""
+        """Retry while the server does not listen yet or answers LOADING."""
         redis = _redis()
         until = time.monotonic() + WAIT_S_MAX
         pause = Event()
@@ -155,7 +156,7 @@ class RedisLoad(Load):
             connection = _connection(job)
             try:
                 connection.connect()
-                _ask(connection, "XADD", _keys(job)[0], "*", "v", messages(job.size)[0])
+                _execute(connection, "XADD", _keys(job)[0], "*", "v", messages(job.size)[0])
                 return
             except (redis.exceptions.ConnectionError, redis.exceptions.BusyLoadingError) as error:
                 if time.monotonic() > until:
@@ -164,22 +165,22 @@ class RedisLoad(Load):
             finally:
                 connection.disconnect()
 
-    def greet(self, job: Job) -> socket.socket:
+    def connect_and_ping(self, job: Job) -> socket.socket:
         connection = socket.create_connection((job.host, job.port), 10.0)
         connection.sendall(b"PING\r\n")
         if not connection.recv(64).startswith(b"+PONG"):
             connection.close()
-            raise ConnectionError("closed or refused before it answered")
+            raise ConnectionError("closed or refused before the reply")
         return connection
 
 
 def _redis() -> Any:
-    """Of the extra `bench`, which need not be installed."""
+    """Import the client, which is in the optional extra `bench`."""
     return importlib.import_module("redis")
 
 
 def _connection(job: Job) -> Any:
-    # Its answers in the old protocol are lists, which is all that is needed.
+    # RESP2 returns plain lists, which are cheaper to parse.
     return _redis().Connection(host=job.host, port=job.port, protocol=2, socket_timeout=WAIT_S_MAX)
 
 
@@ -189,11 +190,11 @@ def _connect(job: Job) -> Any:
     return connection
 
 
-def _ask(connection: Any, *command: object) -> Any:
+def _execute(connection: Any, *command: object) -> Any:
     connection.send_command(*command)
     return connection.read_response()
 
 
 def _keys(job: Job) -> list[str]:
-    """As `redis-benchmark` writes a number into a key."""
+    """Return the keys in the format of `redis-benchmark`'s __rand_int__."""
     return [f"{job.topic}:{number:012d}" for number in range(job.partitions)]

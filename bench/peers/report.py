@@ -1,13 +1,12 @@
-"""`docs/BENCHMARKS.md` and its charts, from the results and from nothing else, but for Spark's rows of `make bench`."""
+"""Writes `docs/BENCHMARKS.md` and its charts from `bench/peers.json`, and the Spark rows of `bench/results.json`."""
 
 import json
 import re
 from pathlib import Path
 
 from bench.peers import prose
-from bench.peers.charts import Panel, bars
+from bench.peers.charts import Panel, bars, short
 from bench.peers.comparison import OURS, PAIRED, Comparison, Verdict, compared, group_of
-from bench.peers.numbers import short
 from bench.peers.results import Results, Row
 from bench.peers.system import TITLES, Promise
 
@@ -36,7 +35,7 @@ def write(results: Results, root: Path = _ROOT) -> Path:
 def _page(results: Results, drawn: dict[str, str], spark: list[dict[str, str | float]]) -> str:
     parts = [prose.HEAD]
     if results.rows:
-        parts += [_setting(results), _promises(results), _in_short(results)]
+        parts += [_environment(results), _promises(results), _overview(results)]
         for measurement, (title, text, charts) in prose.SECTIONS.items():
             if rows := results.of(measurement):
                 parts.append(f"## {title}\n\n{text}")
@@ -48,32 +47,30 @@ def _page(results: Results, drawn: dict[str, str], spark: list[dict[str, str | f
     return "\n\n".join(parts) + "\n"
 
 
-def _setting(results: Results) -> str:
-    lines = ["| what | |", "|---|---|"]
+def _environment(results: Results) -> str:
+    lines = ["| component | version or value |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in results.machine.items()]
-    versions = sorted(results.versions.items(), key=lambda one: _place(one[0]))
+    versions = sorted(results.versions.items(), key=lambda item: _place(item[0]))
     lines += [f"| {name} | {value} |" for name, value in versions]
-    lines += [f"| **without {name}** | {why} |" for name, why in results.skipped.items()]
+    lines += [f"| **without {name}** | {reason} |" for name, reason in results.skipped.items()]
     rounds = sorted({len(row.values) for row in results.rows})
     counted = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
-    return "\n".join(
-        ["## Measured on", "", *lines, "", f"Each number is the median of as many rounds as this: {counted}."]
-    )
+    return "\n".join(["## Measured on", "", *lines, "", f"Each number is the median of {counted} rounds."])
 
 
 def _promises(results: Results) -> str:
-    lines = ["| promise | system | set | an acknowledged message is |", "|---|---|---|---|"]
+    lines = ["| promise | system | settings | an acknowledged message is |", "|---|---|---|---|"]
     for promise in Promise:
-        for system, of, settings, meaning in sorted(results.variants, key=lambda one: _place(one[0])):
-            if of == promise.value:
+        for system, level, settings, meaning in sorted(results.variants, key=lambda variant: _place(variant[0])):
+            if level == promise.value:
                 lines.append(f"| {TITLES[promise]} | {system} | {settings or '-'} | {meaning} |")
-    return "\n".join(["## What is promised", "", prose.PROMISES, "", *lines])
+    return "\n".join(["## Durability levels", "", prose.PROMISES, "", *lines])
 
 
-def _in_short(results: Results) -> str:
+def _overview(results: Results) -> str:
     beside_kafka = [row for row in results.rows if row.system in (OURS, _SAME_PROTOCOL)]
-    parts = ["## In short", *_summary(results.rows, "the best of the others")]
-    parts += ["### Beside Kafka alone", prose.KAFKA, *_summary(beside_kafka, _SAME_PROTOCOL)]
+    parts = ["## Summary", *_summary(results.rows, "the best other system")]
+    parts += ["### Compared with Kafka only", prose.KAFKA, *_summary(beside_kafka, _SAME_PROTOCOL)]
     missing = [title for name, (title, _, _) in prose.SECTIONS.items() if not results.of(name)]
     parts += [f"**Not measured in these results:** {'; '.join(missing)}."] if missing else []
     return "\n\n".join(parts)
@@ -82,45 +79,47 @@ def _in_short(results: Results) -> str:
 def _summary(rows: list[Row], others: str) -> list[str]:
     comparisons = compared(rows)
     if not comparisons:
-        return ["Nothing stands beside Logbrook in these results."]
-    of = {verdict: [one for one in comparisons.items() if one[1].verdict is verdict] for verdict in Verdict}
+        return ["These results have no other system to compare with."]
+    by_verdict = {verdict: [item for item in comparisons.items() if item[1].verdict is verdict] for verdict in Verdict}
     counted = (
-        f"Of {len(comparisons)} lines on which Logbrook has company, it is ahead of {others} on "
-        f"{len(of[Verdict.AHEAD])}, behind on {len(of[Verdict.BEHIND])}, and on {len(of[Verdict.EVEN])} their "
-        "spreads overlap."
+        f"On {len(comparisons)} comparable lines, Logbrook is ahead of {others} on "
+        f"{len(by_verdict[Verdict.AHEAD])}, behind on {len(by_verdict[Verdict.BEHIND])}, and within the spread "
+        f"on {len(by_verdict[Verdict.EVEN])}."
     )
-    behind = sorted(of[Verdict.BEHIND], key=lambda one: one[1].times)[:_EXTREMES]
-    ahead = sorted(of[Verdict.AHEAD], key=lambda one: -one[1].times)[:_EXTREMES]
+    behind = sorted(by_verdict[Verdict.BEHIND], key=lambda item: item[1].times)[:_EXTREMES]
+    ahead = sorted(by_verdict[Verdict.AHEAD], key=lambda item: -item[1].times)[:_EXTREMES]
     parts = [counted]
-    parts += ["Where it is furthest behind:", _extremes(behind)] if behind else []
-    parts += ["Where it is furthest ahead:", _extremes(ahead)] if ahead else []
+    parts += ["Largest deficits:", _extremes(behind)] if behind else []
+    parts += ["Largest advantages:", _extremes(ahead)] if ahead else []
     return parts
 
 
 def _extremes(chosen: list[tuple[tuple[str, str, str, str], Comparison]]) -> str:
-    lines = ["| what | Logbrook | best other | Logbrook is |", "|---|---|---|---|"]
-    for (_, promise, metric, what), one in chosen:
+    lines = ["| case | Logbrook | best other | Logbrook is |", "|---|---|---|---|"]
+    for (_, promise, metric, what), comparison in chosen:
         title = f"{what}: {metric}" + (f" ({TITLES[Promise(promise)]})" if promise else "")
-        other = f"{short(one.best.median)} {one.best.unit} ({one.best.system})"
-        lines.append(f"| {title} | {short(one.ours.median)} {one.ours.unit} | {other} | {_times(one)} |")
+        other = f"{short(comparison.best.median)} {comparison.best.unit} ({comparison.best.system})"
+        lines.append(
+            f"| {title} | {short(comparison.ours.median)} {comparison.ours.unit} | {other} | {_times(comparison)} |"
+        )
     return "\n".join(lines)
 
 
-def _times(one: Comparison) -> str:
-    if one.verdict is Verdict.EVEN:
+def _times(comparison: Comparison) -> str:
+    if comparison.verdict is Verdict.EVEN:
         return "even"
-    if one.times >= 1:
-        return f"{short(one.times)} times better"
-    return f"**{short(1 / one.times)} times worse**" if one.times else "**worse**"
+    if comparison.times >= 1:
+        return f"{short(comparison.times)} times better"
+    return f"**{short(1 / comparison.times)} times worse**" if comparison.times else "**worse**"
 
 
 def _tables(rows: list[Row]) -> list[str]:
-    """One for each promise and metric, in the order in which they came."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    """Return a table for each promise and metric, in the order of the rows."""
+    by_table: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         promise = row.promise if row.measurement in PAIRED else ""
-        found.setdefault((promise, row.metric), []).append(row)
-    return [_table(promise, metric, some) for (promise, metric), some in found.items()]
+        by_table.setdefault((promise, row.metric), []).append(row)
+    return [_table(promise, metric, rows) for (promise, metric), rows in by_table.items()]
 
 
 def _table(promise: str, metric: str, rows: list[Row]) -> str:
@@ -145,7 +144,7 @@ def _table(promise: str, metric: str, rows: list[Row]) -> str:
 
 
 def _place(system: str) -> int:
-    """Systems as they are always shown, then clients."""
+    """Return the sort key of a system or client: systems in a fixed order, then clients."""
     return _ORDER.index(system) if system in _ORDER else len(_ORDER)
 
 

@@ -1,7 +1,7 @@
-"""How soon after a SIGKILL in the middle of its work a server acknowledges a message again, with gigabytes of log.
+"""Time from the start after a SIGKILL under load to the first acknowledged message, with gigabytes of log.
 
-The log is of 10 KB messages, which suits those that read every message again when they start. Systems take turns only
-as a whole: there is no room for the logs of all of them at once.
+The log has 10 KB messages, which favours systems that read every message at start-up. Systems run one after the other,
+because the disk has no room for all logs at once.
 """
 
 import time
@@ -16,7 +16,7 @@ from bench.peers.system import Promise, System, Variant
 
 _SIZE = 10_000
 _FILL_BYTES = 500_000_000
-# One that keeps all in memory gets no more than this share of it: it needs as much again to rewrite its log.
+# Maximum share of memory for a system that keeps all data in memory: it needs as much again to rewrite its log.
 _MEMORY_SHARE = 0.25
 _UNDER_LOAD_S = 0.7
 
@@ -33,12 +33,12 @@ def run(lab: Lab) -> Iterator[Row]:
             lab.say(f"restart: filling {system.name} with {log_bytes / 1e9:.2g} GB")
             topic = lab.topic()
             running.call("create", running.job(topic))
-            left = log_bytes
-            while left > 0:
-                some = min(_FILL_BYTES, left)
-                fill = running.job(topic, size=_SIZE, count=max(1, int(some) // _SIZE))
+            remaining_bytes = log_bytes
+            while remaining_bytes > 0:
+                fill_bytes = min(_FILL_BYTES, remaining_bytes)
+                fill = running.job(topic, size=_SIZE, count=max(1, int(fill_bytes) // _SIZE))
                 running.spend("produce", fill, load_processes(system))
-                left -= some
+                remaining_bytes -= fill_bytes
             for _ in lab.rounds(f"restart: killing {system.name}", samples):
                 _kill_under_load(lab, running, topic)
                 running.call("ready", job)
@@ -53,18 +53,18 @@ def run(lab: Lab) -> Iterator[Row]:
 
 
 def _variant(system: System) -> Variant:
-    """The default, unless it would have nothing left."""
+    """Return the default variant, or the synced one if the default loses its data with the process."""
     default = system.default()
     return default if default.survives_kill else system.variants()[Promise.DISK]
 
 
 def _kill_under_load(lab: Lab, running: Running, topic: str) -> None:
-    """Messages are under way when it dies; the load goes with it, as it would try for minutes."""
+    """Kill the server while messages are in flight, and the load, which would retry for minutes."""
     job = running.job(topic, size=_SIZE, rate=1_000, count=100_000)
     sending = lab.workers.begin(running.system.load, "acknowledged", job)
     Event().wait(_UNDER_LOAD_S)
     if sending.done():
         sending.result()
-        raise LoadError("the load was over before the server was killed")
+        raise LoadError("the load ended before the server was killed")
     running.server.kill()
-    lab.workers.give_up(sending)
+    lab.workers.cancel(sending)

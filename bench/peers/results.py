@@ -1,7 +1,7 @@
-"""Rows, each with what every round gave, and the file that keeps them.
+"""Result rows, with the value of every round, and the file that stores them.
 
-A row is known by what was measured of which system under which promise; measured again, it takes the place of the old
-one, so parts of a run can be repeated. Rows of another machine cannot stand beside it, and go.
+A row is identified by measurement, case (`what`), metric, system and promise. A new measurement replaces its row, so
+parts of a run can be repeated. Rows of different machines are not comparable: those of another machine are dropped.
 """
 
 import json
@@ -48,9 +48,9 @@ class Row:
 class Results:
     machine: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    # What was not measured, and why.
+    # Systems that were not measured, and the reason.
     skipped: dict[str, str] = field(default_factory=dict)
-    # What each way to run a system means: (system, promise, settings, meaning).
+    # (system, promise, settings, meaning of an acknowledgement)
     variants: list[tuple[str, str, str, str]] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
 
@@ -64,11 +64,11 @@ class Results:
 
 
 class Samples:
-    """What rounds give, in the order in which it first came."""
+    """Collects the values of rounds into rows, in the order in which they were first added."""
 
     def __init__(self, measurement: str) -> None:
         self._measurement = measurement
-        # False in rounds that only warm up.
+        # False during warm-up rounds.
         self.counts = True
         self._kinds: dict[tuple[str, str, str, str], tuple[str, bool]] = {}
         self._values: dict[tuple[str, str, str, str], list[float]] = {}
@@ -85,7 +85,7 @@ class Samples:
         higher_is_better: bool = False,
         note: str = "",
     ) -> None:
-        """`of` is the system and its promise. A note stays once it was made."""
+        """Add a round's value. `of` is the system and its promise. A note given in any round is kept."""
         if not self.counts:
             return
         key = (what, metric, *of)
@@ -113,24 +113,24 @@ class Samples:
 def read(path: Path) -> Results:
     if not path.exists():
         return Results()
-    found: dict[str, Any] = json.loads(path.read_text())
-    rows = [Row(**{**row, "values": tuple(row["values"])}) for row in found.pop("rows")]
-    variants = [(system, promise, settings, meaning) for system, promise, settings, meaning in found.pop("variants")]
-    return Results(**found, variants=variants, rows=rows)
+    stored: dict[str, Any] = json.loads(path.read_text())
+    rows = [Row(**{**row, "values": tuple(row["values"])}) for row in stored.pop("rows")]
+    variants = [(system, promise, settings, meaning) for system, promise, settings, meaning in stored.pop("variants")]
+    return Results(**stored, variants=variants, rows=rows)
 
 
 def read_for(machine: dict[str, str], path: Path) -> Results:
-    """What new rows may be merged into."""
+    """Return the stored results for new rows to be merged into; empty if they are of another machine."""
     results = read(path)
     if results.rows and results.machine != machine:
-        print(f"the rows in {path.name} are of another machine: they are dropped", file=sys.stderr)
+        print(f"the rows in {path.name} are of another machine and are dropped", file=sys.stderr)
         return Results(machine=machine)
     results.machine = machine
     return results
 
 
 def write(results: Results, path: Path) -> None:
-    """Through another file, so that an interruption leaves the old one or the new one."""
+    """Replace the file atomically."""
     new = path.with_suffix(".new")
     new.write_text(json.dumps(asdict(results), indent=1) + "\n")
     new.replace(path)

@@ -1,11 +1,12 @@
-"""What the harness needs to know of a system, and of a server of it that runs.
+"""A system under test, its variants, and its server process.
 
-Systems are compared by what they promise when they acknowledge a message, not by the names of their settings. Two
-promises are kept apart: that the message is on the disk, and anything less.
+Systems are compared by the durability that an acknowledgement promises, not by the names of their settings. There are
+two levels: the message is synced to disk, or anything weaker.
 """
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -22,7 +23,7 @@ _STOP_S_MAX = 60.0
 
 
 class UnavailableError(Exception):
-    """The system cannot be measured here; the message says what to do about it."""
+    """The system or its client is not installed; the message says how to install it."""
 
 
 class Promise(StrEnum):
@@ -31,14 +32,14 @@ class Promise(StrEnum):
 
 
 TITLES = {
-    Promise.DISK: "acknowledged when it is on the disk",
-    Promise.LESS: "acknowledged before it is on the disk",
+    Promise.DISK: "acknowledged after the sync to disk",
+    Promise.LESS: "acknowledged before the sync to disk",
 }
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to run a system: what is set for it, and what that means for an acknowledged message."""
+    """A configuration of a system: its settings, and their meaning for an acknowledged message."""
 
     promise: Promise
     settings: str
@@ -49,7 +50,7 @@ class Variant:
 
 
 class Server(ABC):
-    """One process of a system that keeps everything below `directory`, on a port that was free."""
+    """One server process with its data in its own directory, on a free port."""
 
     address: str
 
@@ -59,32 +60,32 @@ class Server(ABC):
 
     @abstractmethod
     def launch(self) -> None:
-        """Returns as soon as there is a process; it need not answer yet. It may be launched again after its end."""
+        """Start the process without waiting until it answers. It may be launched again after it has ended."""
 
     @abstractmethod
     def stop(self) -> None:
-        """In good order."""
+        """Stop with SIGTERM and wait; kill after a timeout."""
 
     @abstractmethod
     def kill(self) -> None:
-        """With SIGKILL; one that does not run is left alone."""
+        """Send SIGKILL and wait; no effect if it does not run."""
 
     def __enter__(self) -> Self:
         self.launch()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        # What it has is thrown away, so there is no need for good order.
+        # Its data is deleted, so a clean shutdown is not needed.
         self.kill()
 
     def cpu_s(self) -> float:
-        """User and system time so far, with the children that it has waited for.
+        """Return user and system time so far, including children that it has waited for.
 
-        Of the process itself by its clock, which counts nanoseconds where `/proc` has hundredths of a second.
+        The process's own time is from its CPU clock in nanoseconds; `/proc` has only hundredths of a second.
         """
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        of_children_s = sum(map(int, fields[13:15])) / _TICKS_PER_S
-        return time.clock_gettime(_cpu_clock(self.pid)) + of_children_s
+        children_s = sum(map(int, fields[13:15])) / _TICKS_PER_S
+        return time.clock_gettime(_cpu_clock(self.pid)) + children_s
 
     def rss_mib(self) -> float:
         return self._status_mib("VmRSS")
@@ -96,11 +97,11 @@ class Server(ABC):
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith(f"{name}:"):
                 return int(line.split()[1]) / 1024
-        raise RuntimeError(f"this kernel does not tell of {name}")
+        raise RuntimeError(f"/proc/PID/status has no {name} on this kernel")
 
 
 class CommandServer(Server):
-    """A server that is one command."""
+    """A server started by one command."""
 
     def __init__(self, command: list[str], directory: Path, address: str) -> None:
         self.address = address
@@ -115,7 +116,7 @@ class CommandServer(Server):
 
     def launch(self) -> None:
         with (self._directory / "server.log").open("ab") as log:
-            # A group of its own: Ctrl-C is for the harness, which then ends its servers.
+            # In its own process group, so that Ctrl-C reaches only the harness, which then stops its servers.
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -146,7 +147,7 @@ class CommandServer(Server):
 
 class System(ABC):
     name: str
-    # Which client it is loaded with, see `worker.py`, and how many processes of it may be needed to find its limit.
+    # The name of its load (see `load_named`), and the number of load processes needed to reach the server's limit.
     load: str
     load_processes: int = 1
     codecs: tuple[str, ...] = ("none",)
@@ -155,25 +156,30 @@ class System(ABC):
 
     @abstractmethod
     def version(self) -> str:
-        """Raises UnavailableError if it, or its client, is not here."""
+        """Raises UnavailableError if the system or its client is not installed."""
 
     @abstractmethod
     def variants(self) -> dict[Promise, Variant]:
-        """One for each promise that it can make."""
+        """Return a variant for each promise that the system can make."""
 
     @abstractmethod
     def server(self, variant: Variant, directory: Path) -> Server:
-        """One that was not launched yet, in an empty directory."""
+        """Return a server that is not launched yet, with an empty directory."""
 
     def default(self) -> Variant:
         return next(variant for variant in self.variants().values() if variant.is_default)
 
 
 def _cpu_clock(pid: int) -> int:
-    """As clock_getcpuclockid(3) makes it, which Python does not have."""
+    """Return the id of a process's CPU clock, as clock_getcpuclockid(3) does, which Python lacks."""
     return (~pid << 3) | _CPUCLOCK_SCHED
 
 
 def _environment() -> dict[str, str]:
-    """As a user's is: an interpreter may keep its bytecode."""
+    """Return the environment with bytecode caching on, as users have it."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"127.0.0.1:{probe.getsockname()[1]}"

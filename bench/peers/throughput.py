@@ -1,7 +1,7 @@
-"""How many messages go in and come out, and what that costs the server.
+"""Produce and consume throughput, and the server's CPU time per GB.
 
-Each cell is run for about the same time on each system, so each has its own number of messages, found by a run that
-does not count. What comes out does not depend on when it was synced, so reading is measured under one promise only.
+A cell runs for about the same time on each system, so the number of messages differs per system; probe runs that do not
+count determine it. Consuming does not depend on when messages were synced, so it is measured under one promise only.
 """
 
 import os
@@ -20,10 +20,15 @@ from bench.peers.system import Promise
 _SIZES = (100, 1_000, 10_000)
 _PARTITIONS = (1, 16)
 _CODECS = ("none", "zstd")
-_BYTES_MAX = 400_000_000
+_BYTES_MAX = 4_000_000_000
 _PROBE_BYTES = 2_000_000
 _PROBE_MESSAGES_MIN = 1_000
-# A load that uses this share of the cores that it can is what is measured, not the server.
+_PROBE_RUN_S_MAX = 1.0
+# A server is warm when this many warm-up windows in a row differ by no more than this share of their CPU time per GB.
+_SETTLED_WINDOWS = 3
+_SETTLED_SHARE = 0.1
+_WARM_UP_RUN_S = 2.0
+# Above this share of its available cores, the load is the bottleneck, not the server.
 _LOAD_IS_LIMIT = 0.9
 
 
@@ -34,9 +39,9 @@ class _Cell(NamedTuple):
     in_turn: bool = False
 
     def __str__(self) -> str:
-        of_size = {100: "100 B", 1_000: "1 KB", 10_000: "10 KB"}[self.size]
+        size = {100: "100 B", 1_000: "1 KB", 10_000: "10 KB"}[self.size]
         spread = "1 partition" if self.partitions == 1 else f"{self.partitions} partitions"
-        return f"{of_size}, {spread}" + " in turn" * self.in_turn + ", zstd" * (self.codec == "zstd")
+        return f"{size}, {spread}" + " in turn" * self.in_turn + ", zstd" * (self.codec == "zstd")
 
 
 _CELLS = (
@@ -46,46 +51,62 @@ _CELLS = (
 
 
 def run(lab: Lab) -> Iterator[Row]:
-    for promise in (Promise.LESS, Promise.DISK):
-        with lab.serving(promised(promise)) as everyone:
-            for running in everyone:
+    for promise in lab.promises:
+        with lab.serving(promised(promise)) as servers:
+            for running in servers:
                 _warm_up(lab, running)
             for cell in _CELLS:
-                able = [running for running in everyone if cell.codec in running.system.codecs]
-                if able:
-                    yield from _measure(lab, able, cell)
+                supporting = [running for running in servers if cell.codec in running.system.codecs]
+                if supporting:
+                    yield from _measure(lab, supporting, cell)
 
 
 def _warm_up(lab: Lab, running: Running) -> None:
+    """Load the server until its CPU time per GB no longer changes, or `warm_up_s` have passed.
+
+    All systems follow the same rule. It takes the longest where code is compiled while it runs, as in Kafka's JVM.
+    """
     lab.say(f"warming up {running.system.name}")
-    samples = Samples("throughput")
+    cells = (_Cell(100, 1, "none"), _Cell(1_000, 16, running.system.codecs[-1]))
+    run_s = min(_WARM_UP_RUN_S, lab.amounts.throughput_s)
+    counts = [_probe(lab, running, cell, run_s) for cell in cells]
+    costs: list[float] = []
     until = time.monotonic() + lab.amounts.warm_up_s
-    while time.monotonic() < until:
-        for cell in (_Cell(100, 1, "none"), _Cell(1_000, 16, running.system.codecs[-1])):
-            _round(lab, running, cell, _probe(lab, running, cell), samples)
+    while time.monotonic() < until and not _is_settled(costs):
+        samples = Samples("throughput")
+        for cell, count in zip(cells, counts, strict=True):
+            _round(lab, running, cell, count, samples)
+        costs.append(sum(row.median for row in samples.rows() if "CPU of the server" in row.metric))
+    state = "is warm" if _is_settled(costs) else f"is not steady after {lab.amounts.warm_up_s:.0f} s"
+    lab.say(f"{running.system.name} {state}; CPU s/GB per window: {', '.join(f'{cost:.2f}' for cost in costs)}")
 
 
-def _measure(lab: Lab, everyone: list[Running], cell: _Cell) -> list[Row]:
+def _is_settled(costs: list[float]) -> bool:
+    last = costs[-_SETTLED_WINDOWS:]
+    return len(last) == _SETTLED_WINDOWS and max(last) <= (1 + _SETTLED_SHARE) * min(last)
+
+
+def _measure(lab: Lab, servers: list[Running], cell: _Cell) -> list[Row]:
     samples = Samples("throughput")
-    counts = {running.of: _probe(lab, running, cell) for running in everyone}
-    promise = everyone[0].variant.promise
+    counts = {running.of: _probe(lab, running, cell, lab.amounts.throughput_s) for running in servers}
+    promise = servers[0].variant.promise
     for _ in lab.rounds(f"throughput, {promise}: {cell}", samples):
-        for running in everyone:
+        for running in servers:
             _round(lab, running, cell, counts[running.of], samples)
     return samples.rows()
 
 
-def _probe(lab: Lab, running: Running, cell: _Cell) -> int:
-    """How many messages keep it busy for as long as is wanted: a few are tried, and then as many as that says."""
-    least = max(_PROBE_MESSAGES_MIN, _PROBE_BYTES // cell.size)
-    count = least
-    for share in (0.5, 1.0):
+def _probe(lab: Lab, running: Running, cell: _Cell, run_s: float) -> int:
+    """Return the number of messages for a run of `run_s` seconds, estimated by two runs of increasing length."""
+    count_min = max(_PROBE_MESSAGES_MIN, _PROBE_BYTES // cell.size)
+    count = count_min
+    for share in (min(0.5, _PROBE_RUN_S_MAX / run_s), 1.0):
         job = running.job(lab.topic(), **cell._asdict(), count=count)
         with lab.created(running, job):
             lab.prime(running, job)
             spent, _ = running.spend("produce", job, load_processes(running.system))
         per_s = spent.messages / (spent.ended_s - spent.started_s)
-        count = max(least // 2, min(_BYTES_MAX // cell.size, round(per_s * share * lab.amounts.throughput_s)))
+        count = max(count_min // 2, min(_BYTES_MAX // cell.size, round(per_s * share * run_s)))
     return count
 
 
@@ -93,13 +114,13 @@ def _round(lab: Lab, running: Running, cell: _Cell, count: int, samples: Samples
     job = running.job(lab.topic(), **cell._asdict(), count=count)
     with lab.created(running, job):
         primed, _ = lab.prime(running, job)
-        # For the segments and, where there is one, a log beside them.
+        # Twice the bytes: for the segments and for a write-ahead log.
         warm_page_cache(2 * count * cell.size)
         processes = load_processes(running.system)
         produced, produce_cpu_s = running.spend("produce", job, processes)
         _add(samples, running, "produce", cell, produced, produce_cpu_s, processes)
         if running.variant.promise is Promise.LESS:
-            # Of what is there, not of what was asked for: the processes share it out in equal parts.
+            # The number of messages produced, which rounding to equal parts per process can make more than `count`.
             consumed, consume_cpu_s = running.spend("consume", replace(job, count=primed + produced.messages))
             _add(samples, running, "consume", cell, consumed, consume_cpu_s, 1)
 

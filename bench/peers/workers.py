@@ -1,4 +1,8 @@
-"""The processes that the loads run in, and how the harness talks to them."""
+"""Worker processes that run the loads, and the harness's side of them.
+
+A request is a line of JSON on the worker's standard input, a result or an error a line on its standard output. A worker
+ends when its input is closed or when it is killed.
+"""
 
 import json
 import subprocess
@@ -7,15 +11,30 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
-from bench.peers.load import Job, LoadError, Spent
+from bench.peers.load import Job, Load, LoadError, Spent
 
 _ROOT = Path(__file__).parents[2]
+VERBS = frozenset(
+    {
+        "ready",
+        "create",
+        "delete",
+        "produce",
+        "consume",
+        "acknowledged",
+        "send_stamped",
+        "receive_stamped",
+        "wait_for_ack",
+        "rebalance",
+        "transactions",
+    }
+)
 
 
 class Workers:
-    """As many as are needed at once; they stay, so that no run pays for the start of an interpreter."""
+    """A pool that grows to as many workers as run at once. Workers are reused, so that no run includes their start."""
 
     def __init__(self) -> None:
         self._idle: list[_Worker] = []
@@ -34,7 +53,7 @@ class Workers:
             worker.close()
 
     def call(self, load: str, verb: str, job: Job) -> Any:
-        """Raises LoadError with what the worker said."""
+        """Return the result. Raises LoadError with the worker's error."""
         return self.begin(load, verb, job).result()
 
     def begin(self, load: str, verb: str, job: Job) -> Future[Any]:
@@ -44,8 +63,8 @@ class Workers:
         future.add_done_callback(self._busy.pop)
         return future
 
-    def give_up(self, future: Future[Any]) -> None:
-        """End the process of a call that would go on for long, and the call with it."""
+    def cancel(self, future: Future[Any]) -> None:
+        """Cancel a call in flight by killing its worker; the future fails with LoadError."""
         worker = self._busy.get(future)
         if worker is None:
             return
@@ -57,7 +76,7 @@ class Workers:
         worker.close()
 
     def spend(self, load: str, verb: str, jobs: list[Job]) -> Spent:
-        """All of them at once: from the start of the first to the end of the last."""
+        """Run the jobs at once and return the total, from the first start to the last end."""
         futures = [self.begin(load, verb, job) for job in jobs]
         parts = [Spent(**future.result()) for future in futures]
         return Spent(
@@ -72,19 +91,19 @@ class Workers:
         self._all.append(worker)
         return worker
 
-    def _run(self, worker: "_Worker", question: dict[str, Any]) -> Any:
-        answer = worker.ask(question)
+    def _run(self, worker: "_Worker", request: dict[str, Any]) -> Any:
+        response = worker.call(request)
         self._idle.append(worker)
-        if "error" in answer:
-            raise LoadError(answer["error"])
-        return answer["result"]
+        if "error" in response:
+            raise LoadError(response["error"])
+        return response["result"]
 
 
 class _Worker:
     def __init__(self) -> None:
-        # A group of its own: Ctrl-C is for the harness, which then ends the workers.
+        # In its own process group, so that Ctrl-C reaches only the harness, which then stops the workers.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.peers.worker"],
+            [sys.executable, "-m", "bench.peers.workers"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -92,19 +111,19 @@ class _Worker:
             process_group=0,
         )
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def call(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise LoadError("the load's process has ended; what it said is above")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+            raise LoadError("the load's process has exited; its error output is above")
+        response: dict[str, Any] = json.loads(line)
+        return response
 
     def kill(self) -> None:
-        """Whoever waits for its answer hears of its end."""
+        """Kill the process; a pending `call` raises LoadError."""
         self._process.kill()
         self._process.wait()
 
@@ -112,3 +131,39 @@ class _Worker:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
+
+
+def load_named(name: str) -> Load:
+    """Return the load. Imports only its own client, so that a worker for Redis needs no Kafka client."""
+    if name == "kafka":
+        from bench.peers.kafka_load import KafkaLoad  # noqa: PLC0415
+
+        return KafkaLoad()
+    if name == "redis":
+        from bench.peers.redis_load import RedisLoad  # noqa: PLC0415
+
+        return RedisLoad()
+    if name == "nats":
+        from bench.peers.nats_load import NatsLoad  # noqa: PLC0415
+
+        return NatsLoad()
+    raise ValueError(f"there is no load named {name}")
+
+
+def main(requests: TextIO, responses: TextIO) -> None:
+    """Run the worker's side: call each request's verb on its load."""
+    for line in requests:
+        request = json.loads(line)
+        assert request["verb"] in VERBS, request["verb"]
+        load = load_named(request["load"])
+        try:
+            result = getattr(load, request["verb"])(Job(**request["job"]))
+            response = {"result": result.as_json() if isinstance(result, Spent) else result}
+        except Exception as error:
+            # Any error is reported to the harness, which raises it as LoadError.
+            response = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(response), file=responses, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.stdin, sys.stdout)

@@ -12,7 +12,7 @@ __all__ = ["Broker", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    # The broker is imported when it is asked for, so that the records and the client come without it.
+    # Imported on first access, so that importing the records or the client does not import the broker.
     if name == "Broker":
         from logbrook.testing.broker import Broker  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Lets Spark find the format `logbrook` by itself: it looks into all modules whose names begin with `pyspark_`."""
+"""Registers the format `logbrook`: Spark loads `DefaultSource` from every module named `pyspark_*`."""
 
 from logbrook.spark.source import LogbrookDataSource as DefaultSource
 

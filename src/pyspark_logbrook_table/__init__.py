@@ -1,4 +1,4 @@
-"""Lets Spark find the format `logbrook_table` by itself, as `pyspark_logbrook` does for `logbrook`."""
+"""Registers the format `logbrook_table`: Spark loads `DefaultSource` from every module named `pyspark_*`."""
 
 from logbrook.spark.tables.source import TableDataSource as DefaultSource
 

@@ -1,4 +1,4 @@
-"""Says at the end of a run how many states were checked: zero failures in N trials bound the rate at 3/N."""
+"""Report how many states were checked: zero failures in N trials bound the failure rate at 3/N."""
 
 import pytest
 
@@ -6,7 +6,7 @@ STATES_CHECKED = "states checked"
 SECOND_STATES_CHECKED = "states checked after a second cut"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def report_states(terminalreporter: pytest.TerminalReporter) -> None:
     totals = {STATES_CHECKED: 0, SECOND_STATES_CHECKED: 0}
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:

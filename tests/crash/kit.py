@@ -1,4 +1,4 @@
-"""What the tests of broken disks share: a directory with a past, made by the harness's own operations."""
+"""Helpers for tests of damaged disks: a data directory with history, written by the harness's own operations."""
 
 from collections.abc import Iterable, Sequence
 from random import Random
@@ -17,14 +17,14 @@ from logbrook.testing.crash.life import Life, Operation
 from logbrook.testing.crash.promises import PromiseMark
 from logbrook.testing.crash.settings import PARTITIONS, open_directory
 from logbrook.testing.crash.workload import shown
-from logbrook.testing.kills import MortalFiles
+from logbrook.testing.kills import KillableFiles
 
 WRITES: tuple[Operation, ...] = (client.append, client.append, client.append_set, owner.commit)
 BEGINNING: tuple[Operation, ...] = (*[owner.create] * len(PARTITIONS), *WRITES * 6, owner.checkpoint)
 
 
 class Past(NamedTuple):
-    """A disk, and what was promised of it. Every test takes a copy of the disk."""
+    """A disk, and the promises made about it. Every test takes a copy of the disk."""
 
     files: MemoryFiles
     promises: Promises
@@ -34,9 +34,9 @@ class Past(NamedTuple):
 
 
 class Session:
-    """A life on a disk, without interruptions: other threads have their turn elsewhere.
+    """One uninterrupted process on a disk, without other threads.
 
-    What readers are shown when it begins is checked, and promised, on a copy of the disk behind the door.
+    The state that readers see at its start is checked, and promised, on a copy of the underlying disk.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class Session:
         self.promises = promises or Promises()
         self.marks: list[PromiseMark] = []
         self.clock = FakeClock(now_ms)
-        door = MortalFiles(files)
-        door.before_call = _nothing
-        self.directory = open_directory(door, durability, self.clock)
+        process_files = KillableFiles(files)
+        process_files.before_call = _nothing
+        self.directory = open_directory(process_files, durability, self.clock)
         copy = open_directory(MemoryFiles(disk), durability, self.clock)
         self.take(shown(copy, check_directory(copy, self.promises)))
         rng = Random(seed)
-        self.life = Life(self.directory, door, self.take, rng, self.clock, BatchSource(rng, f"{seed}"))
+        self.life = Life(self.directory, process_files, self.take, rng, self.clock, BatchSource(rng, f"{seed}"))
 
     def take(self, mark: PromiseMark) -> None:
         self.promises.take(mark)
@@ -70,7 +70,7 @@ class Session:
 
 
 def closed_past(seed: int = 0, operations: Sequence[Operation] = BEGINNING) -> Past:
-    """After a clean close."""
+    """The state after a clean close."""
     files = MemoryFiles()
     session = Session(files, files, seed)
     session.do(operations)
@@ -79,7 +79,7 @@ def closed_past(seed: int = 0, operations: Sequence[Operation] = BEGINNING) -> P
 
 
 def killed_past(seed: int = 0, operations: Sequence[Operation] = (*BEGINNING, *WRITES * 3)) -> Past:
-    """After a kill: the write-ahead log holds what came after the last checkpoint, and so do the segments."""
+    """The state after a kill: the write-ahead log and the segments hold everything since the last checkpoint."""
     files = MemoryFiles()
     session = Session(files, files, seed)
     session.do(operations)
@@ -92,13 +92,13 @@ def opened(files: Files, now_ms: int = 1_500_000) -> LogDirectory:
 
 
 def content(files: MemoryFiles, path: str) -> bytes:
-    found = files.snapshot()[path]
-    assert found is not None
-    return found
+    data = files.snapshot()[path]
+    assert data is not None
+    return data
 
 
 def put(files: MemoryFiles, path: str, data: bytes | bytearray) -> None:
-    """Make `data` the whole content of a file that is there."""
+    """Replace the content of an existing file by `data`."""
     file = files.open(path)
     file.truncate(0)
     file.pwrite(data, 0)
@@ -106,7 +106,7 @@ def put(files: MemoryFiles, path: str, data: bytes | bytearray) -> None:
 
 
 def flip(files: MemoryFiles, path: str, position: int, mask: int = 0xFF) -> None:
-    """Bit rot: change bits of one byte."""
+    """Simulate bit rot: flip bits of one byte."""
     file = files.open(path)
     file.pwrite(bytes([file.pread(1, position)[0] ^ mask]), position)
     file.close()
@@ -117,4 +117,4 @@ def paths(files: MemoryFiles, ending: str) -> list[str]:
 
 
 def _nothing() -> None:
-    """What other threads do before a call of a session's: nothing."""
+    """The callback of a session for concurrent work before each call: no work."""

@@ -1,4 +1,4 @@
-"""A script that does everything to a directory, on a door that may refuse any call; and what must hold then.
+"""A workload with every operation on a directory whose `FaultyFiles` may fail any call, and the rules that must hold.
 
 Two lives, one after the other: appends, commits, rolls, checkpoints, compaction, retention, truncation, deletion, a
 close, recovery from it, and appends again. Every operation either succeeds or raises a StorageError, whatever the disk
@@ -24,7 +24,7 @@ from logbrook.testing.crash import client_operations as client
 from logbrook.testing.crash import owner_operations as owner
 from logbrook.testing.crash.life import Operation
 from logbrook.testing.crash.promises import Acked
-from logbrook.testing.faults import SYNC_CALLS
+from logbrook.testing.forwarding import SYNC_CALLS
 from tests.crash.kit import WRITES, Session
 
 _FIRST_LIFE: tuple[Operation, ...] = (
@@ -66,7 +66,7 @@ _SECOND_LIFE_MS = 1_400_000
 
 @dataclass
 class Outcome:
-    """What became of a run: the promises that were made, and every rule that was broken."""
+    """The outcome of a run: its promises, and every rule that it violated."""
 
     promises: Promises = field(default_factory=Promises)
     broken: list[str] = field(default_factory=list)
@@ -75,34 +75,34 @@ class Outcome:
 
 
 def run_script(
-    door: FaultyFiles, disk: MemoryFiles, durability: Durability = Durability.FSYNC, seed: int = 3
+    faulty: FaultyFiles, disk: MemoryFiles, durability: Durability = Durability.FSYNC, seed: int = 3
 ) -> Outcome:
     outcome = Outcome()
     for number, operations in enumerate((_FIRST_LIFE, _SECOND_LIFE)):
         now_ms = _SECOND_LIFE_MS if number else 1_000_000
         try:
             session = Session(
-                door, disk, seed + number, promises=outcome.promises, durability=durability, now_ms=now_ms
+                faulty, disk, seed + number, promises=outcome.promises, durability=durability, now_ms=now_ms
             )
         except (OSError, StorageError):
             return outcome
         except AssertionError as error:
             outcome.broken.append(f"a life begins with {error!r}")
             return outcome
-        _live(session, door, operations, outcome)
+        _live(session, faulty, operations, outcome)
         session.directory.abandon()
     return outcome
 
 
-def _live(session: Session, door: FaultyFiles, operations: Sequence[Operation], outcome: Outcome) -> None:
+def _live(session: Session, faulty: FaultyFiles, operations: Sequence[Operation], outcome: Outcome) -> None:
     for operation in operations:
-        _attempt(session, door, operation.__name__, partial(session.life.do, operation), outcome)
-    _attempt(session, door, "close", session.life.close, outcome)
+        _attempt(session, faulty, operation.__name__, partial(session.life.do, operation), outcome)
+    _attempt(session, faulty, "close", session.life.close, outcome)
 
 
-def _attempt(session: Session, door: FaultyFiles, name: str, action: Callable[[], None], outcome: Outcome) -> None:
+def _attempt(session: Session, faulty: FaultyFiles, name: str, action: Callable[[], None], outcome: Outcome) -> None:
     health = session.directory.environment.health
-    sync_failed = any(call.op in SYNC_CALLS for call in door.refused) and health.failure is not None
+    sync_failed = any(call.op in SYNC_CALLS for call in faulty.refused) and health.failure is not None
     marks = len(session.marks)
     try:
         action()

@@ -1,9 +1,9 @@
-"""The harness finds the bugs it is there to find: each is planted, searched for within bounds, and found.
+"""The crash harness finds each planted bug within a bounded search.
 
-The same search on the engine as it is finds nothing, so it is the bug that was found and not the harness's own mistake.
-Bugs that lose a sync are planted in the door that the recorded workload uses; recovery then runs on what that left.
-Bugs of the engine are planted in the engine itself, so that recovery has them too. An index that is not checked does
-harm only where it is wrong, which no power loss makes it: there the files are damaged by hand.
+The same search without the bug finds nothing, so the failure is not one of the harness. Bugs that skip a sync are
+planted in the files of the recorded workload; recovery runs without them. Bugs of the engine are planted in the engine
+itself, so that recovery has them too. Missing index checks matter only for damaged indexes, which no power loss causes:
+there the files are damaged by hand.
 """
 
 from collections.abc import Callable
@@ -12,19 +12,24 @@ from typing import NamedTuple
 
 import pytest
 
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Files
 from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, BatchHeader, read_header
 from logbrook.records.errors import CorruptBatchError, UnsupportedMagicError
-from logbrook.storage import aborted, compaction, scan, sealed_json
-from logbrook.storage.aborted import AbortedTransactions
-from logbrook.storage.compacted_transactions import CompactedTransactions
-from logbrook.storage.disk_errors import sync_directory, sync_file
-from logbrook.storage.index import ENTRY_BYTES, Column, Index, IndexEntry
+from logbrook.storage import checkpoint, compaction, durable_files, partition_files, segment, transaction_index
+from logbrook.storage.checkpoint import CheckpointRun
+from logbrook.storage.compaction_state import CleanedTransactions
+from logbrook.storage.durable_files import sync_directory, sync_file
+from logbrook.storage.index import ENTRY_BYTES, Index, IndexColumn, IndexEntry
 from logbrook.storage.index import HEADER_BYTES as HEADER_BYTES_OF_INDEX
+from logbrook.storage.log_directory import LogDirectory
+from logbrook.storage.partition_files import Checkpoint
 from logbrook.storage.paths import swap_path
 from logbrook.storage.segment import Segment
+from logbrook.storage.transaction_index import TransactionIndex
+from logbrook.storage.wal import Wal
 from logbrook.testing import RecordingFiles, WithoutDirFsync, WithoutFsync
-from logbrook.testing.crash import KINDS, BrokenPromiseError, Campaign, Failure, Kind, check_directory
+from logbrook.testing.crash import KINDS, BrokenPromiseError, CrashCampaign, Failure, WorkloadKind, check_directory
 from tests.crash.kit import closed_past, content, opened, paths, put
 
 SEEDS_MAX = 20
@@ -32,18 +37,18 @@ STATES_PER_SEED = 80
 
 
 class Search(NamedTuple):
-    """What was looked at until the first failure, or until the bound."""
+    """The seeds and the number of states examined until the first failure or until the bound."""
 
     seeds: list[int]
     states: int
     failure: Failure | None
 
 
-def kind(name: str) -> Kind:
+def kind(name: str) -> WorkloadKind:
     return next(kind for kind in KINDS if kind.name == name)
 
 
-def search(campaign: Campaign, seed_first: int = 0) -> Search:
+def search(campaign: CrashCampaign, seed_first: int = 0) -> Search:
     seeds: list[int] = []
     states = 0
     for seed in range(seed_first, seed_first + SEEDS_MAX):
@@ -55,8 +60,8 @@ def search(campaign: Campaign, seed_first: int = 0) -> Search:
     return Search(seeds, states, None)
 
 
-def campaign_of(name: str, door_of: Callable[[RecordingFiles], Files] = lambda files: files) -> Campaign:
-    return Campaign(STATES_PER_SEED, (kind(name),), door_of, second_cut_share=0)
+def campaign_of(name: str, wrap_files: Callable[[RecordingFiles], Files] = lambda files: files) -> CrashCampaign:
+    return CrashCampaign(STATES_PER_SEED, (kind(name),), wrap_files, second_cut_share=0)
 
 
 def assert_nothing_is_wrong(name: str, seeds: list[int]) -> None:
@@ -79,19 +84,19 @@ LOST_SYNCS: dict[str, tuple[str, Callable[[RecordingFiles], Files]]] = {
 
 @pytest.mark.parametrize("sync", LOST_SYNCS)
 def test_a_lost_sync_is_found(sync: str) -> None:
-    name, door_of = LOST_SYNCS[sync]
-    found = search(campaign_of(name, door_of))
-    assert found.failure is not None, f"not found in {found.states} states"
-    assert_nothing_is_wrong(name, found.seeds)
+    name, wrap_files = LOST_SYNCS[sync]
+    result = search(campaign_of(name, wrap_files))
+    assert result.failure is not None, f"not found in {result.states} states"
+    assert_nothing_is_wrong(name, result.seeds)
 
 
 def test_a_failure_is_found_again_by_its_place() -> None:
-    name, door_of = LOST_SYNCS["of the write-ahead log at a commit"]
-    campaign = campaign_of(name, door_of)
+    name, wrap_files = LOST_SYNCS["of the write-ahead log at a commit"]
+    campaign = campaign_of(name, wrap_files)
     failure = search(campaign).failure
     assert failure is not None
-    assert campaign.replay(failure.place) == failure.error
-    assert campaign_of(name).replay(failure.place) is None
+    assert campaign.replay(failure.state) == failure.error
+    assert campaign_of(name).replay(failure.state) is None
 
 
 def check_all_but_the_checksum(buffer: memoryview, position: int, end: int) -> BatchHeader:
@@ -106,7 +111,7 @@ def check_all_but_the_checksum(buffer: memoryview, position: int, end: int) -> B
 
 
 def rename_and_then_sync(files: Files, path: str, data: bytes | bytearray) -> None:
-    file = sealed_json.create_anew(files, path + ".tmp")
+    file = durable_files.create_or_replace(files, path + ".tmp")
     file.pwrite(data, 0)
     files.rename(path + ".tmp", path)
     sync_directory(files, path.rpartition("/")[0])
@@ -115,60 +120,122 @@ def rename_and_then_sync(files: Files, path: str, data: bytes | bytearray) -> No
 
 
 def remove_and_then_swap(files: Files, directory: str, temporary: str, base_offset: int, end_offset: int) -> None:
-    """The old segment goes before the name that says what replaces it is durable."""
-    files.rename(temporary, swap_path(directory, base_offset, end_offset))
+    """Remove the old segments before the rename of the new one is durable."""
+    files.rename(temporary, swap_path(directory, Offset(base_offset), Offset(end_offset)))
 
 
-def take_all_for_committed(transactions: CompactedTransactions, header: BatchHeader) -> bool:
+def take_all_for_committed(transactions: CleanedTransactions, header: BatchHeader) -> bool:
     del transactions, header
     return False
 
 
 def believe_all_entries(
     files: Files, directory: str, count: int, snapshot_offset: int, log_start_offset: int
-) -> AbortedTransactions:
-    """As many as there are, whatever the snapshot counts on."""
+) -> TransactionIndex:
+    """Read all entries of the file, regardless of the count in the snapshot."""
     del count, snapshot_offset
-    data = aborted._read(files, f"{directory}/aborted")
-    found = AbortedTransactions()
-    for number in range(len(data) // aborted.ENTRY_BYTES):
-        entry = aborted._decode(data, number)
+    data = durable_files.read_file(files, f"{directory}/aborted") or b""
+    index = TransactionIndex()
+    for number in range(len(data) // transaction_index.ENTRY_BYTES):
+        entry = transaction_index._decode(data, number)
         if entry is not None and entry.last_offset >= log_start_offset:
-            found.add(entry)
-    found.renew()
-    return found
+            index.add(entry)
+    index.invalidate_file()
+    return index
 
 
-# The kind of workload, the seed to begin with, so that the search is short, and what is planted where.
+release_before = Wal.release
+begin_checkpoint_before = LogDirectory.begin_checkpoint
+
+
+def release_everything_committed(wal: Wal, number: int) -> None:
+    """Release also entries appended while the checkpoint ran, whose segments it has not synced."""
+    del number
+    release_before(wal, wal.next_number)
+
+
+def release_at_the_beginning(directory: LogDirectory, *, clean: bool = False) -> CheckpointRun:
+    """Release before the segments are synced."""
+    run = begin_checkpoint_before(directory, clean=clean)
+    directory.environment.durability.release(run.number)
+    return run
+
+
+def release_after_the_sync(run: CheckpointRun) -> None:
+    """Release before the checkpoint is written."""
+    points = {partition.directory: point for partition, point in run._points}
+    for sync in run._syncs:
+        sync.run(run._files)
+        points[sync.log.partition.directory] = sync.point
+    for sync in run._syncs[:1]:
+        sync.log.environment.durability.release(run.number)
+    partition_files.write_checkpoint(run._files, Checkpoint(run.number, points, run._mark, run._clean))
+    run._has_run = True
+
+
+def vouch_for_everything_appended(files: Files, written: Checkpoint) -> None:
+    """Let the checkpoint cover all entries, also those appended while it ran."""
+    partition_files.write_checkpoint(files, written._replace(number=written.number + 2))
+
+
+# The kind of workload, a first seed that makes the search short, and the bug to plant.
 ENGINE_BUGS: dict[str, tuple[str, int, object, str, object]] = {
-    "a checksum that is not looked at": ("interval", 0, scan, "check_batch", check_all_but_the_checksum),
+    "a checksum that is not looked at": ("interval", 0, segment, "check_batch", check_all_but_the_checksum),
     "a small file that is renamed before it is synced": (
         "truncation",
         0,
-        sealed_json,
+        durable_files,
         "replace_file",
         rename_and_then_sync,
     ),
     "a compacted segment whose name is not synced before the old ones go": (
         "compaction",
-        20,
+        31,
         compaction,
         "commit_swap",
         remove_and_then_swap,
     ),
     "a compaction that takes aborted records for committed ones": (
         "compaction of transactions",
-        2,
-        CompactedTransactions,
+        8,
+        CleanedTransactions,
         "is_aborted",
         take_all_for_committed,
     ),
     "aborted transactions that the snapshot does not count on": (
         "compaction of transactions",
         1,
-        AbortedTransactions,
+        TransactionIndex,
         "load",
         believe_all_entries,
+    ),
+    "a write-ahead log that is released past its checkpoint": (
+        "checkpoints",
+        0,
+        Wal,
+        "release",
+        release_everything_committed,
+    ),
+    "a write-ahead log that is released before its checkpoint": (
+        "checkpoints",
+        0,
+        LogDirectory,
+        "begin_checkpoint",
+        release_at_the_beginning,
+    ),
+    "a write-ahead log that is released before its checkpoint is durable": (
+        "checkpoints",
+        18,
+        CheckpointRun,
+        "run",
+        release_after_the_sync,
+    ),
+    "a checkpoint that covers more of the write-ahead log than it has synced": (
+        "checkpoints",
+        0,
+        checkpoint,
+        "write_checkpoint",
+        vouch_for_everything_appended,
     ),
 }
 
@@ -178,24 +245,24 @@ def test_a_bug_of_the_engine_is_found(bug: str, monkeypatch: pytest.MonkeyPatch)
     name, seed_first, owner, attribute, planted = ENGINE_BUGS[bug]
     with monkeypatch.context() as patched:
         patched.setattr(owner, attribute, planted)
-        found = search(campaign_of(name), seed_first)
-    assert found.failure is not None, f"not found in {found.states} states"
-    assert_nothing_is_wrong(name, found.seeds)
+        result = search(campaign_of(name), seed_first)
+    assert result.failure is not None, f"not found in {result.states} states"
+    assert_nothing_is_wrong(name, result.seeds)
 
 
 def damaged_times(base_offset: int, entries: bytes) -> bytes:
-    """Every time is forgotten, and no checksum is renewed."""
+    """Clear every timestamp without updating the checksums."""
     del base_offset
     forgotten = (-1).to_bytes(8, "little", signed=True)
     return b"".join(forgotten + entries[at + 8 : at + ENTRY_BYTES] for at in range(0, len(entries), ENTRY_BYTES))
 
 
 def stale_positions(base_offset: int, entries: bytes) -> bytes:
-    """Checksums are good, but all entries except the last point at the batch of the next one."""
-    index = Index(base_offset, bytearray(entries))
-    found = [index.entry(number) for number in range(len(index))]
-    stale = Index(base_offset, bytearray())
-    for entry, following in zip(found, [*found[1:], *found[-1:]], strict=True):
+    """Let all entries except the last point at the batch of the next one, with valid checksums."""
+    index = Index(Offset(base_offset), bytearray(entries))
+    all_entries = [index.entry(number) for number in range(len(index))]
+    stale = Index(Offset(base_offset), bytearray())
+    for entry, following in zip(all_entries, [*all_entries[1:], *all_entries[-1:]], strict=True):
         stale.add(entry.offset, following.position, entry.max_timestamp_before)
     return bytes(stale.entries)
 
@@ -205,8 +272,8 @@ def believe_entry(index: Index, number: int) -> IndexEntry:
     return IndexEntry(index.base_offset + offset, position, time)
 
 
-def believe_floor(segment: Segment, column: Column, limit: int) -> IndexEntry:
-    return segment._index().floor(column, limit)
+def believe_floor(searched: Segment, column: IndexColumn, limit: int) -> IndexEntry:
+    return searched._index().floor(column, limit)
 
 
 INDEX_ENTRY = Struct("<qII")
@@ -217,9 +284,9 @@ INDEX_BUGS: dict[str, tuple[type, str, object, Callable[[int, bytes], bytes]]] =
 
 
 def wrong_answers(damage: Callable[[int, bytes], bytes]) -> list[str]:
-    """The indexes that, once damaged, make the engine answer wrong; one after the other."""
+    """Return the indexes that, once damaged, lead to wrong results; one after the other."""
     past = closed_past(seed=1)
-    found: list[str] = []
+    damaged_paths: list[str] = []
     for path in paths(past.files, ".index"):
         files = past.copy()
         data = content(files, path)
@@ -229,10 +296,10 @@ def wrong_answers(damage: Callable[[int, bytes], bytes]) -> list[str]:
         try:
             check_directory(directory, past.promises)
         except BrokenPromiseError:
-            found.append(path)
+            damaged_paths.append(path)
         finally:
             directory.abandon()
-    return found
+    return damaged_paths
 
 
 @pytest.mark.parametrize("bug", INDEX_BUGS)

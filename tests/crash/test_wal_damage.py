@@ -1,8 +1,8 @@
-"""Bad blocks in the write-ahead log: reported and kept where acknowledged records were in them, ignored at the end.
+"""Corrupt blocks in the write-ahead log: reported and kept if valid blocks follow, ignored at the end.
 
-The log vouches for what came after the last checkpoint. A bad block with good ones after it is damage: somebody was
-promised what was in it. What the segments still hold intact is kept all the same. The last block of all may be a commit
-that never finished, so that a bad one there is not worth a word.
+The log holds the records since the last checkpoint. A corrupt block before valid ones is damage: its records may have
+been acknowledged. Records that the segments still hold intact are kept in any case. The last block may be an unfinished
+commit, so its corruption is not reported.
 """
 
 from functools import cache
@@ -14,8 +14,7 @@ import pytest
 from logbrook.config import Durability
 from logbrook.model import TopicPartition
 from logbrook.storage.partition_files import read_checkpoint
-from logbrook.storage.wal_format import iter_entries, read_block
-from logbrook.storage.wal_reader import read_wal
+from logbrook.storage.wal_format import iter_entries, read_block, read_wal
 from logbrook.testing import MemoryFiles, RecordingFiles, Variant, materialise
 from logbrook.testing.clock import FakeClock
 from logbrook.testing.crash import check_directory, check_log
@@ -37,7 +36,7 @@ class Block(NamedTuple):
 
 @cache
 def killed() -> Past:
-    """Several blocks past the last checkpoint, in more than one file, and the segments as they were written."""
+    """Several blocks after the last checkpoint, in more than one file, with intact segments."""
     disk = MemoryFiles()
     session = Session(disk, disk, 11)
     session.do((*BEGINNING, *COMMITS))
@@ -46,7 +45,7 @@ def killed() -> Past:
 
 @cache
 def powerless() -> Past:
-    """The same, but the segments have lost what was not synced."""
+    """The same, but the segments have lost all bytes that were not synced."""
     disk = RecordingFiles()
     session = Session(disk, disk, 11)
     session.do((*BEGINNING, *COMMITS))
@@ -54,22 +53,24 @@ def powerless() -> Past:
 
 
 def blocks_of(files: MemoryFiles) -> list[Block]:
-    """The blocks that recovery needs, oldest first."""
+    """Return the blocks that recovery needs, oldest first."""
     checkpoint = read_checkpoint(files)
     assert checkpoint is not None
-    found: list[Block] = []
+    blocks: list[Block] = []
     for place in read_wal(files, checkpoint.mark, checkpoint.number).places:
         file = files.open(place.path)
         block = read_block(file, checkpoint.mark, place.position, file.size())
         assert block is not None
         partitions = {TopicPartition.from_directory(entry.directory.decode()) for entry in iter_entries(block)}
         length = len(block.body) + 36
-        found.append(Block(place.path, place.position, length, frozenset(one for one in partitions if one)))
-    return found
+        blocks.append(
+            Block(place.path, place.position, length, frozenset(partition for partition in partitions if partition))
+        )
+    return blocks
 
 
 def spots(block: Block) -> list[int]:
-    """Bytes of every field of the block's header, of an entry, and of the data."""
+    """Yield bytes of every field of the block's header, of an entry, and of the data."""
     return [*range(0, 36, 3), *sorted(Random(block.position).sample(range(36, block.length), 8)), block.length - 1]
 
 
@@ -112,7 +113,7 @@ def test_a_torn_last_block_is_ignored() -> None:
 
 @pytest.mark.parametrize("number", range(len(blocks_of(powerless().files)) - 1))
 def test_only_partitions_that_were_in_the_bad_block_lose_anything(number: int) -> None:
-    """The segments lack what was not synced, so what was in the block is gone."""
+    """The segments lack the bytes that were not synced, so the records in the block are lost."""
     blocks = blocks_of(powerless().files)
     block = blocks[number]
     files = powerless().copy()
@@ -121,16 +122,16 @@ def test_only_partitions_that_were_in_the_bad_block_lose_anything(number: int) -
     assert directory.report.wal_damage
     quarantined = {error.partition for error in directory.report.quarantined}
     assert quarantined <= block.partitions
-    at_the_end = block.partitions - frozenset().union(*(one.partitions for one in blocks[number + 1 :]))
+    at_the_end = block.partitions - frozenset().union(*(later.partitions for later in blocks[number + 1 :]))
     for partition in set(PARTITIONS) - quarantined - at_the_end:
-        # A segment may have been synced for other reasons; then it has all that the block had.
+        # A segment may have been synced for other reasons; then it has all records of the block.
         check_log(directory.get(partition), powerless().promises.partitions[partition])
     directory.abandon()
 
 
 @pytest.mark.parametrize("number", range(len(blocks_of(powerless().files)) - 1))
 def test_a_gap_is_repaired_with_what_lies_behind_it(number: int) -> None:
-    """An operator's word ends the quarantine; appends go on past all that was promised."""
+    """A repair ends the quarantine; appends continue after all promised offsets."""
     block = blocks_of(powerless().files)[number]
     files = powerless().copy()
     flip(files, block.path, block.position + block.length // 2)

@@ -1,11 +1,13 @@
-"""Record batches whose headers lie: each lie has its error code, and what is let in can be read by everyone."""
+"""Record batches with invalid headers: each has its error code, and accepted batches are readable by every client."""
 
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 
 from logbrook.client import BrokerError, Client, Connection, ConnectionClosedError
+from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.produce import (
     PartitionProduceData,
@@ -34,8 +36,8 @@ RECORDS = [Record(key=b"key", value=b"value" * 10, timestamp=1_700_000_000_000) 
 TOPIC = "batches"
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 
-# What the header says, and what the broker says to it. The checksum is right in all of them. Where the length is less
-# than what was sent, there is more than one batch.
+# A change of the header, and the error code for it. All checksums are valid. If the length is smaller than the bytes
+# that were sent, there is more than one batch.
 LIES: dict[str, tuple[dict[str, int], ErrorCode]] = {
     "shorter than its header": ({"batch_length": 10}, ErrorCode.INVALID_RECORD),
     "of negative length": ({"batch_length": -1}, ErrorCode.INVALID_RECORD),
@@ -60,6 +62,11 @@ LIES: dict[str, tuple[dict[str, int], ErrorCode]] = {
     "fewer offsets than records": ({"last_offset_delta": 0}, ErrorCode.INVALID_RECORD),
     "a negative offset delta": ({"last_offset_delta": -1}, ErrorCode.INVALID_RECORD),
     "more records than bytes": ({"count": INT32_MAX, "last_offset_delta": INT32_MAX - 1}, ErrorCode.INVALID_RECORD),
+    "more compressed records than bytes": (
+        {"attributes": 4, "count": INT32_MAX, "last_offset_delta": INT32_MAX - 1},
+        ErrorCode.INVALID_RECORD,
+    ),
+    "fewer records than bytes": ({"count": 1, "last_offset_delta": 0}, ErrorCode.INVALID_RECORD),
     "a producer below -1": ({"producer_id": -2}, ErrorCode.INVALID_RECORD),
     "a producer without an epoch": ({"producer_id": 5, "base_sequence": 0}, ErrorCode.INVALID_RECORD),
     "a producer without a sequence": ({"producer_id": 5, "producer_epoch": 0}, ErrorCode.INVALID_RECORD),
@@ -79,8 +86,8 @@ def client(victim: Victim, topic: str) -> Iterator[Client]:
         yield client
 
 
-def batch_with(**fields: int) -> bytearray:
-    """A batch whose header says so, with the checksum of what it says."""
+def batch_with(**fields: Any) -> bytearray:
+    """Return a batch with these header fields and a valid checksum."""
     batch = build_batch(RECORDS)
     size = len(batch)
     HEADER.pack_into(batch, 0, *read_header(batch)._replace(**fields))
@@ -103,7 +110,7 @@ def code_or_none(client: Client, batch: bytes | bytearray) -> ErrorCode | None:
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_header_that_lies_has_its_error_code(client: Client, lie: str) -> None:
+def test_an_inconsistent_batch_header_has_its_error_code(client: Client, lie: str) -> None:
     fields, code = LIES[lie]
     before = client.list_offset(TOPIC, 0)
     assert code_of(client, batch_with(**fields)) is code
@@ -115,7 +122,7 @@ def test_every_bit_that_the_checksum_covers_is_checked(client: Client) -> None:
     for position in range(17, len(batch)):
         flipped = bytearray(batch)
         flipped[position] ^= 1 << position % 8
-        # The transaction's bit is looked at first: where there are none, a broken batch is one of them as well.
+        # The transactional bit is checked first: a request without a transactional id may not have such batches.
         expected = {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_TXN_STATE if position == 22 else None}
         assert code_of(client, flipped) in expected
 
@@ -124,14 +131,14 @@ def test_every_bit_that_the_checksum_covers_is_checked(client: Client) -> None:
 def test_what_the_leader_decides_is_written_over(client: Client, fields: dict[str, int]) -> None:
     before = client.list_offset(TOPIC, 0)
     assert client.produce(TOPIC, 0, batch_with(**fields)) == before
-    (batch,) = client.fetch(TOPIC, 0, before).batches
+    (batch,) = client.fetch(TOPIC, 0, Offset(before)).batches
     header = check_batch(batch, 0, len(batch))
     assert header.base_offset == before
     assert header.leader_epoch < 1000
 
 
 @pytest.mark.parametrize("timestamp", [-(2**63), -2, -1, 0, INT64_MAX])
-def test_any_timestamp_is_taken_or_refused_and_lookups_go_on(client: Client, timestamp: int) -> None:
+def test_any_timestamp_is_taken_or_refused_and_lookups_continue(client: Client, timestamp: int) -> None:
     batch = batch_with(base_timestamp=timestamp, max_timestamp=timestamp)
     assert code_or_none(client, batch) in (None, ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD)
     for wanted in (0, 1, 1_700_000_000_000, INT64_MAX, -3):
@@ -175,14 +182,14 @@ def test_mutated_batches_are_refused_or_can_be_read(client: Client) -> None:
     for _ in range(300):
         batch = bytearray(mutated(bytes(build_batch(RECORDS)), random))
         if len(batch) > 61 and random.random() < 0.7:
-            # Without this nearly all of them would fail by their checksum.
+            # Otherwise nearly all of them would be refused because of their checksum.
             renew_crc(memoryview(batch), 0, len(batch))
         assert code_or_none(client, batch) is not ErrorCode.UNKNOWN_SERVER_ERROR
     end = client.list_offset(TOPIC, 0)
     headers: list[BatchHeader] = []
     while start < end:
-        for one in client.fetch(TOPIC, 0, start).batches:
-            headers.append(check_batch(one, 0, len(one)))
+        for fetched in client.fetch(TOPIC, 0, Offset(start)).batches:
+            headers.append(check_batch(fetched, 0, len(fetched)))
             assert headers[-1].base_offset == start
             start = headers[-1].next_offset
     assert start == end
@@ -192,18 +199,20 @@ def test_a_bad_batch_does_not_keep_out_the_good_ones_beside_it(victim: Victim, t
     good, bad = build_batch(RECORDS), batch_with(magic=1)
     with Client(victim.address) as client:
         topic_id = client.metadata([TOPIC]).topics[0].topic_id
-        partitions = [PartitionProduceData(index=index, records=one) for index, one in [(0, bad), (0, good), (9, good)]]
+        partitions = [
+            PartitionProduceData(index=index, records=records) for index, records in [(0, bad), (0, good), (9, good)]
+        ]
         data = [TopicProduceData(name=TOPIC, topic_id=topic_id, partition_data=partitions)]
         response = client.request(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), ProduceResponse)
     answers: list[PartitionProduceResponse] = list(response.responses[0].partition_responses)
-    assert [one.error_code for one in answers] == [
+    assert [partition.error_code for partition in answers] == [
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
 
 
-def test_a_bad_batch_without_acks_is_answered_by_hanging_up(victim: Victim, topic: str) -> None:
+def test_a_bad_batch_without_acks_is_answered_by_closing_the_connection(victim: Victim, topic: str) -> None:
     with Connection(victim.host, victim.port) as connection:
         data = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(records=batch_with(magic=0))])]
         connection.send_unanswered(ProduceRequest(acks=0, topic_data=data), 9)

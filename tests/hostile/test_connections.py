@@ -1,9 +1,9 @@
-"""More connections than there may be: those above are closed as they come, and the others notice nothing."""
+"""More connections than the limit: silent ones are closed, and those with requests are not affected."""
 
 from contextlib import ExitStack
 
 from logbrook.protocol.messages.api_versions import ApiVersionsRequest
-from logbrook.testing.kill.waiting import wait_until
+from logbrook.testing.processes import wait_until
 from tests.hostile.victim import Victim
 from tests.hostile.wire import receive_frame, request_frame
 
@@ -24,23 +24,32 @@ def is_let_in(victim: Victim) -> bool:
 def test_connections_above_the_most_are_closed_and_the_others_served(victim: Victim) -> None:
     with ExitStack() as stack:
         connected = [stack.enter_context(victim.connect()) for _ in range(CONNECTIONS_MAX)]
-        for one in connected:
-            one.sendall(ASK)
-        assert all(receive_frame(one) for one in connected)
+        for connection in connected:
+            connection.sendall(ASK)
+        assert all(receive_frame(connection) for connection in connected)
         assert not any(is_let_in(victim) for _ in range(50))
-        for one in connected:
-            one.sendall(ASK)
-        assert all(receive_frame(one) for one in connected)
+        for connection in connected:
+            connection.sendall(ASK)
+        assert all(receive_frame(connection) for connection in connected)
 
 
 def test_there_is_room_again_when_connections_are_closed(victim: Victim) -> None:
     for _ in range(3):
         with ExitStack() as stack:
             for _ in range(CONNECTIONS_MAX):
-                stack.enter_context(victim.connect())
+                stack.enter_context(victim.connect()).sendall(ASK)
             assert wait_until(lambda: not is_let_in(victim), 5.0)
         assert wait_until(lambda: is_let_in(victim), 5.0)
         victim.check()
+
+
+def test_connections_that_send_nothing_do_not_block_other_clients(victim: Victim) -> None:
+    with ExitStack() as stack:
+        for _ in range(10 * CONNECTIONS_MAX):
+            stack.enter_context(victim.connect())
+        victim.check()
+        for _ in range(10):
+            assert is_let_in(victim)
 
 
 def test_thousands_of_short_connections_leave_nothing_behind(victim: Victim) -> None:

@@ -12,7 +12,7 @@ ASK = request_frame(ApiVersionsRequest(), 0)
 
 
 def is_served(victim: Victim, stack: ExitStack) -> bool:
-    """Connect and stay, if the broker lets that happen."""
+    """Open a connection and return True if the broker accepts and serves it."""
     try:
         connected = stack.enter_context(victim.connect())
         connected.sendall(ASK)

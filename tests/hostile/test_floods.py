@@ -1,8 +1,7 @@
-"""More than anyone needs: announced, pipelined, repeated. Others are served meanwhile, and memory stays flat."""
+"""Floods of announced, pipelined or repeated requests: other clients are served, and memory stays bounded."""
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -28,7 +27,8 @@ GROWTH_BYTES_MAX = 128 * MIB
 
 WIDE, WIDE_PARTITIONS = "wide", 100
 TINY = raw_frame(ApiVersionsRequest.API_KEY, 0, b"\xff\xff")
-HONEST_S_MAX = 3.0
+# CPU time of the broker: elapsed time depends on the load of the machine.
+HONEST_CPU_S_MAX = 3.0
 
 
 @contextmanager
@@ -38,28 +38,45 @@ def connections(victim: Victim, count: int) -> Iterator[list[socket.socket]]:
 
 
 def check_promptly(victim: Victim) -> None:
-    """An honest client is served, and does not wait long for it."""
-    before_s = time.monotonic()
-    victim.check(HONEST_S_MAX)
-    took_s = time.monotonic() - before_s
-    assert took_s < HONEST_S_MAX, f"an honest client waited {took_s:.1f} s"
+    """Check that a valid client is served before the broker has spent much CPU time on the others."""
+    before_s = victim.cpu_s
+    victim.check()
+    took_s = victim.cpu_s - before_s
+    assert took_s < HONEST_CPU_S_MAX, f"the broker worked {took_s:.1f} s before an honest client was served"
 
 
-def test_requests_that_are_merely_announced_take_next_to_nothing(victim: Victim) -> None:
+def test_requests_that_are_merely_announced_use_almost_no_memory(victim: Victim) -> None:
     with victim.peak_below(32 * MIB), connections(victim, 400) as all_connected:
         for connected in all_connected:
             connected.sendall(raw_frame(0, 9, size=100 * MIB))
         check_promptly(victim)
 
 
-def test_requests_that_are_merely_announced_do_not_hold_up_a_large_one_that_comes(victim: Victim) -> None:
-    with connections(victim, 400) as all_connected, Client(victim.address, timeout_s=HONEST_S_MAX) as client:
+def test_requests_that_are_merely_announced_do_not_block_a_large_one_that_comes(victim: Victim) -> None:
+    with connections(victim, 400) as all_connected, Client(victim.address) as client:
         for connected in all_connected:
             connected.sendall(raw_frame(0, 9, size=100 * MIB))
         client.produce(HONEST, 0, build_batch([Record(value=bytes(900_000))]))
 
 
-def test_thousands_of_requests_without_reading_take_little_and_do_not_hold_up_others(victim: Victim) -> None:
+def test_large_requests_that_never_end_do_not_block_other_producers(victim: Victim) -> None:
+    """Each client sends more than its share, as far as the broker reads it, and stops before the end."""
+    with victim.peak_below(160 * MIB), connections(victim, 14) as all_connected, Client(victim.address) as client:
+        for connected in all_connected:
+            connected.sendall(raw_frame(0, 9, size=99 * MIB))
+            connected.setblocking(False)
+        pieces = dict.fromkeys(all_connected, 0)
+        for _ in range(400):
+            for connected in all_connected:
+                with suppress(BlockingIOError):
+                    pieces[connected] += connected.send(bytes(256 * 1024))
+        assert sum(pieces.values()) > 16 * MIB
+        for _ in range(20):
+            client.produce(HONEST, 0, build_batch([Record(value=bytes(900_000))]))
+        check_promptly(victim)
+
+
+def test_thousands_of_requests_without_reading_use_little_memory_and_do_not_block_others(victim: Victim) -> None:
     with victim.peak_below(64 * MIB), connections(victim, 6) as all_connected:
         for connected in all_connected:
             connected.setblocking(False)
@@ -103,7 +120,7 @@ def committed_many(count: int) -> ApiMessage:
     return OffsetFetchRequest(group_id="g", topics=[topic])
 
 
-# Requests that ask for the same thing again and again, or for very many, with their versions and how many.
+# Requests that repeat one element very often, with their versions and the number of elements.
 MUCH: dict[str, tuple[Callable[[int], ApiMessage], int, int]] = {
     "metadata": (lambda count: MetadataRequest(topics=[MetadataRequestTopic(name=WIDE)] * count), 8, 3_000),
     "create": (create_many, 6, 30_000),
@@ -116,9 +133,9 @@ MUCH: dict[str, tuple[Callable[[int], ApiMessage], int, int]] = {
 
 
 @pytest.mark.parametrize("name", MUCH)
-def test_a_small_request_for_very_much_takes_little_and_does_not_hold_up_others(victim: Victim, name: str) -> None:
+def test_a_small_request_for_very_much_uses_little_memory_and_does_not_block_others(victim: Victim, name: str) -> None:
     with Client(victim.address) as client:
-        if WIDE not in {one.name for one in client.metadata().topics}:
+        if WIDE not in {topic.name for topic in client.metadata().topics}:
             client.create_topic(WIDE, WIDE_PARTITIONS)
     make, version, count = MUCH[name]
     with victim.peak_below(128 * MIB), victim.connect() as connected:

@@ -1,4 +1,4 @@
-"""Requests of every API and version that say what they should not: mutated, and well formed with any values at all."""
+"""Requests of every API and version with invalid content: mutated bytes, and well-formed ones with arbitrary values."""
 
 from random import Random
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from logbrook.client import Client
-from logbrook.protocol.decoding import decode, skip_tags
+from logbrook.protocol.decoding import decode
 from logbrook.protocol.errors import MalformedMessageError
 from logbrook.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from logbrook.protocol.messages.produce import ProduceRequest
-from logbrook.protocol.reader import Reader
+from logbrook.protocol.reader import Reader, skip_tags
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.handlers import all_apis
 from tests.hostile.victim import Victim
@@ -26,7 +26,7 @@ REQUESTS = [case for case in CASES if case.is_request and case.version in SERVED
 RESPONSES = {message.API_KEY: message for _, message in MESSAGES if message.__name__.endswith("Response")}
 HOSTILE_PER_VERSION = 8
 MUTATED_PER_VERSION = 6
-# The broker's own topic of the honest is not among the names: a client may well delete what it may.
+# The topic of the broker's own health check is not among the names: clients are allowed to delete topics.
 NAMES = (
     "there",
     "not-there",
@@ -50,7 +50,7 @@ NUMBERS = (0, 0, 0, 1, 1, 2, 3, -1, -1, -2, -3, 4, 100)
 
 
 class PlausibleSampler(Sampler):
-    """Messages whose names and numbers often mean something, so that handlers get further than their first check."""
+    """Random messages with plausible names and numbers, so that handlers get further than their first check."""
 
     topic_id = bytes(16)
 
@@ -73,7 +73,7 @@ def is_malformed(case: Case, body: bytes) -> bool:
 
 
 def send_body(victim: Victim, case: Case, body: bytes) -> None:
-    """Send a request with this body. What the decoder refuses is hung up on, whatever the rest does."""
+    """Send a request with this body. The connection is closed if it cannot be decoded."""
     with victim.connect() as connected:
         connected.sendall(request_frame(case.message(), case.version, body=body))
         if is_malformed(case, body):
@@ -82,7 +82,7 @@ def send_body(victim: Victim, case: Case, body: bytes) -> None:
             all_answers(connected)
 
 
-def test_hostile_lengths_and_counts_in_every_version_are_hung_up_on(victim: Victim) -> None:
+def test_hostile_lengths_and_counts_close_the_connection_in_every_version(victim: Victim) -> None:
     for case in REQUESTS:
         full = Sampler(str(case), full=True).message(case.message, case.version)
         hostile = list(with_hostile_lengths(full, case.version))
@@ -90,7 +90,7 @@ def test_hostile_lengths_and_counts_in_every_version_are_hung_up_on(victim: Vict
             send_body(victim, case, body)
 
 
-def test_mutated_requests_of_every_version_are_hung_up_on_or_answered(victim: Victim) -> None:
+def test_mutated_requests_of_every_version_are_answered_or_close_the_connection(victim: Victim) -> None:
     for case in REQUESTS:
         random = Random(str(case))
         body = encoded(Sampler(str(case), full=True).message(case.message, case.version), case.version)
@@ -99,7 +99,7 @@ def test_mutated_requests_of_every_version_are_hung_up_on_or_answered(victim: Vi
 
 
 def check_answer(victim: Victim, case: Case, message: ApiMessage) -> None:
-    """A well-formed request is answered with what its API answers, unless that is nothing."""
+    """Check that a well-formed request is answered with its API's response, unless it has none."""
     with victim.connect() as connected:
         connected.sendall(request_frame(message, case.version, 4711))
         if isinstance(message, ProduceRequest) and message.acks == 0:
@@ -133,7 +133,7 @@ def test_any_well_formed_request_of_every_version_is_answered(victim: Victim, ro
 
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
 def test_metadata_of_an_unknown_topic_id_is_answered(victim: Victim, version: int) -> None:
-    """Its answer has no name, which versions 10 and 11 cannot say."""
+    """Its response has no name, which versions 10 and 11 cannot express."""
     request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=b"\x07" * 16, name=None)])
     case = next(case for case in REQUESTS if str(case) == f"MetadataRequest-v{version}")
     check_answer(victim, case, request)

@@ -1,6 +1,6 @@
-"""An answer of which a part is never read is a connection that stalls, however small the part.
+"""A response of which a part is never read makes the connection stall, however small the part.
 
-Seen from within: how much of an answer the broker still holds cannot be seen from outside.
+Tested inside the process: the unsent bytes of a response cannot be observed from outside.
 """
 
 import socket
@@ -12,33 +12,33 @@ from logbrook.client import Client
 from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
-from logbrook.server.connection import Connection
-from logbrook.testing.kill.waiting import wait_until
+from logbrook.server.connection import ServerConnection
+from logbrook.testing.processes import wait_until
 from tests.hostile.victim import MIB
 from tests.hostile.wire import request_frame
 
 STALLED_MS = 300
 TIMEOUT_S = 5.0
-# More than the system keeps for a client that does not read.
+# More than the kernel buffers for a client that does not read.
 ANSWERS_MAX = 200
 
 
 @pytest.fixture
 def victim() -> None:
-    """The broker is within the test."""
+    """Replace the fixture of the folder: the test has its own broker."""
 
 
 @pytest.fixture(autouse=True)
 def unharmed() -> None:
-    """Nothing else is asked of it."""
+    """Replace the check of the folder."""
 
 
-def held_by(connection: Connection) -> int:
+def held_by(connection: ServerConnection) -> int:
     return connection._transport.get_write_buffer_size()
 
 
-def ask_until_something_is_held(connected: socket.socket, connection: Connection, request: bytes) -> None:
-    """Ask for one answer after another until the broker cannot get rid of one."""
+def ask_until_something_is_held(connected: socket.socket, connection: ServerConnection, request: bytes) -> None:
+    """Send requests until the broker holds unsent bytes of a response."""
     for _ in range(ANSWERS_MAX):
         sent = connection._sent_bytes
         connected.sendall(request)
@@ -48,7 +48,7 @@ def ask_until_something_is_held(connected: socket.socket, connection: Connection
     raise AssertionError("the system has taken everything")
 
 
-def test_a_client_that_leaves_a_part_of_an_answer_is_hung_up_on() -> None:
+def test_a_client_that_stops_reading_a_response_is_disconnected() -> None:
     batch = build_batch([Record(value=bytes(100_000))])
     partition = FetchPartition(partition_max_bytes=len(batch))
     request = request_frame(FetchRequest(topics=[FetchTopic(topic="t", partitions=[partition])]), 11)

@@ -1,4 +1,4 @@
-"""Bytes to and from a broker over a bare socket, for what no client would send."""
+"""Bytes to and from a broker over a bare socket, for requests that no client library would send."""
 
 import socket
 from contextlib import suppress
@@ -11,26 +11,26 @@ _LENGTH_BYTES = 4
 
 
 def request_frame(message: ApiMessage, version: int, correlation_id: int = 1, *, body: bytes | None = None) -> bytes:
-    """A request with its header and length, whose body may be another than the message's."""
+    """Return a request frame; the body may be another than the message's."""
     start = RequestStart(message.API_KEY, version, correlation_id)
     content = encoded(message, version) if body is None else body
     return b"".join(frame_request(start, "hostile", [content], has_tags=version >= message.FLEXIBLE_SINCE))
 
 
 def raw_frame(api_key: int, version: int, body: bytes = b"", *, size: int | None = None) -> bytes:
-    """A frame of a request that need not be one, and that may say that it is longer than it is."""
+    """Return a frame that need not be a valid request, and whose length field may be wrong."""
     content = api_key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + bytes(4) + body
     return (len(content) if size is None else size).to_bytes(4, "big", signed=True) + content
 
 
 def receive_frame(connected: socket.socket) -> bytes | None:
-    """The next answer without its length; None when the broker has hung up."""
+    """Return the next response without its length; None if the broker has closed the connection."""
     size = _receive(connected, _LENGTH_BYTES)
     return None if size is None else _receive(connected, int.from_bytes(size, "big"))
 
 
 def is_hung_up_on(connected: socket.socket) -> bool:
-    """Wait for the broker to say something or to hang up, and tell whether it was the latter."""
+    """Return True if the broker closes the connection, and False if it sends a response first."""
     try:
         return connected.recv(1) == b""
     except ConnectionError:
@@ -38,9 +38,9 @@ def is_hung_up_on(connected: socket.socket) -> bool:
 
 
 def all_answers(connected: socket.socket) -> list[bytes]:
-    """Everything that the broker says until it hangs up, which it does once it has been told that there is no more."""
+    """Close the sending side, and return everything the broker sends until it closes the connection."""
     answers: list[bytes] = []
-    # It may have hung up already.
+    # The broker may have closed the connection already.
     with suppress(OSError):
         connected.shutdown(socket.SHUT_WR)
     while (frame := receive_frame(connected)) is not None:

@@ -1,6 +1,5 @@
-"""What a test has left behind: threads of Python and of librdkafka, and processes."""
+"""Detection of leaks by a test: Python threads, librdkafka threads and child processes."""
 
-import gc
 import threading
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -8,38 +7,38 @@ from pathlib import Path
 from typing import Self
 
 _TASKS = Path("/proc/self/task")
-# What outlives a test on purpose: the session's broker, the loop of a client, and where that looks up names.
+# Threads that outlive a test on purpose: the session's broker, the loop of a client, and its name resolution.
 _MAY_STAY = ("logbrook-", "aiokafka", "asyncio_")
 _LIBRDKAFKA = "rdk:"
 
 
 def children() -> set[str]:
-    """The numbers of the child processes there are."""
-    found: set[str] = set()
+    """Return the ids of the current child processes."""
+    process_ids: set[str] = set()
     for task in _TASKS.iterdir():
         try:
-            found.update((task / "children").read_text().split())
+            process_ids.update((task / "children").read_text().split())
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return found
+    return process_ids
 
 
 def client_threads() -> dict[str, str]:
-    """The threads of librdkafka there are, by number, with their names."""
-    found: dict[str, str] = {}
+    """Return the names of librdkafka's current threads by id."""
+    names: dict[str, str] = {}
     for task in _TASKS.iterdir():
         try:
             name = (task / "comm").read_text().strip()
         except (FileNotFoundError, ProcessLookupError):
             continue
         if name.startswith(_LIBRDKAFKA):
-            found[task.name] = name
-    return found
+            names[task.name] = name
+    return names
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What was there before a test; tests of other folders have some of it for longer than a test."""
+    """The threads and child processes before a test. Fixtures of other folders may own some of them."""
 
     threads: AbstractSet[threading.Thread]
     client_threads: AbstractSet[str]
@@ -47,21 +46,12 @@ class Before:
 
     @classmethod
     def now(cls) -> Self:
-        """What is there at this moment."""
+        """Return the threads and child processes at this moment."""
         return cls(set(threading.enumerate()), client_threads().keys(), children())
 
     def left_behind(self) -> list[str]:
-        """The names of threads that were not there before, and the numbers of child processes that were not."""
-        found = self._new()
-        if found:
-            # A client ends with its last reference, and one that a caught error's frames hold ends in a collection,
-            # which takes longer than most tests.
-            gc.collect()
-            found = self._new()
-        return found
-
-    def _new(self) -> list[str]:
+        """Return the names of new threads and the ids of new child processes."""
         new = {thread.name for thread in set(threading.enumerate()) - self.threads}
-        found = [name for name in new if not name.startswith(_MAY_STAY)]
-        found += [name for number, name in client_threads().items() if number not in self.client_threads]
-        return found + [f"process {number}" for number in children() - self.children]
+        leaks = [name for name in new if not name.startswith(_MAY_STAY)]
+        leaks += [name for number, name in client_threads().items() if number not in self.client_threads]
+        return leaks + [f"process {number}" for number in children() - self.children]

@@ -1,4 +1,4 @@
-"""Polling the members of a group in turn, until they are where they should be."""
+"""Polling of group members in turn until a condition holds."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,9 +16,9 @@ def poll_until(
     into: list[Received] | None = None,
     within_s: float = WITHIN_S,
 ) -> list[Received]:
-    """All that they got until it had happened, and there were so many; it grows as they get it.
+    """Poll until the condition holds and at least `count` records have arrived. Returns all records received.
 
-    Raises AssertionError if it takes too long.
+    The list grows while records arrive. Raises AssertionError after a timeout.
     """
     received: list[Received] = [] if into is None else into
     deadline = Deadline(within_s)
@@ -31,11 +31,11 @@ def poll_until(
 
 
 def shares(members: Sequence[Member], partitions: int) -> Callable[[], bool]:
-    """Whether every one of them has some partitions, none has one of another, and none is left."""
+    """Return a condition: each partition is assigned to exactly one member and every member has at least one."""
 
     def are_shared() -> bool:
         held = [member.assignment for member in members]
-        numbers = sorted(number for one in held for number in one)
+        numbers = sorted(number for assignment in held for number in assignment)
         return numbers == list(range(partitions)) and all(held)
 
     return are_shared

@@ -1,6 +1,6 @@
-"""A proxy between clients and a broker that cuts connections at chosen moments, delays and counts what is asked.
+"""A proxy between clients and a broker that cuts connections at chosen requests, and delays and counts requests.
 
-It reads whole frames in both directions, so it knows a Produce request from others and can lose exactly its answer.
+It reads whole frames in both directions, so it can identify a Produce request and drop exactly its response.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _CLOSE_S_MAX = 10.0
 
 
 class Moment(Enum):
-    """When a connection is cut."""
+    """The moment at which a connection is cut."""
 
     BEFORE_THE_REQUEST = "before-the-request"
     IN_THE_REQUEST = "in-the-request"
@@ -31,16 +31,16 @@ class Moment(Enum):
 
 
 class _CutError(Exception):
-    """This connection ends here."""
+    """The proxy cuts this connection."""
 
 
 @dataclass
 class _Connection:
-    """One client's, and the one to the broker that belongs to it."""
+    """The connection of one client, and the matching one to the broker."""
 
     client: asyncio.StreamWriter
     broker: asyncio.StreamWriter
-    # What was asked and is not answered: whether its answer is to be lost.
+    # Unanswered requests, each with a flag: its response is to be lost.
     asked: deque[Moment | None] = field(default_factory=deque)
 
     def abort(self) -> None:
@@ -66,18 +66,18 @@ class CuttingProxy:
         self.address = f"{host}:{port}"
 
     def cut(self, moment: Moment, *produce_requests: int) -> None:
-        """Cut then, at the first, second... of the Produce requests that are still to come."""
+        """Cut at the n-th of the Produce requests that are still to come."""
         self.has_cut.clear()
         for number in produce_requests:
             self._cuts[self.requests[PRODUCE] + number] = moment
 
     def hold(self, api_key: int) -> None:
-        """Keep the next such request, and cut its connection, so that its sender asks again."""
+        """Hold back the next such request and cut its connection, so that the client retries."""
         self.has_cut.clear()
         self._to_hold = api_key
 
     def release(self) -> bytes:
-        """Pass on what was held, as if the network had delayed it. What the broker answers."""
+        """Forward the request that was held back, as if the network had delayed it. Returns the broker's response."""
         return self._loop.run(self._ask_with(self._held), _CLOSE_S_MAX)
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class CuttingProxy:
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> bytes:
-    """Raises IncompleteReadError or OSError at the end."""
+    """Raises IncompleteReadError or OSError at the end of the stream."""
     prefix = await reader.readexactly(4)
     (length,) = struct.unpack(">i", prefix)
     return prefix + await reader.readexactly(length)

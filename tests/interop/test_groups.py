@@ -1,4 +1,4 @@
-"""Groups of several members: they share partitions, and hand them over when members join, leave and die."""
+"""Groups of several members: partitions are shared, and reassigned when members join, leave and crash."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -15,7 +15,7 @@ _NO_LONGER_A_MEMBER = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION
 
 
 class Traffic:
-    """Records, some to each partition, and who has seen them."""
+    """Records sent to each partition, and the members that received them."""
 
     def __init__(self, client: Client, servers: str, topic: str) -> None:
         self._client = client
@@ -25,31 +25,31 @@ class Traffic:
         self.received: list[Received] = []
 
     def is_shared_by(self, members: Sequence[Member]) -> None:
-        """Wait until each of them has partitions, and they have all of them."""
+        """Wait until each member has partitions, and all partitions are assigned."""
         poll_until(members, shares(members, PARTITIONS), into=self.received)
 
     def flows_to(self, members: Sequence[Member]) -> None:
-        """Send some, and see that each of them reaches one of the members."""
+        """Send records, and check that each reaches one of the members."""
         values = [b"%d" % (len(self._sent) + number) for number in range(4 * PARTITIONS)]
         with self._client.producer(self._servers) as producer:
             producer.deliver(
                 *[Outgoing(self._topic, value, partition=number % PARTITIONS) for number, value in enumerate(values)]
             )
         self._sent.update(values)
-        poll_until(members, lambda: {one.value for one in self.received} >= self._sent, into=self.received)
+        poll_until(members, lambda: {record.value for record in self.received} >= self._sent, into=self.received)
 
 
 def test_members_share_the_partitions_as_they_join_leave_and_die(
-    client: Client, servers: str, new_topic: NewTopic
+    library: Client, servers: str, new_topic: NewTopic
 ) -> None:
-    topic, group = new_topic(PARTITIONS), f"of-{client.name}"
+    topic, group = new_topic(PARTITIONS), f"of-{library.name}"
     options = MemberOptions(group, auto_commit=True)
-    traffic = Traffic(client, servers, topic)
-    with client.member(servers, topic, options) as first:
+    traffic = Traffic(library, servers, topic)
+    with library.member(servers, topic, options) as first:
         traffic.flows_to([first])
-        with client.member(servers, topic, options) as second:
+        with library.member(servers, topic, options) as second:
             traffic.is_shared_by([first, second])
-            mortal = client.mortal_member(servers, topic, MemberOptions(group, session_timeout_ms=1_500))
+            mortal = library.mortal_member(servers, topic, MemberOptions(group, session_timeout_ms=1_500))
             try:
                 everyone = [first, second, mortal]
                 traffic.is_shared_by(everyone)
@@ -70,7 +70,7 @@ def test_members_of_all_clients_share_one_group(
     traffic = Traffic(get_client("confluent"), servers, topic)
     with ExitStack() as stack:
         members: list[Member] = []
-        # aiokafka is closed first: in a rebalance, which the end of any other begins, it would wait for all of them.
+        # aiokafka is closed first: it would wait for the rebalance that the close of any other member starts.
         for name in sorted(NAMES, key="aiokafka".__eq__):
             members.append(stack.enter_context(get_client(name).member(servers, topic, options)))
             traffic.is_shared_by(members)
@@ -78,15 +78,17 @@ def test_members_of_all_clients_share_one_group(
         traffic.flows_to(members)
 
 
-def test_cooperative_members_keep_what_they_need_not_give_up(client: Client, servers: str, new_topic: NewTopic) -> None:
-    client.needs(Feature.COOPERATIVE)
+def test_cooperative_members_keep_what_they_need_not_give_up(
+    library: Client, servers: str, new_topic: NewTopic
+) -> None:
+    library.needs(Feature.COOPERATIVE)
     topic = new_topic(PARTITIONS)
-    options = MemberOptions(f"cooperative-{client.name}", is_cooperative=True)
-    traffic = Traffic(client, servers, topic)
+    options = MemberOptions(f"cooperative-{library.name}", is_cooperative=True)
+    traffic = Traffic(library, servers, topic)
     held: list[frozenset[int]] = []
-    with client.member(servers, topic, options) as first:
+    with library.member(servers, topic, options) as first:
         traffic.is_shared_by([first])
-        with client.member(servers, topic, options) as second:
+        with library.member(servers, topic, options) as second:
             is_shared = shares([first, second], PARTITIONS)
 
             def look() -> bool:
@@ -95,13 +97,13 @@ def test_cooperative_members_keep_what_they_need_not_give_up(client: Client, ser
 
             poll_until([first, second], look)
             assert len(first.assignment) == 3
-            assert all(one >= first.assignment for one in held), "it was without what it keeps"
+            assert all(assignment >= first.assignment for assignment in held), "it was without what it keeps"
             traffic.flows_to([first, second])
         traffic.is_shared_by([first])
         traffic.flows_to([first])
 
 
-def test_a_member_that_was_put_out_cannot_commit(client: Client, servers: str, new_topic: NewTopic) -> None:
+def test_a_member_removed_from_its_group_cannot_commit(client: Client, servers: str, new_topic: NewTopic) -> None:
     client.needs(Feature.COMMIT, Feature.POLLING)
     topic, group = new_topic(), f"fenced-{client.name}"
     options = MemberOptions(group, session_timeout_ms=1_000, poll_interval_ms=1_000)
@@ -110,10 +112,10 @@ def test_a_member_that_was_put_out_cannot_commit(client: Client, servers: str, n
     with client.member(servers, topic, options) as slow:
         poll_until([slow], count=10)
         slow.stall()
-        with client.member(servers, topic, MemberOptions(group)) as other:
-            # The slow one is no longer polled, so the group goes on without it.
-            assert len(poll_until([other], shares([other], 1), count=10)) == 10
-            other.commit()
+        with client.member(servers, topic, MemberOptions(group)) as successor:
+            # The slow member is no longer polled, so the group continues without it.
+            assert len(poll_until([successor], shares([successor], 1), count=10)) == 10
+            successor.commit()
             with pytest.raises(RefusedError) as refused:
                 slow.commit()
             assert refused.value.code in _NO_LONGER_A_MEMBER
@@ -127,6 +129,6 @@ def test_a_group_continues_where_it_has_committed(client: Client, servers: str, 
             values = {b"%d-%d" % (round_number, number) for number in range(10)}
             producer.deliver(*[Outgoing(topic, value, partition=value[-1] % 2) for value in values])
             with client.member(servers, topic, options) as member:
-                assert {one.value for one in poll_until([member], count=10)} == values
+                assert {record.value for record in poll_until([member], count=10)} == values
                 if Feature.COMMIT not in client.lacks:
                     member.commit()

@@ -1,4 +1,4 @@
-"""What a client is said to lack, and is skipped for, it does lack: when it learns, the scenario has to run."""
+"""Every feature declared as lacking is lacking: once a client implements it, its scenarios must run."""
 
 import aiokafka.admin
 import aiokafka.coordinator.assignors
@@ -33,10 +33,10 @@ def test_an_admin_client_has_no_call_for_what_it_lacks(client: type[Client], adm
         assert [name for name in dir(admin) if _CALLS[feature] in name] == [], feature
 
 
-def test_aiokafka_does_not_say_in_a_transaction_who_it_is_and_cannot_ask_for_stable_offsets() -> None:
+def test_aiokafka_lacks_group_metadata_in_transactions_and_require_stable() -> None:
     assert "member" not in str(vars(TxnOffsetCommitRequest("id", "group", 1, 1, [])))
     assert "stable" not in str(vars(OffsetFetchRequest("group", [])))
 
 
-def test_aiokafka_does_not_say_which_static_member_it_is() -> None:
+def test_aiokafka_sends_no_group_instance_id_in_heartbeats() -> None:
     assert "instance" not in str(vars(HeartbeatRequest("group", 1, "member")))

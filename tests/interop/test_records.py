@@ -1,8 +1,9 @@
-"""What is in a record comes back as it was sent: keys, values, headers, tombstones, timestamps, in order."""
+"""Records are read back as they were sent: keys, values, headers, tombstones, timestamps and order."""
 
 from time import time
 
 import pytest
+from confluent_kafka import KafkaError, Message, Producer
 
 from tests.interop.clients.interface import (
     BEGINNING,
@@ -32,10 +33,10 @@ def test_keys_values_and_headers_come_back(client: Client, servers: str, new_top
         stored = producer.deliver(*records)
     assert stored == [Stored(0, offset) for offset in range(5)]
     received = client.read_all(servers, topic)
-    assert [(one.key, one.value, one.headers) for one in received] == [
-        (one.key, one.value, one.headers) for one in records
+    assert [(record.key, record.value, record.headers) for record in received] == [
+        (record.key, record.value, record.headers) for record in records
     ]
-    assert [one.offset for one in received] == [0, 1, 2, 3, 4]
+    assert [record.offset for record in received] == [0, 1, 2, 3, 4]
 
 
 def test_a_header_may_have_no_value(client: Client, servers: str, new_topic: NewTopic) -> None:
@@ -50,7 +51,28 @@ def test_a_tombstone_has_a_key_and_no_value(client: Client, servers: str, new_to
     topic = new_topic()
     with client.producer(servers) as producer:
         producer.deliver(Outgoing(topic, b"there", b"key"), Outgoing(topic, None, b"key"))
-    assert [(one.key, one.value) for one in client.read_all(servers, topic)] == [(b"key", b"there"), (b"key", None)]
+    assert [(record.key, record.value) for record in client.read_all(servers, topic)] == [
+        (b"key", b"there"),
+        (b"key", None),
+    ]
+
+
+def test_a_compacted_topic_refuses_records_without_a_key_and_the_others_of_their_batch(
+    servers: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic(settings={"cleanup.policy": "compact"})
+    errors: dict[bytes, int] = {}
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        errors[message.value() or b""] = error.code() if error is not None else KafkaError.NO_ERROR
+
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 60_000})
+    for value, key in ((b"first", b"k"), (b"second", None), (b"third", b"k"), (b"fourth", None)):
+        producer.produce(topic, value, key, on_delivery=delivered)
+    producer.flush()
+    # librdkafka's error for the good records of a batch with several bad ones (KIP-467).
+    good, bad = KafkaError._INVALID_DIFFERENT_RECORD, KafkaError.INVALID_RECORD
+    assert errors == {b"first": good, b"second": bad, b"third": good, b"fourth": bad}
 
 
 def test_a_producer_chooses_the_timestamps(client: Client, servers: str, new_topic: NewTopic) -> None:
@@ -60,8 +82,8 @@ def test_a_producer_chooses_the_timestamps(client: Client, servers: str, new_top
     with client.producer(servers) as producer:
         producer.deliver(*[Outgoing(topic, b"v", timestamp_ms=timestamp_ms) for timestamp_ms in times])
     received = client.read_all(servers, topic)
-    assert [one.timestamp_ms for one in received] == times
-    assert [one.is_log_append_time for one in received] == [False] * 3
+    assert [record.timestamp_ms for record in received] == times
+    assert [record.is_log_append_time for record in received] == [False] * 3
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
@@ -83,7 +105,7 @@ def test_records_arrive_with_any_acks(client: Client, servers: str, new_topic: N
         producer.deliver(*[Outgoing(topic, str(number).encode()) for number in range(20)])
         with client.reader(servers, topic, {0: BEGINNING}) as reader:
             received = reader.read(20)
-    assert [one.value for one in received] == [str(number).encode() for number in range(20)]
+    assert [record.value for record in received] == [str(number).encode() for number in range(20)]
 
 
 def test_one_producer_fills_several_partitions(client: Client, servers: str, new_topic: NewTopic) -> None:
@@ -93,7 +115,7 @@ def test_one_producer_fills_several_partitions(client: Client, servers: str, new
     assert sorted(stored) == [Stored(partition, offset) for partition in range(4) for offset in range(10)]
     received = client.read_all(servers, topic, partitions=4)
     for partition in range(4):
-        values = [int(one.value or b"") for one in received if one.partition == partition]
+        values = [int(record.value or b"") for record in received if record.partition == partition]
         assert values == list(range(partition, 40, 4))
 
 
@@ -104,16 +126,16 @@ def test_a_key_always_goes_to_the_same_partition(client: Client, servers: str, n
         producer.deliver(*[Outgoing(topic, b"v", key, partition=None) for key in keys * 3])
     received = client.read_all(servers, topic, partitions=4)
     assert len(received) == 60
-    assert len({(one.key, one.partition) for one in received}) == 20
+    assert len({(record.key, record.partition) for record in received}) == 20
 
 
-def test_a_reader_starts_where_it_is_told(client: Client, servers: str, new_topic: NewTopic) -> None:
+def test_a_reader_starts_at_the_given_offset(client: Client, servers: str, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=2)
     with client.producer(servers) as producer:
         producer.deliver(*[Outgoing(topic, b"%d" % number, partition=number % 2) for number in range(20)])
     with client.reader(servers, topic, {0: 7, 1: 9}) as reader:
         received = reader.read(4)
-    assert sorted((one.partition, one.offset, one.value) for one in received) == [
+    assert sorted((record.partition, record.offset, record.value) for record in received) == [
         (0, 7, b"14"),
         (0, 8, b"16"),
         (0, 9, b"18"),
@@ -128,9 +150,9 @@ def test_a_reader_seeks_back_and_forth(client: Client, servers: str, new_topic: 
     with client.reader(servers, topic, {0: BEGINNING}) as reader:
         reader.read(10)
         reader.seek(0, 8)
-        assert [one.offset for one in reader.read(2)] == [8, 9]
+        assert [record.offset for record in reader.read(2)] == [8, 9]
         reader.seek(0, 2)
-        assert [one.offset for one in reader.read(8)] == list(range(2, 10))
+        assert [record.offset for record in reader.read(8)] == list(range(2, 10))
 
 
 def test_an_empty_topic_has_nothing_until_something_comes(client: Client, servers: str, new_topic: NewTopic) -> None:
@@ -139,7 +161,7 @@ def test_an_empty_topic_has_nothing_until_something_comes(client: Client, server
     with client.reader(servers, topic, {0: BEGINNING}) as reader, client.producer(servers) as producer:
         assert reader.poll(0.1) == []
         producer.deliver(Outgoing(topic, b"first"))
-        assert [one.value for one in reader.read(1)] == [b"first"]
+        assert [record.value for record in reader.read(1)] == [b"first"]
 
 
 def test_a_reader_at_the_end_sees_only_what_comes_later(client: Client, servers: str, new_topic: NewTopic) -> None:
@@ -147,14 +169,14 @@ def test_a_reader_at_the_end_sees_only_what_comes_later(client: Client, servers:
     with client.producer(servers) as producer:
         producer.deliver(Outgoing(topic, b"earlier"))
         with client.reader(servers, topic, {0: END}) as reader:
-            # Some find out where the end is in the background, so more is sent until they see it.
+            # Some clients look up the end in the background, so records are sent until they receive one.
             received: list[Received] = []
             deadline = Deadline()
             while not received:
                 deadline.check("nothing came")
                 producer.deliver(Outgoing(topic, b"later"))
                 received = reader.poll(0.1)
-    assert {one.value for one in received} == {b"later"}
+    assert {record.value for record in received} == {b"later"}
 
 
 def test_reading_committed_reads_all_that_has_no_transaction(client: Client, servers: str, new_topic: NewTopic) -> None:
@@ -162,4 +184,4 @@ def test_reading_committed_reads_all_that_has_no_transaction(client: Client, ser
     with client.producer(servers) as producer:
         producer.deliver(*[Outgoing(topic, b"%d" % number) for number in range(10)])
     received = client.read_all(servers, topic, options=ReaderOptions(read_committed=True))
-    assert [one.value for one in received] == [b"%d" % number for number in range(10)]
+    assert [record.value for record in received] == [b"%d" % number for number in range(10)]

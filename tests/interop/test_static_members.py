@@ -1,4 +1,4 @@
-"""Static members (KIP-345): they come back to what they had without a rebalance, and only one can be who it is."""
+"""Static members (KIP-345) return to their partitions without a rebalance, and are fenced by a newer instance."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ TOPIC = "shared"
 
 @pytest.fixture
 def proxy() -> Iterator[CuttingProxy]:
-    """In front of a broker, to count the requests to join."""
+    """A proxy in front of a broker, to count JoinGroup requests."""
     with CuttingProxy() as proxy, Broker({TOPIC: 4}, settings={"network": {"advertise": proxy.address}}) as broker:
         proxy.upstream = broker.bootstrap_servers
         yield proxy
@@ -24,17 +24,17 @@ def proxy() -> Iterator[CuttingProxy]:
 def test_a_static_member_comes_back_without_a_rebalance(client: Client, proxy: CuttingProxy) -> None:
     servers = proxy.address
     options = MemberOptions("static", instance_id="one")
-    with client.member(servers, TOPIC, MemberOptions("static", instance_id="two")) as other:
+    with client.member(servers, TOPIC, MemberOptions("static", instance_id="two")) as second:
         with client.member(servers, TOPIC, options) as member:
-            poll_until([member, other], shares([member, other], 4))
+            poll_until([member, second], shares([member, second], 4))
             had = member.assignment
         joins = proxy.requests[JOIN_GROUP]
         with client.producer(servers) as producer:
             producer.deliver(*[Outgoing(TOPIC, b"%d" % number, partition=number) for number in range(4)])
         with client.member(servers, TOPIC, options) as back:
-            received = poll_until([back, other], shares([back, other], 4), count=4)
+            received = poll_until([back, second], shares([back, second], 4), count=4)
             assert back.assignment == had
-    assert {one.value for one in received} == {b"0", b"1", b"2", b"3"}
+    assert {record.value for record in received} == {b"0", b"1", b"2", b"3"}
     assert proxy.requests[JOIN_GROUP] == joins + 1, "only the one that came back joined"
 
 

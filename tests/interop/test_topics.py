@@ -1,4 +1,4 @@
-"""Topics that are not there, and topics that are compacted."""
+"""Unknown topics, recreated topics and compacted topics."""
 
 import pytest
 
@@ -20,36 +20,36 @@ def test_a_client_lists_the_topics(client: Client, servers: str, new_topic: NewT
     assert topics.items() <= client.topics(servers).items()
 
 
-def test_a_producer_goes_on_when_its_topic_is_made_anew(client: Client, broker: Broker, new_topic: NewTopic) -> None:
+def test_a_producer_continues_when_its_topic_is_recreated(client: Client, broker: Broker, new_topic: NewTopic) -> None:
     topic, servers = new_topic(), broker.bootstrap_servers
     with client.producer(servers) as producer, RawClient(servers) as raw:
         producer.deliver(*[Outgoing(topic, b"old") for _ in range(5)])
         answer = raw.request(
             DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=10_000), DeleteTopicsResponse
         )
-        assert [one.error_code for one in answer.responses] == [0]
+        assert [topic_result.error_code for topic_result in answer.responses] == [0]
         broker.create_topic(topic)
         producer.deliver(Outgoing(topic, b"new"))
-    assert [(one.offset, one.value) for one in client.read_all(servers, topic)] == [(0, b"new")]
+    assert [(record.offset, record.value) for record in client.read_all(servers, topic)] == [(0, b"new")]
 
 
-def test_writing_to_a_topic_that_is_not_there_fails_and_makes_none(client: Client, servers: str) -> None:
+def test_producing_to_an_unknown_topic_fails_and_does_not_create_it(client: Client, servers: str) -> None:
     topic = f"not-there-for-{client.name}"
-    # Clients call it by different names: an unknown topic, or a timeout of the wait for it.
-    with client.producer(servers, ProducerOptions(patience_ms=1_000)) as producer:
+    # Clients report an unknown topic, or a timeout while they wait for it.
+    with client.producer(servers, ProducerOptions(patience_ms=400)) as producer:
         with pytest.raises(RefusedError) as refused:
             producer.deliver(Outgoing(topic, b"v"))
         assert refused.value.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT)
     assert topic not in topics_of(servers)
 
 
-def test_a_topic_is_made_by_writing_to_it_where_that_is_allowed(client: Client) -> None:
+def test_producing_creates_the_topic_if_auto_creation_is_enabled(client: Client) -> None:
     with Broker(settings={"topics": {"auto_create": True, "partitions": 3}}) as broker:
         servers = broker.bootstrap_servers
         with client.producer(servers) as producer:
             producer.deliver(Outgoing("made-by-writing", b"v", partition=None))
         assert "made-by-writing" in topics_of(servers)
-        assert [one.value for one in client.read_all(servers, "made-by-writing", partitions=3)] == [b"v"]
+        assert [record.value for record in client.read_all(servers, "made-by-writing", partitions=3)] == [b"v"]
 
 
 def test_a_compacted_topic_has_the_newest_of_each_key(client: Client) -> None:
@@ -66,5 +66,5 @@ def test_a_compacted_topic_has_the_newest_of_each_key(client: Client) -> None:
     assert len(before) == 401
     assert len(after) < 200
     assert set(after) <= set(before), "what stays is what it was, at its offset"
-    assert [one.offset for one in after] == sorted(one.offset for one in after)
-    assert {one.key: one.value for one in after} == {one.key: one.value for one in before}
+    assert [record.offset for record in after] == sorted(record.offset for record in after)
+    assert {record.key: record.value for record in after} == {record.key: record.value for record in before}

@@ -20,28 +20,28 @@ from tests.interop.transactions import (
     write_plain,
 )
 
-LARGE = 3_000
+LARGE = 1_500
 
 
 @pytest.fixture(params=TRANSACTIONAL)
 def client(request: pytest.FixtureRequest, get_client: Callable[[str], Client]) -> Client:
-    """Each of those that have transactions."""
+    """Run the test with each client that has transactions."""
     return get_client(request.param)
 
 
-def test_what_is_committed_is_seen_by_all_readers(client: Client, servers: str, new_topic: NewTopic) -> None:
+def test_committed_records_are_visible_to_all_readers(client: Client, servers: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     with transactional(client, servers, topic) as producer:
         producer.begin()
         stored = producer.deliver(*records(topic, b"one", b"two"))
         producer.commit()
-    assert [one.offset for one in stored] == [0, 1]
-    # The third offset is the end of the transaction.
+    assert [record.offset for record in stored] == [0, 1]
+    # The third offset is the transaction marker.
     assert client.ends(servers, topic, [0], read_committed=True) == {0: (0, 3)}
     assert see(client, servers, topic) == see(client, servers, topic, UNCOMMITTED) == [b"one", b"two"]
 
 
-def test_what_is_aborted_is_seen_by_none_who_reads_what_is_committed(
+def test_aborted_records_are_invisible_to_read_committed_consumers(
     client: Client, servers: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -54,9 +54,9 @@ def test_what_is_aborted_is_seen_by_none_who_reads_what_is_committed(
             else:
                 producer.commit()
     everything = read_to_end(client, servers, topic, UNCOMMITTED)
-    # Three offsets for each transaction, the last of them for its end.
-    assert [one.offset for one in everything] == [0, 1, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16]
-    assert read_to_end(client, servers, topic) == [one for one in everything if one.offset // 3 % 3 != 1]
+    # Three offsets for each transaction, the last of them for its marker.
+    assert [record.offset for record in everything] == [0, 1, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16]
+    assert read_to_end(client, servers, topic) == [record for record in everything if record.offset // 3 % 3 != 1]
 
 
 def test_a_transaction_may_be_empty(client: Client, servers: str, new_topic: NewTopic) -> None:
@@ -73,7 +73,7 @@ def test_a_transaction_may_be_empty(client: Client, servers: str, new_topic: New
 
 
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
-def test_an_open_transaction_holds_back_those_who_read_what_is_committed(
+def test_an_open_transaction_holds_back_read_committed_consumers(
     client: Client, servers: str, new_topic: NewTopic, is_commit: bool
 ) -> None:
     topic = new_topic()
@@ -88,7 +88,7 @@ def test_an_open_transaction_holds_back_those_who_read_what_is_committed(
         write_plain(servers, topic, b"after")
         assert values(uncommitted.read(3)) == [b"before", b"inside", b"after"]
         assert values(committed.read(1)) == [b"before"]
-        # What follows the open transaction is no part of it, and waits as well: order is kept.
+        # Records after the open transaction are not part of it, and are held back too: order is kept.
         assert nothing_comes(committed)
         assert client.ends(servers, topic, [0]) == {0: (0, 3)}
         assert client.ends(servers, topic, [0], read_committed=True) == {0: (0, 1)}
@@ -122,8 +122,8 @@ def test_a_transaction_is_one_in_all_its_partitions_and_topics(
             producer.abort()
     expected = [b"first", b"second"] if is_commit else []
     for topic, partitions in zip(topics, (3, 2), strict=True):
-        found = read_to_end(client, servers, topic, partitions=partitions)
-        assert [values(found, number) for number in range(partitions)] == [expected] * partitions
+        records = read_to_end(client, servers, topic, partitions=partitions)
+        assert [values(records, number) for number in range(partitions)] == [expected] * partitions
 
 
 def test_transactions_of_several_producers_are_interleaved_in_one_partition(
@@ -193,8 +193,8 @@ def test_compaction_keeps_what_was_committed_and_drops_what_was_aborted(client: 
     assert len(before) == 120
     assert len(after) < 120
     assert set(after) <= set(before), "what stays is what it was, at its offset"
-    assert {one.key: one.value for one in after} == {one.key: one.value for one in before}
-    assert all((one.value or b"").startswith(b"committed") for one in after)
+    assert {record.key: record.value for record in after} == {record.key: record.value for record in before}
+    assert all((record.value or b"").startswith(b"committed") for record in after)
 
 
 def test_the_same_transactional_id_goes_on_with_another_producer(

@@ -1,4 +1,4 @@
-"""What an admin sees of transactions: who has one open, since when, and where."""
+"""Transactions in admin APIs: open transactions, their start times and their partitions."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from tests.interop.transactions import TRANSACTIONAL, records, transactional, wr
 
 @pytest.fixture(params=TRANSACTIONAL)
 def client(request: pytest.FixtureRequest, get_client: Callable[[str], Client]) -> Client:
-    """Each of those that can ask."""
+    """Run the test with each client that has these APIs."""
     client = get_client(request.param)
     client.needs(Feature.DESCRIBE_TRANSACTIONS)
     return client
@@ -25,20 +25,24 @@ def test_transactions_are_listed_and_described(client: Client, servers: str, new
         producer.begin()
         producer.deliver(*records(topic, b"one", partition=1))
         assert admin.transactions()[topic] == "Ongoing"
-        found = admin.describe_transaction(topic)
-        assert (found.state, found.partitions) == ("Ongoing", frozenset({(topic, 1)}))
+        ongoing = admin.describe_transaction(topic)
+        assert (ongoing.state, ongoing.partitions) == ("Ongoing", frozenset({(topic, 1)}))
         producer.deliver(*records(topic, b"two"))
         assert admin.describe_transaction(topic).partitions == {(topic, 0), (topic, 1)}
         producer.commit()
         ended = admin.describe_transaction(topic)
-        assert (ended.state, ended.producer_id, ended.partitions) == ("CompleteCommit", found.producer_id, frozenset())
+        assert (ended.state, ended.producer_id, ended.partitions) == (
+            "CompleteCommit",
+            ongoing.producer_id,
+            frozenset(),
+        )
         producer.begin()
         producer.deliver(*records(topic, b"three"))
         producer.abort()
         assert admin.transactions()[topic] == "CompleteAbort"
 
 
-def test_the_producers_of_a_partition_are_known_with_their_open_transactions(
+def test_the_producers_of_a_partition_are_described_with_their_open_transactions(
     client: Client, servers: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -52,7 +56,7 @@ def test_the_producers_of_a_partition_are_known_with_their_open_transactions(
         assert admin.producers(topic, 0) == [ProducerState(producer_id, -1)]
 
 
-def test_an_id_that_nobody_has_cannot_be_described(client: Client, servers: str) -> None:
+def test_an_unknown_transactional_id_cannot_be_described(client: Client, servers: str) -> None:
     with client.admin(servers) as admin, pytest.raises(RefusedError) as refused:
         admin.describe_transaction("nobody")
     assert refused.value.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND

@@ -1,4 +1,4 @@
-"""Of two producers with one transactional id the later one has it; and who takes too long has it no more."""
+"""Producers are fenced by a newer producer with their transactional id, and by the transaction timeout."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,9 +20,9 @@ from tests.interop.transactions import (
     write_plain,
 )
 
-# The shortest that librdkafka takes.
+# The minimum of librdkafka.
 TIMEOUT_MS = 1_000
-# What a producer can do in a transaction.
+# The operations of a producer in a transaction.
 _ACTS: dict[str, Callable[[Producer, str], object]] = {
     "produce": lambda producer, topic: producer.deliver(*records(topic, b"of a zombie")),
     "produce-elsewhere": lambda producer, topic: producer.deliver(*records(topic, b"of a zombie", partition=1)),
@@ -33,12 +33,12 @@ _ACTS: dict[str, Callable[[Producer, str], object]] = {
 
 @pytest.fixture(params=TRANSACTIONAL)
 def client(request: pytest.FixtureRequest, get_client: Callable[[str], Client]) -> Client:
-    """Each of those that have transactions."""
+    """Run the test with each client that has transactions."""
     return get_client(request.param)
 
 
 @pytest.mark.parametrize("act", _ACTS)
-def test_a_zombie_can_do_nothing_and_its_successor_goes_on(
+def test_a_fenced_producer_fails_and_its_successor_continues(
     client: Client, servers: str, new_topic: NewTopic, act: str
 ) -> None:
     topic = new_topic(2)
@@ -56,7 +56,7 @@ def test_a_zombie_can_do_nothing_and_its_successor_goes_on(
     assert see(client, servers, topic, UNCOMMITTED, partitions=2) == [b"of a zombie", b"one", b"two"]
 
 
-def test_a_zombie_commits_no_offsets(client: Client, servers: str, new_topic: NewTopic) -> None:
+def test_a_fenced_producer_commits_no_offsets(client: Client, servers: str, new_topic: NewTopic) -> None:
     source, topic, group = new_topic(), new_topic(), f"of-a-zombie-{client.name}"
     write_plain(servers, source, b"one")
     with (
@@ -73,7 +73,7 @@ def test_a_zombie_commits_no_offsets(client: Client, servers: str, new_topic: Ne
         assert admin.group_offsets(group, source).get(0, -1) == -1
 
 
-def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_is_told(
+def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(
     client: Client, servers: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic(2)

@@ -1,4 +1,4 @@
-"""An end of a transaction that the network delays until the next transaction has begun (KAFKA-17754)."""
+"""A delayed EndTxn that arrives after the next transaction has begun (KAFKA-17754)."""
 
 import struct
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from logbrook.client.transactional import TransactionalProducer
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
-from logbrook.testing.kill.free_port import free_port
+from logbrook.testing.processes import free_port
 from tests.interop.clients.confluent_client import ConfluentClient
 from tests.interop.proxy import END_TXN, CuttingProxy
 from tests.interop.transactions import UNCOMMITTED, see
@@ -21,7 +21,7 @@ TOPIC = "late"
 
 @pytest.fixture
 def proxy() -> Iterator[CuttingProxy]:
-    """In front of a broker."""
+    """A proxy in front of a broker."""
     with CuttingProxy() as proxy:
         proxy.upstream = f"127.0.0.1:{free_port()}"
         network = {"listen": proxy.upstream, "advertise": proxy.address, "stop_ms": 500}
@@ -32,7 +32,7 @@ def proxy() -> Iterator[CuttingProxy]:
 @pytest.mark.parametrize("late_is_commit", [True, False], ids=["late-commit", "late-abort"])
 def test_an_end_that_comes_late_decides_nothing(proxy: CuttingProxy, late_is_commit: bool) -> None:
     with RawClient(proxy.address) as raw, TransactionalProducer(raw, "late") as producer:
-        assert producer.speaks_second_version
+        assert producer.uses_second_version
         producer.begin()
         _write(producer, b"first")
         proxy.hold(END_TXN)
@@ -46,7 +46,7 @@ def test_an_end_that_comes_late_decides_nothing(proxy: CuttingProxy, late_is_com
         assert _error_code(proxy.release()) == ErrorCode.PRODUCER_FENCED
         ends = ConfluentClient().ends(proxy.address, TOPIC, [0], read_committed=True)
         assert ends == {0: (0, 2)}, "the second is open"
-        # The opposite of what the late request asked for.
+        # The opposite of the delayed request.
         if late_is_commit:
             producer.abort()
         else:
@@ -69,7 +69,7 @@ def _write(producer: TransactionalProducer, value: bytes) -> None:
 
 
 def _error_code(answer: bytes) -> int:
-    """Of an answer to EndTxn: after its length, its number, no tagged fields and the time of throttling."""
+    """Return the error code of an EndTxn response: after length, correlation id, tagged fields and throttle time."""
     code: int
     (code,) = struct.unpack_from(">h", answer, 4 + 4 + 1 + 4)
     return code

@@ -1,4 +1,4 @@
-"""Offsets of groups in transactions: what was read and what was written of it become known together."""
+"""Offsets committed in transactions become visible together with the records of the transaction."""
 
 from collections.abc import Callable
 
@@ -13,18 +13,18 @@ from tests.interop.waiting import Deadline
 
 COUNT = 60
 PARTITIONS = 2
-# A client may say in one of these words that somebody else has the partitions now.
+# The error codes with which clients report that the partitions are assigned to another member.
 _NO_LONGER_A_MEMBER = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 @pytest.fixture(params=TRANSACTIONAL)
 def client(request: pytest.FixtureRequest, get_client: Callable[[str], Client]) -> Client:
-    """Each of those that have transactions."""
+    """Run the test with each client that has transactions."""
     return get_client(request.param)
 
 
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
-def test_offsets_count_when_their_transaction_is_committed(
+def test_offsets_are_visible_once_their_transaction_is_committed(
     client: Client, servers: str, new_topic: NewTopic, is_commit: bool
 ) -> None:
     source, target, group = new_topic(), new_topic(), f"offsets-{client.name}-{is_commit}"
@@ -47,7 +47,9 @@ def test_offsets_count_when_their_transaction_is_committed(
     assert values(read_to_end(client, servers, target)) == ([b"all five"] if is_commit else [])
 
 
-def test_one_who_is_no_longer_a_member_commits_no_offsets(client: Client, servers: str, new_topic: NewTopic) -> None:
+def test_a_removed_member_cannot_commit_offsets_in_a_transaction(
+    client: Client, servers: str, new_topic: NewTopic
+) -> None:
     client.needs(Feature.MEMBERS_IN_TRANSACTIONS)
     source, target, group = new_topic(), new_topic(), f"no-member-{client.name}"
     write_plain(servers, source, *[b"%d" % number for number in range(5)])
@@ -60,14 +62,14 @@ def test_one_who_is_no_longer_a_member_commits_no_offsets(client: Client, server
         producer.begin()
         producer.deliver(*records(target, b"of the slow one"))
         slow.stall()
-        with client.member(servers, source, MemberOptions(group)) as other:
-            # The slow one is no longer polled, so the group goes on without it.
-            poll_until([other], shares([other], 1), count=5)
+        with client.member(servers, source, MemberOptions(group)) as successor:
+            # The slow member is no longer polled, so the group continues without it.
+            poll_until([successor], shares([successor], 1), count=5)
             with pytest.raises(RefusedError) as refused:
                 producer.send_offsets(slow)
             assert refused.value.code in _NO_LONGER_A_MEMBER
             producer.abort()
-            other.commit()
+            successor.commit()
         with client.admin(servers) as admin:
             assert admin.group_offsets(group, source) == {0: 5}
     assert values(read_to_end(client, servers, target)) == []
@@ -94,7 +96,7 @@ def test_a_member_waits_for_offsets_that_a_transaction_is_about_to_change(
             assert values(poll_until([second], count=2)) == [b"5", b"6"]
 
 
-def test_what_is_read_changed_and_written_is_there_once_though_some_of_it_is_aborted(
+def test_consume_transform_produce_writes_every_record_once_despite_aborts(
     client: Client, servers: str, new_topic: NewTopic
 ) -> None:
     source, target = new_topic(PARTITIONS), new_topic(PARTITIONS)
@@ -105,28 +107,31 @@ def test_what_is_read_changed_and_written_is_there_once_though_some_of_it_is_abo
         for attempt in range(4):
             copied += _copy(client, servers, producer, source, target, give_up=attempt < 3, want=COUNT - copied)
     assert copied == COUNT
-    found = read_to_end(client, servers, target, partitions=PARTITIONS)
+    records = read_to_end(client, servers, target, partitions=PARTITIONS)
     for partition in range(PARTITIONS):
         expected = [b"copy of %d" % number for number in range(partition, COUNT, PARTITIONS)]
-        assert values(found, partition) == expected
+        assert values(records, partition) == expected
 
 
 def _copy(
     client: Client, servers: str, producer: Producer, source: str, target: str, *, give_up: bool, want: int
 ) -> int:
-    """How many were copied for good: those of one poll, and then the next are aborted; or all that are left."""
+    """Copy and commit one poll, then abort the next; or copy the rest. Returns the number of committed records."""
     copied = 0
     with client.member(servers, source, MemberOptions(f"copy-{client.name}", read_committed=True)) as member:
         while copied < want:
-            found = poll_until([member], count=1)[:]
+            polled = poll_until([member], count=1)[:]
             producer.begin()
             producer.deliver(
-                *[Outgoing(target, b"copy of " + (one.value or b""), partition=one.partition) for one in found]
+                *[
+                    Outgoing(target, b"copy of " + (record.value or b""), partition=record.partition)
+                    for record in polled
+                ]
             )
             producer.send_offsets(member)
-            if give_up and (copied or len(found) >= want):
+            if give_up and (copied or len(polled) >= want):
                 producer.abort()
                 return copied
             producer.commit()
-            copied += len(found)
+            copied += len(polled)
     return copied

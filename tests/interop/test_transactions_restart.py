@@ -1,8 +1,8 @@
-"""A broker stops, or is killed, in the middle of transactions: each is there in all of its partitions or in none."""
+"""A broker stops or is killed during transactions: each is visible in all of its partitions or in none."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,9 @@ import pytest
 from logbrook import Broker
 from logbrook.client import Client as RawClient
 from logbrook.testing.kill.broker_process import BrokerProcess
-from logbrook.testing.kill.free_port import free_port
-from logbrook.testing.kill.guardian import Guardian
-from tests.interop.client_leaks import UNCONNECTED_SOCKETS, collect_leaks
+from logbrook.testing.processes import free_port
+from logbrook.testing.reaper import Reaper
+from tests.interop.client_leaks import UNCONNECTED_SOCKETS, collect_leaks, forget_connection_errors
 from tests.interop.clients.interface import Client, MemberOptions, Outgoing, Producer
 from tests.interop.members import poll_until
 from tests.interop.transactions import TRANSACTIONAL, UNCOMMITTED, read_to_end, transactional, values, write_plain
@@ -20,20 +20,11 @@ from tests.interop.waiting import WITHIN_S
 
 pytestmark = pytest.mark.filterwarnings(UNCONNECTED_SOCKETS)
 
-TOPIC = "torn"
-SOURCE = "source"
 PARTITIONS = 3
-GROUP = "copiers"
-
-
-@pytest.fixture(params=TRANSACTIONAL)
-def client(request: pytest.FixtureRequest, get_client: Callable[[str], Client]) -> Client:
-    """Each of those that have transactions."""
-    return get_client(request.param)
 
 
 class MortalBroker(ABC):
-    """One that ends and comes back with its data, at the same address."""
+    """A broker that can be restarted with its data and at its address."""
 
     servers: str
 
@@ -42,7 +33,7 @@ class MortalBroker(ABC):
 
 
 class StoppedBroker(MortalBroker):
-    """It has the time to put things in order."""
+    """A broker in this process that is shut down cleanly."""
 
     def __init__(self, broker: Broker, servers: str) -> None:
         self._broker = broker
@@ -54,7 +45,7 @@ class StoppedBroker(MortalBroker):
 
 
 class KilledBroker(MortalBroker):
-    """A process of its own that gets SIGKILL."""
+    """A broker in its own process that is ended with SIGKILL."""
 
     def __init__(self, process: BrokerProcess) -> None:
         self._process = process
@@ -67,7 +58,7 @@ class KilledBroker(MortalBroker):
 
     def _start(self) -> None:
         self._process.start()
-        self._process.wait_until_it_answers(WITHIN_S)
+        self._process.wait_until_ready(WITHIN_S)
 
 
 @contextmanager
@@ -80,77 +71,101 @@ def _stopped(directory: Path) -> Iterator[MortalBroker]:
 
 @contextmanager
 def _killed(directory: Path) -> Iterator[MortalBroker]:
-    with Guardian() as guardian:
+    with Reaper() as reaper:
         flags = ("--durability=fsync", "--metrics=")
-        process = BrokerProcess(str(directory / "data"), free_port(), str(directory / "log"), flags, guardian)
+        process = BrokerProcess(str(directory / "data"), free_port(), str(directory / "log"), flags, reaper)
         try:
             yield KilledBroker(process)
         finally:
             process.end()
 
 
-@pytest.fixture(params=[_stopped, _killed], ids=["stopped", "killed"])
-def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[MortalBroker]:
+@pytest.fixture(
+    params=[pytest.param(_stopped, id="stopped", marks=pytest.mark.long), pytest.param(_killed, id="killed")]
+)
+def broker(tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[MortalBroker]:
     with request.param(tmp_path) as running:
-        with RawClient(running.servers) as raw:
-            raw.create_topic(TOPIC, PARTITIONS)
-            raw.create_topic(SOURCE)
         yield running
+    forget_connection_errors(caplog)
     collect_leaks()
 
 
-def test_no_transaction_is_torn_by_the_end_of_the_broker(client: Client, broker: MortalBroker) -> None:
-    write_plain(broker.servers, SOURCE, b"one", b"two")
-    with transactional(client, broker.servers, "before") as producer:
-        _write(producer, b"committed")
-        producer.commit()
-        _write(producer, b"aborted")
-        producer.abort()
-    with (
-        transactional(client, broker.servers, "abandoned") as abandoned,
-        transactional(client, broker.servers, "during") as producer,
-    ):
-        _write(abandoned, b"abandoned")
-        _write(producer, b"half before")
-        with client.member(broker.servers, SOURCE, MemberOptions(GROUP)) as member:
-            poll_until([member], count=2)
-            producer.send_offsets(member)
-        broker.restart()
-        # It is open as it was, and its producer goes on with it.
-        ends = client.ends(broker.servers, TOPIC, range(PARTITIONS), read_committed=True)
-        assert [following for _, following in ends.values()] == [4] * PARTITIONS
-        assert _committed_offset(client, broker) == -1
-        producer.deliver(*_records(b"half after"))
-        producer.commit()
-        _write(producer, b"the next")
-        producer.commit()
-        # Whoever has the id next aborts what was left.
-        with transactional(client, broker.servers, "abandoned") as successor:
-            _write(successor, b"of its successor")
-            successor.commit()
-    expected = [b"committed", b"half before", b"half after", b"the next", b"of its successor"]
-    _assert_committed(client, broker, expected)
-    broker.restart()
-    _assert_committed(client, broker, expected)
-    everything = values(read_to_end(client, broker.servers, TOPIC, UNCOMMITTED, PARTITIONS), 0)
-    assert set(everything) == {*expected, b"aborted", b"abandoned"}
+def test_no_transaction_is_torn_by_the_end_of_the_broker(
+    get_client: Callable[[str], Client], broker: MortalBroker
+) -> None:
+    # All clients share each restart, because it takes longer than the scenario of one of them.
+    with ExitStack() as stack:
+        runs = [stack.enter_context(closing(_Scenario(get_client(name), broker).run())) for name in TRANSACTIONAL]
+        for _ in range(2):
+            for run in runs:
+                next(run)
+            broker.restart()
+        for run in runs:
+            assert next(run, None) is None
 
 
-def _records(value: bytes) -> list[Outgoing]:
-    return [Outgoing(TOPIC, value, partition=number) for number in range(PARTITIONS)]
+class _Scenario:
+    """Transactions of one client, in topics and with transactional ids of its own."""
 
+    def __init__(self, client: Client, broker: MortalBroker) -> None:
+        self._client = client
+        self._servers = broker.servers
+        self._topic = f"torn-{client.name}"
+        self._source = f"source-{client.name}"
+        self._group = f"copiers-{client.name}"
 
-def _write(producer: Producer, value: bytes) -> None:
-    producer.begin()
-    producer.deliver(*_records(value))
+    def run(self) -> Generator[None]:
+        """Yields twice: each time the broker is to be restarted."""
+        with RawClient(self._servers) as raw:
+            raw.create_topic(self._topic, PARTITIONS)
+            raw.create_topic(self._source)
+        write_plain(self._servers, self._source, b"one", b"two")
+        with self._producer("before") as producer:
+            self._write(producer, b"committed")
+            producer.commit()
+            self._write(producer, b"aborted")
+            producer.abort()
+        with self._producer("abandoned") as abandoned, self._producer("during") as producer:
+            self._write(abandoned, b"abandoned")
+            self._write(producer, b"half before")
+            with self._client.member(self._servers, self._source, MemberOptions(self._group)) as member:
+                poll_until([member], count=2)
+                producer.send_offsets(member)
+            yield
+            # The transaction is still open, and its producer continues it.
+            ends = self._client.ends(self._servers, self._topic, range(PARTITIONS), read_committed=True)
+            assert [following for _, following in ends.values()] == [4] * PARTITIONS
+            assert self._committed_offset() == -1
+            producer.deliver(*self._records(b"half after"))
+            producer.commit()
+            self._write(producer, b"the next")
+            producer.commit()
+            # The next producer with the id aborts the open transaction.
+            with self._producer("abandoned") as successor:
+                self._write(successor, b"of its successor")
+                successor.commit()
+        expected = [b"committed", b"half before", b"half after", b"the next", b"of its successor"]
+        self._assert_committed(expected)
+        yield
+        self._assert_committed(expected)
+        everything = values(read_to_end(self._client, self._servers, self._topic, UNCOMMITTED, PARTITIONS), 0)
+        assert set(everything) == {*expected, b"aborted", b"abandoned"}
 
+    def _producer(self, name: str) -> Producer:
+        return transactional(self._client, self._servers, f"{name}-{self._client.name}")
 
-def _assert_committed(client: Client, broker: MortalBroker, expected: list[bytes]) -> None:
-    found = read_to_end(client, broker.servers, TOPIC, partitions=PARTITIONS)
-    assert [values(found, number) for number in range(PARTITIONS)] == [expected] * PARTITIONS
-    assert _committed_offset(client, broker) == 2
+    def _records(self, value: bytes) -> list[Outgoing]:
+        return [Outgoing(self._topic, value, partition=number) for number in range(PARTITIONS)]
 
+    def _write(self, producer: Producer, value: bytes) -> None:
+        producer.begin()
+        producer.deliver(*self._records(value))
 
-def _committed_offset(client: Client, broker: MortalBroker) -> int:
-    with client.admin(broker.servers) as admin:
-        return admin.group_offsets(GROUP, SOURCE).get(0, -1)
+    def _assert_committed(self, expected: list[bytes]) -> None:
+        records = read_to_end(self._client, self._servers, self._topic, partitions=PARTITIONS)
+        assert [values(records, number) for number in range(PARTITIONS)] == [expected] * PARTITIONS
+        assert self._committed_offset() == 2
+
+    def _committed_offset(self) -> int:
+        with self._client.admin(self._servers) as admin:
+            return admin.group_offsets(self._group, self._source).get(0, -1)

@@ -1,4 +1,4 @@
-"""What the scenarios about transactions share: producers with a transactional id, and what readers see."""
+"""Helpers for scenarios about transactions: transactional producers, and the records visible to readers."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -19,13 +19,13 @@ from tests.interop.clients.interface import (
 )
 from tests.interop.waiting import WITHIN_S, Deadline, wait_until
 
-# kcat makes a transaction of each run, and leaves nothing to its caller.
+# kcat makes one transaction of each run, without control by the caller.
 TRANSACTIONAL = ("confluent", "kafka-python", "aiokafka")
 COMMITTED = ReaderOptions(read_committed=True)
 UNCOMMITTED = ReaderOptions()
-# How a producer is told that its transactional id is no longer its own, or its transaction was ended for it.
+# Error codes of a producer that is fenced, or whose transaction was aborted by the coordinator.
 FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
-# So long nothing comes to a reader that is held back; those who wait for something wait for much longer.
+# Time without records after which a reader counts as held back; tests that expect records wait much longer.
 QUIET_S = 0.15
 
 _END = b"the end "
@@ -33,7 +33,7 @@ _numbers = count(1)
 
 
 def transactional(client: Client, servers: str, transactional_id: str, timeout_ms: int = 60_000) -> Producer:
-    """The producer of this transactional id from now on."""
+    """Return a new producer with this transactional id, which fences earlier ones."""
     options = ProducerOptions(
         idempotent=True, linger_ms=0, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
     )
@@ -45,30 +45,30 @@ def records(topic: str, *values: bytes, partition: int = 0) -> list[Outgoing]:
 
 
 def write_plain(servers: str, topic: str, *values: bytes, partition: int = 0) -> None:
-    """Outside of all transactions."""
+    """Write records outside of transactions."""
     with RawClient(servers) as raw:
-        raw.produce(topic, partition, build_batch([Record(value=value) for value in values]))
+        raw.produce(topic, partition, build_batch([Record(key=b"plain", value=value) for value in values]))
 
 
 def read_to_end(
     client: Client, servers: str, topic: str, options: ReaderOptions = COMMITTED, partitions: int = 1
 ) -> list[Received]:
-    """All that there is. The end of a transaction has an offset but is no record, so a record says where the end is."""
+    """Read all records. Markers have offsets but are no records, so a last record is written to mark the end."""
     end = _END + b"%d" % next(_numbers)
     for number in range(partitions):
         write_plain(servers, topic, end, partition=number)
-    found: list[Received] = []
+    records: list[Received] = []
     deadline = Deadline()
     with client.reader(servers, topic, dict.fromkeys(range(partitions), BEGINNING), options) as reader:
-        while sum(one.value == end for one in found) < partitions:
-            deadline.check(f"{len(found)} records came, and not the last")
-            found += reader.poll(0.25)
-    return [one for one in found if not (one.value or b"").startswith(_END)]
+        while sum(record.value == end for record in records) < partitions:
+            deadline.check(f"{len(records)} records came, and not the last")
+            records += reader.poll(0.25)
+    return [record for record in records if not (record.value or b"").startswith(_END)]
 
 
-def values(found: Sequence[Received], partition: int | None = None) -> list[bytes]:
-    """In the order in which they came."""
-    return [one.value or b"" for one in found if partition in (None, one.partition)]
+def values(records: Sequence[Received], partition: int | None = None) -> list[bytes]:
+    """Return the values in the order of arrival."""
+    return [record.value or b"" for record in records if partition in (None, record.partition)]
 
 
 def see(
@@ -86,7 +86,7 @@ def nothing_comes(reader: Reader) -> bool:
 
 
 def wait_for_stable_end(client: Client, servers: str, topic: str, partition: int = 0) -> None:
-    """Until no transaction is open there."""
+    """Wait until the partition has no open transaction."""
 
     def is_stable() -> bool:
         end, stable = (

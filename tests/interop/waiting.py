@@ -1,4 +1,4 @@
-"""Waiting for what other threads and processes do, with a limit and a reason: nothing here hopes."""
+"""Waiting for other threads and processes, with a time limit and an error message."""
 
 from collections.abc import Callable
 from threading import Event
@@ -9,7 +9,7 @@ _STEP_S = 0.005
 
 
 class Deadline:
-    """A moment that things have to happen before."""
+    """A time limit for a condition."""
 
     def __init__(self, within_s: float = WITHIN_S) -> None:
         self._at = monotonic() + within_s
@@ -22,16 +22,16 @@ class Deadline:
     def has_passed(self) -> bool:
         return monotonic() >= self._at
 
-    def check(self, what: str) -> None:
-        """Raises AssertionError when it has passed."""
+    def check(self, failure: str) -> None:
+        """Raise AssertionError if the time is up."""
         if self.has_passed:
-            raise AssertionError(f"it took too long: {what}")
+            raise AssertionError(f"it took too long: {failure}")
 
 
-def wait_until(happened: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
-    """Raises AssertionError if it does not happen in time."""
+def wait_until(happened: Callable[[], bool], failure: str, within_s: float = WITHIN_S) -> None:
+    """Wait until a condition holds. Raises AssertionError if it does not in time."""
     never = Event()
     deadline = Deadline(within_s)
     while not happened():
-        deadline.check(what)
+        deadline.check(failure)
         never.wait(_STEP_S)

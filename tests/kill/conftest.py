@@ -1,4 +1,4 @@
-"""Says at the end of a run how many kills there were: zero failures in N trials bound the rate at 3/N."""
+"""Report how many kills there were: zero failures in N trials bound the failure rate at 3/N."""
 
 import pytest
 

@@ -1,14 +1,13 @@
-"""However a stream of bytes is split on its way, the same frames come out of it."""
+"""Frames do not depend on how a byte stream is split into reads."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError
-from logbrook.protocol.frame_memory import FrameMemory
-from logbrook.protocol.framing import FrameReader, RequestStart
+from logbrook.protocol.framing import FrameReader, ReceiveBuffers
 
 LIMIT = 2000
-# Bodies are what follows the eight bytes that a request starts with.
+# Bodies are the bytes after the first eight of a request.
 bodies = st.lists(st.binary(max_size=300) | st.integers(300, LIMIT - 8).map(bytes), max_size=12)
 splits = st.lists(st.integers(1, 400), min_size=1, max_size=50)
 
@@ -43,11 +42,11 @@ def parts(data: bytes, sizes: list[int]) -> list[memoryview]:
 @settings(max_examples=150)
 @given(bodies, splits, st.integers(32, 700))
 def test_any_splitting_of_the_stream_gives_the_same_frames(sent: list[bytes], sizes: list[int], chunk: int) -> None:
-    reader = FrameReader(FrameMemory(chunk), lambda _: LIMIT)
+    reader = FrameReader(ReceiveBuffers(chunk), lambda _: LIMIT)
     stream = b"".join(frame(body, number) for number, body in enumerate(sent))
-    received = [one for part in parts(stream, sizes) for one in feed(reader, part)]
-    assert [one[8:] for one in received] == sent
-    assert [int.from_bytes(one[4:8], "big") for one in received] == list(range(len(sent)))
+    received = [frame for part in parts(stream, sizes) for frame in feed(reader, part)]
+    assert [frame[8:] for frame in received] == sent
+    assert [int.from_bytes(frame[4:8], "big") for frame in received] == list(range(len(sent)))
     assert not reader.is_within_frame
     assert reader.held_bytes == 0
 
@@ -57,7 +56,7 @@ def test_any_splitting_of_the_stream_gives_the_same_frames(sent: list[bytes], si
 def test_readers_of_one_chunk_do_not_see_each_other(
     streams: list[tuple[list[bytes], list[int]]], chunk_bytes: int, random: object
 ) -> None:
-    memory = FrameMemory(chunk_bytes)
+    memory = ReceiveBuffers(chunk_bytes)
     readers = [FrameReader(memory, lambda _: LIMIT) for _ in streams]
     waiting = [
         parts(b"".join(frame(body, number) for number, body in enumerate(sent)), sizes) for sent, sizes in streams
@@ -66,19 +65,19 @@ def test_readers_of_one_chunk_do_not_see_each_other(
     while any(waiting):
         turn = random.choice([n for n, parts_left in enumerate(waiting) if parts_left])  # type: ignore[attr-defined]
         got[turn] += feed(readers[turn], waiting[turn].pop(0))
-    assert [[one[8:] for one in frames] for frames in got] == [sent for sent, _ in streams]
+    assert [[frame[8:] for frame in frames] for frames in got] == [sent for sent, _ in streams]
 
 
 @settings(max_examples=300)
 @given(st.binary(max_size=400), splits)
 def test_garbage_is_refused_or_waited_for_and_holds_no_more_than_came(data: bytes, sizes: list[int]) -> None:
-    asked: list[RequestStart] = []
+    asked: list[int] = []
 
-    def size_max_of(start: RequestStart) -> int:
-        asked.append(start)
+    def size_max_of(api_key: int) -> int:
+        asked.append(api_key)
         return LIMIT
 
-    reader = FrameReader(FrameMemory(64), size_max_of)
+    reader = FrameReader(ReceiveBuffers(64), size_max_of)
     try:
         for part in parts(data, sizes):
             feed(reader, part)

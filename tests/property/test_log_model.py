@@ -9,12 +9,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from logbrook.config import CleanupPolicy, Durability, LogConfig, StorageConfig
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.records.batch import SEQUENCE_MAX, BatchHeader, Codec, advance_sequence, iter_headers
 from logbrook.records.builder import build_batch
 from logbrook.records.reader import iter_records
@@ -22,15 +31,15 @@ from logbrook.records.record import Record
 from logbrook.storage.compaction import compact
 from logbrook.storage.errors import (
     DiskFullError,
+    InvalidProducerEpochError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
-    ProducerFencedError,
 )
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
+from logbrook.storage.pending_append import PendingAppend
 from logbrook.storage.retention import apply_retention
 from logbrook.storage.segment import LogSlice
-from logbrook.storage.ticket import Ticket
 from logbrook.storage.truncation import truncate
 from logbrook.storage.verification import verify
 from logbrook.testing import MemoryFiles
@@ -131,7 +140,7 @@ class LogMachine(RuleBasedStateMachine):
         bound: int,
     ) -> None:
         self.storage_config = StorageConfig(
-            durability=durability, wal_file_bytes=4096, open_files_max=bound, mapped_segments_max=bound
+            durability=durability, wal_file_bytes=4096, open_files_max=bound, open_segments_max=bound
         )
         self.log_config = LogConfig(
             segment_bytes=segment_bytes,
@@ -176,7 +185,7 @@ class LogMachine(RuleBasedStateMachine):
         self.files = MemoryFiles(self.files)
         if room is not None:
             with self.full_disk(room), suppress(OSError, DiskFullError):
-                # It may open, to be read from, or refuse to; either way nothing is lost.
+                # It may open read-only, or refuse to open; either way nothing is lost.
                 self.open()
                 self.committed = self.end
                 self.offsets_are_those_of_the_list()
@@ -189,7 +198,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @contextmanager
     def full_disk(self, room: int) -> Iterator[None]:
-        """A disk with room for so many bytes more."""
+        """Limit the free space of the disk to this many bytes."""
         self.files.capacity_bytes = self.files.used_bytes() + room
         try:
             yield
@@ -220,23 +229,23 @@ class LogMachine(RuleBasedStateMachine):
         for number, (timestamp, key, size, is_tombstone) in enumerate(contents):
             value = b"%d" % next(self.serial) + bytes(size)
             kept.append(Kept(self.end + number, timestamp, key, None if is_tombstone and key else value))
-        records = [Record(one.key, one.value, (), one.timestamp) for one in kept]
+        records = [Record(record.key, record.value, (), record.timestamp) for record in kept]
         codec = Codec(header.pop("codec"))
         return build_batch(records, codec=codec, **header), kept  # type: ignore[arg-type]
 
-    def append(self, data: bytearray, leader_epoch: int = 0) -> Ticket:
-        ticket = self.log.append(data, now_ms=NOW_MS, leader_epoch=leader_epoch)
+    def append(self, data: bytearray, leader_epoch: int = 0) -> PendingAppend:
+        append = self.log.append(data, now_ms=NOW_MS, leader_epoch=LeaderEpoch(leader_epoch))
         if self.directory.environment.config.durability == "interval":
-            assert ticket.done
-        return ticket
+            assert append.done
+        return append
 
-    def note(self, ticket: Ticket, kept: list[Kept]) -> None:
-        assert not ticket.duplicate
-        assert (ticket.base_offset, ticket.next_offset) == (self.end, self.end + len(kept))
+    def note(self, append: PendingAppend, kept: list[Kept]) -> None:
+        assert not append.duplicate
+        assert (append.base_offset, append.next_offset) == (self.end, self.end + len(kept))
         self.records += kept
         self.spans.append((self.end, self.end + len(kept)))
         self.end += len(kept)
-        if ticket.done:
+        if append.done:
             self.committed = self.end
 
     @rule(contents=CONTENTS, codec=st.sampled_from(Codec), leader_epoch=st.integers(0, 3))
@@ -279,7 +288,9 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(writer.batches for writer in self.writers.values()))
     @rule(data=st.data())
     def append_a_duplicate(self, data: st.DataObject) -> None:
-        producer_id = data.draw(st.sampled_from([one for one, writer in self.writers.items() if writer.batches]))
+        producer_id = data.draw(
+            st.sampled_from([writer_id for writer_id, writer in self.writers.items() if writer.batches])
+        )
         writer = self.writers[producer_id]
         sequence, records, base_offset = data.draw(st.sampled_from(writer.batches))
         again, _ = self.build(
@@ -289,19 +300,21 @@ class LogMachine(RuleBasedStateMachine):
             producer_epoch=writer.epoch,
             base_sequence=sequence,
         )
-        ticket = self.append(again)
-        assert ticket.duplicate
-        assert (ticket.base_offset, ticket.next_offset) == (base_offset, base_offset + records)
+        append = self.append(again)
+        assert append.duplicate
+        assert (append.base_offset, append.next_offset) == (base_offset, base_offset + records)
 
     @precondition(lambda self: any(writer.batches for writer in self.writers.values()))
     @rule(data=st.data(), ahead=st.integers(1, 5))
     def append_after_a_gap(self, data: st.DataObject, ahead: int) -> None:
-        producer_id = data.draw(st.sampled_from([one for one, writer in self.writers.items() if writer.batches]))
+        producer_id = data.draw(
+            st.sampled_from([writer_id for writer_id, writer in self.writers.items() if writer.batches])
+        )
         writer = self.writers[producer_id]
         sequence = advance_sequence(writer.next_sequence, ahead)
         self.refused(OutOfOrderSequenceError, producer_id, writer.epoch, sequence)
         if writer.epoch > 0:
-            self.refused(ProducerFencedError, producer_id, writer.epoch - 1, writer.next_sequence)
+            self.refused(InvalidProducerEpochError, producer_id, writer.epoch - 1, writer.next_sequence)
 
     def refused(self, error: type[Exception], producer_id: int, epoch: int, sequence: int) -> None:
         data, _ = self.build(
@@ -343,24 +356,24 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data(), bytes_max=st.integers(0, 800), at_least_one=st.booleans())
     def read(self, data: st.DataObject, bytes_max: int, at_least_one: bool) -> None:
         offset = data.draw(st.integers(self.start, self.end))
-        whole = self.log.read(offset, ALL_BYTES).slices
-        found = list(records_in(whole))
-        assert [one for one in found if one.offset >= offset] == self.visible(offset, self.committed)
+        whole = self.log.read(Offset(offset), ALL_BYTES).slices
+        records = list(records_in(whole))
+        assert [record for record in records if record.offset >= offset] == self.visible(offset, self.committed)
         batches = headers_in(whole)
         assert all(header.last_offset >= offset for header, _ in batches)
         fitting: list[bytes] = []
-        for _, one in batches:
-            if sum(map(len, fitting)) + len(one) > bytes_max and (fitting or not at_least_one):
+        for _, batch_bytes in batches:
+            if sum(map(len, fitting)) + len(batch_bytes) > bytes_max and (fitting or not at_least_one):
                 break
-            fitting.append(one)
-        part = self.log.read(offset, bytes_max, at_least_one=at_least_one).slices
-        assert [one for _, one in headers_in(part)] == fitting
+            fitting.append(batch_bytes)
+        part = self.log.read(Offset(offset), bytes_max, at_least_one=at_least_one).slices
+        assert [batch_bytes for _, batch_bytes in headers_in(part)] == fitting
 
     @rule(data=st.data())
     def read_outside(self, data: st.DataObject) -> None:
         offset = data.draw(st.sampled_from([self.start - 1, self.end + 1, -1, 2**60]))
         try:
-            self.log.read(offset, ALL_BYTES)
+            self.log.read(Offset(offset), ALL_BYTES)
         except OffsetOutOfRangeError as error:
             facts = (error.offset, error.log_start_offset, error.log_end_offset)
             assert facts == (offset, self.start, self.end)
@@ -371,14 +384,18 @@ class LogMachine(RuleBasedStateMachine):
     def read_range(self, data: st.DataObject, bytes_max: int) -> None:
         start = data.draw(st.integers(self.start, self.end))
         end = data.draw(st.integers(start, self.end + 2))
-        found = records_in(list(self.log.read_range(start, end, bytes_max)))
-        assert [one for one in found if start <= one.offset < end] == self.visible(start, min(end, self.committed))
+        records = records_in(list(self.log.read_range(Offset(start), Offset(end), bytes_max)))
+        assert [record for record in records if start <= record.offset < end] == self.visible(
+            start, min(end, self.committed)
+        )
 
     @rule(timestamp=TIMES)
     def find_time(self, timestamp: int) -> None:
-        found = self.log.find_time(timestamp)
-        expected = next((one for one in self.visible(self.start, self.committed) if one.timestamp >= timestamp), None)
-        assert (found and found[:2]) == (expected and (expected.offset, expected.timestamp))
+        result = self.log.find_time(timestamp)
+        expected = next(
+            (record for record in self.visible(self.start, self.committed) if record.timestamp >= timestamp), None
+        )
+        assert (result and result[:2]) == (expected and (expected.offset, expected.timestamp))
 
     # Maintenance.
 
@@ -413,7 +430,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_before(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(0, self.committed))
-        self.log.delete_before(offset)
+        self.log.delete_before(Offset(offset))
         self.advance_start(offset)
 
     @rule()
@@ -421,11 +438,11 @@ class LogMachine(RuleBasedStateMachine):
         compacted = compact(self.log, NOW_MS, force=True)
         if compacted is None:
             return
-        newest = {one.key: one.offset for one in self.records if one.offset < compacted.cleaned_offset}
+        newest = {record.key: record.offset for record in self.records if record.offset < compacted.cleaned_offset}
         self.records = [
-            one
-            for one in self.records
-            if one.key is None or one.offset >= compacted.cleaned_offset or newest[one.key] == one.offset
+            record
+            for record in self.records
+            if record.key is None or record.offset >= compacted.cleaned_offset or newest[record.key] == record.offset
         ]
 
     @rule(data=st.data(), room=st.integers(0, 400))
@@ -444,13 +461,13 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(max(self.start, self.end - 12), self.end))
-        end = truncate(self.log, offset)
+        end = truncate(self.log, Offset(offset))
         if offset >= self.end:
             assert end == self.end
             return
         base_offset = next(base for base, next_offset in self.spans if base <= offset < next_offset)
         assert max(base_offset, self.start) <= end <= offset
-        self.records = [one for one in self.records if one.offset < base_offset]
+        self.records = [record for record in self.records if record.offset < base_offset]
         self.spans = [span for span in self.spans if span[0] < base_offset]
         if end > base_offset:
             self.spans.append((base_offset, end))
@@ -459,11 +476,11 @@ class LogMachine(RuleBasedStateMachine):
         self.rewrite_writers()
 
     def rewrite_writers(self) -> None:
-        """What a cut log tells of its producers: compaction and retention may have taken the older batches."""
+        """Producer state of a truncated log: compaction and retention may have removed older batches."""
         self.writers = {}
         for segment in self.log.segments:
-            for hop in segment.hops():
-                header = hop.header
+            for batch in segment.batches():
+                header = batch.header
                 if header.producer_id >= 0:
                     writer = self.writers.get(header.producer_id)
                     if writer is None or writer.epoch < header.producer_epoch:
@@ -475,7 +492,7 @@ class LogMachine(RuleBasedStateMachine):
         self.directory.remove_files(NOW_MS)
         verify(self.log)
 
-    # What always holds.
+    # Invariants.
 
     @invariant()
     def offsets_are_those_of_the_list(self) -> None:
@@ -488,14 +505,17 @@ class LogMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "directory"):
             self.kill()
-            found = records_in(self.log.read(self.start, ALL_BYTES).slices)
-            assert [one for one in found if one.offset >= self.start] == self.records
+            records = records_in(self.log.read(Offset(self.start), ALL_BYTES).slices)
+            assert [record for record in records if record.offset >= self.start] == self.records
 
 
-LogMachine.TestCase.settings = settings(
-    max_examples=250,
-    stateful_step_count=40,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+SETTINGS = settings(stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@pytest.mark.long
+def test_many_operations_on_log() -> None:
+    run_state_machine_as_test(LogMachine, settings=settings(SETTINGS, max_examples=1_000))
+
 
 TestLogMachine = LogMachine.TestCase
+TestLogMachine.settings = settings(SETTINGS, max_examples=100)

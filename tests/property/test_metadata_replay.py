@@ -1,4 +1,4 @@
-"""Metadata that was replayed from the log, or from what compaction left of it, is the metadata that was decided on."""
+"""Metadata replayed from the log, or from a compacted log, equals the metadata that was decided."""
 
 import pytest
 from hypothesis import settings
@@ -20,7 +20,8 @@ SETTINGS = st.dictionaries(st.sampled_from(["retention.ms", "segment.ms", 'odd"n
 
 
 class Metadata(RuleBasedStateMachine):
-    """Decisions in any order, beside a model that is as simple as can be: names to (id, partitions, settings)."""
+    """Decisions in any order, beside a model that is as simple as can be: names to (id, partitions,
+    settings, is hidden)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,12 +46,18 @@ class Metadata(RuleBasedStateMachine):
         except TopicExistsError:
             assert name in self.topics
         except TopicCollisionError:
-            assert name.replace(".", "_") in {one.replace(".", "_") for one in self.topics}
+            assert name.replace(".", "_") in {topic.replace(".", "_") for topic in self.topics}
         except InvalidPartitionsError:
             assert count < 1
         else:
             self.write(records)
-            self.topics[name] = (topic_id, count, wanted, False)
+            self.topics[name] = (topic_id, count, wanted, True)
+
+    @rule(name=NAMES)
+    def finish_create(self, name: str) -> None:
+        if name in self.topics and self.metadata.topics[name].is_creating:
+            self.write(self.metadata.finish_create(name))
+            self.topics[name] = (*self.topics[name][:3], False)
 
     @rule(name=NAMES, count=st.integers(0, 6))
     def add_partitions(self, name: str, count: int) -> None:
@@ -114,8 +121,8 @@ class Metadata(RuleBasedStateMachine):
         self.metadata.validate()
         assert self.metadata.epoch == self.epoch
         assert {
-            name: (one.id, one.partition_count, dict(one.settings), one.is_deleting)
-            for name, one in self.metadata.topics.items()
+            name: (topic.id, topic.partition_count, dict(topic.settings), topic.is_hidden)
+            for name, topic in self.metadata.topics.items()
         } == self.topics
 
     @rule()
@@ -124,7 +131,7 @@ class Metadata(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 1_000))
     def compact_and_restart(self, count: int) -> None:
-        """Of what comes before some point the newest record per key stays, where it is; then a restart."""
+        """Keep the newest record per key before some offset, at its offset; then restart."""
         count = min(count, len(self.log))
         newest = {key: number for number, (key, _) in enumerate(self.log[:count])}
         kept = [self.log[number] for number in sorted(newest.values())]
@@ -133,7 +140,7 @@ class Metadata(RuleBasedStateMachine):
 
     @rule()
     def drop_tombstones_and_restart(self) -> None:
-        """As compaction does once they are old: by then nothing older of their keys is left."""
+        """Drop old tombstones, as compaction does when no older record of their key is left; then restart."""
         newest = dict(self.log)
         self.log = [(key, value) for key, value in newest.items() if value is not None]
         self.metadata = replayed(self.log)

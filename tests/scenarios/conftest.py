@@ -1,4 +1,4 @@
-"""The flag that takes what happens for what is expected."""
+"""The flag that replaces the expected output of scenarios by the actual one."""
 
 import pytest
 

@@ -1,46 +1,50 @@
-"""The world of a group scenario: one coordinator, its log, and clients that behave as they are told.
+"""Interpreter of group scenarios: one coordinator shard, its log, and scripted clients.
 
-Commands, with the words that change them:
+Commands and their options:
 
-    config NAME=VALUE ...           the coordinator's settings, before anything else
+    config NAME=VALUE ...           the coordinator's settings; the first command
     join CLIENT [member=M] [instance=I] [protocols=range(t,u)|sticky(t)] [type=T] [session=MS] [rebalance=MS] [v=N]
     sync CLIENT [member=M] [instance=I] [generation=N] [protocol=P] [CLIENT:ASSIGNMENT ...]
     heartbeat CLIENT [member=M] [instance=I] [generation=N]
     leave CLIENT ... | leave instance=I
     commit CLIENT|- TOPIC-PARTITION=OFFSET[:NOTE] ... [generation=N] [producer=N]
-    end-transaction N commit|abort  of producer N, whose commits are pending until then
-    fetch [TOPIC-PARTITION ...]     offsets that a transaction may change are said to be unstable
+    end-transaction N commit|abort  end the transaction of producer N; its commits are pending before
+    fetch [TOPIC-PARTITION ...]     offsets with pending transactional commits are reported as unstable
     delete-offsets TOPIC-PARTITION ... | delete-group | delete-topic TOPIC | describe | list
-    disconnect CLIENT               the connection of its last request is gone
-    advance MS                      time passes; whatever is due on the way happens when it is due
-    hold | durable | fail           from now on writes wait; all that wait become durable; the first that waits fails
-    crash [NAME=VALUE ...]          lose everything that is not durable; the settings may be others afterwards
+    disconnect CLIENT               close the connection of its last request
+    advance MS                      let time pass, with a tick at each deadline
+    hold | durable                  stop committing appends, so that replies wait; commit all of them
+    refuse                          the next append is refused
+    fail                            appends since `hold` cannot be committed: replies fail, and the log is loaded again
+    crash [NAME=VALUE ...]          lose everything that is not durable; optionally change settings
     load                            replay the log and open for requests
-    restart [NAME=VALUE ...]        both
+    restart [NAME=VALUE ...]        crash and load
 
-A client remembers the member id and the generation it was told, and speaks JoinGroup v5 (v4 asks for a known member
-id). `member=-` is no id, `member=a/1` a certain one. `group=NAME` chooses another group than `g`.
+A client keeps the member id and the generation of its last response, and sends JoinGroup v5 (from v4 on a member id is
+required). `member=-` sends no id, `member=a/1` this one. The group is `g`, or `group=NAME`.
 """
 
 import struct
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from logbrook.config.groups import GroupConfig
-from logbrook.core.groups import (
+from logbrook.config import GroupConfig
+from logbrook.core.coordinator import CoordinatorError, CoordinatorNotAvailableError, ProducerIdentity
+from logbrook.core.groups.errors import GroupError, MemberIdRequiredError
+from logbrook.core.groups.messages import (
     CommitRequest,
-    GroupCoordinator,
+    GroupOutcome,
+    GroupReply,
+    GroupWrite,
     JoinRequest,
     JoinResult,
     LeavingMember,
     OffsetToCommit,
-    Outcome,
-    Reply,
     SyncRequest,
-    Write,
 )
-from logbrook.core.groups.errors import GroupError, MemberIdRequiredError
+from logbrook.core.groups.shard import GroupCoordinatorShard
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset, ProducerEpoch, ProducerId
 from logbrook.testing.seeded_random import SeededRandom
 from tests.scenarios.group_trace import Trace
 
@@ -58,9 +62,9 @@ class Client:
 
 @dataclass(slots=True)
 class Entry:
-    """Something in the log, or on its way there: a write, which may be part of a transaction, or the end of one."""
+    """An entry of the log: a write, possibly part of a transaction, or a transaction marker."""
 
-    write: Write
+    write: GroupWrite
     producer_id: int | None = None
     is_commit: bool | None = None
 
@@ -77,18 +81,23 @@ class GroupWorld:
     def __init__(self) -> None:
         self._config = GroupConfig(initial_rebalance_delay_ms=0)
         self._random = SeededRandom()
-        self._coordinator = self._started(GroupCoordinator(self._config, self._random))
+        self._coordinator = self._started(GroupCoordinatorShard(self._config, self._random))
         self._now_ms = 0
         self._clients: dict[str, Client] = {}
+        # All that was appended; the first `_committed` entries are committed.
         self._log: list[Entry] = []
-        self._held: list[Entry] | None = None
+        self._committed = 0
+        self._is_holding = False
+        self._refuses_next = False
+        # Replies that wait for a commit, and the text that reports a fetch that does.
+        self._held: list[GroupReply | list[str]] = []
         self._trace = Trace()
         self._states: dict[str, str] = {}
         self._lines: list[str] = []
         self._delivered: set[Token] = set()
 
     def run(self, command: str) -> list[str]:
-        """Carry out a command. Returns what happened."""
+        """Run a command. Returns the trace of its effects."""
         verb, *rest = command.split()
         words = Words()
         for word in rest:
@@ -157,9 +166,9 @@ class GroupWorld:
         if not leaving:
             leaving = [LeavingMember("", words.named["instance"])]
         results, outcome = self._coordinator.leave(self._group(words), leaving, self._now_ms)
-        for each in results:
-            who = self._trace.name(each.member_id) if each.member_id else each.group_instance_id
-            self._say(f"{who} left" if each.error is None else f"{who}: {self._trace.error(each.error)}")
+        for result in results:
+            name = self._trace.name(result.member_id) if result.member_id else result.group_instance_id
+            self._say(f"{name} left" if result.error is None else f"{name}: {self._trace.error(result.error)}")
         self._apply(outcome)
 
     def _do_commit(self, words: Words) -> None:
@@ -183,18 +192,20 @@ class GroupWorld:
 
     def _do_end_transaction(self, words: Words) -> None:
         producer, decision = words.plain
-        entry = Entry(Write("", []), int(producer), is_commit=decision == "commit")
-        if self._held is None:
-            self._make_durable(entry)
-        else:
-            self._held.append(entry)
+        self._append(Entry(GroupWrite("", []), int(producer), is_commit=decision == "commit"))
 
     def _do_fetch(self, words: Words) -> None:
         partitions = [_partition(word) for word in words.plain] or None
-        unstable = self._coordinator.unstable(self._group(words))
+        unstable = self._coordinator.unstable_partitions(self._group(words))
+        lines = []
         for partition, offset in self._coordinator.fetch_offsets(self._group(words), partitions).items():
             note = f" ({offset.metadata})" if offset.metadata else ""
-            self._say(f"{partition} at {offset.offset}{note}" + (", unstable" if partition in unstable else ""))
+            lines.append(f"{partition} at {offset.offset}{note}" + (", unstable" if partition in unstable else ""))
+        if self._committed < len(self._log):
+            self._held.append(lines)
+            self._say("fetch: waits")
+        else:
+            self._lines += lines
 
     def _do_delete_offsets(self, words: Words) -> None:
         partitions = [_partition(word) for word in words.plain]
@@ -219,15 +230,15 @@ class GroupWorld:
         self._say(f"{group.group_id}: {group.state}, {group.protocol_type or '-'}, {group.protocol_name or '-'}")
         for member in group.members:
             instance = f" as {member.group_instance_id}" if member.group_instance_id else ""
-            who = f"{self._trace.name(member.member_id)}{instance} at {member.client_host}"
-            self._say(f"  {who}: {len(member.metadata)} bytes of metadata, [{member.assignment.decode()}]")
+            name = f"{self._trace.name(member.member_id)}{instance} at {member.client_host}"
+            self._say(f"  {name}: {len(member.subscription)} bytes of metadata, [{member.assignment.decode()}]")
 
-    # The world around
+    # Environment
 
     def _do_config(self, words: Words) -> None:
         settings: dict[str, Any] = {name: int(value) for name, value in words.named.items()}
         self._config = GroupConfig(**{"initial_rebalance_delay_ms": 0, **settings})
-        self._coordinator = self._started(GroupCoordinator(self._config, self._random))
+        self._coordinator = self._started(GroupCoordinatorShard(self._config, self._random))
 
     def _do_advance(self, words: Words) -> None:
         until_ms = self._now_ms + int(words.plain[0])
@@ -247,23 +258,39 @@ class GroupWorld:
             self._coordinator.disconnect((name, kind, requests), self._now_ms)
 
     def _do_hold(self, words: Words) -> None:
-        self._held = []
+        self._is_holding = True
 
     def _do_durable(self, words: Words) -> None:
-        held, self._held = self._held or [], None
-        for entry in held:
-            self._make_durable(entry)
+        self._is_holding = False
+        self._committed = len(self._log)
+        held, self._held = self._held, []
+        for reply in held:
+            if isinstance(reply, list):
+                self._lines += [f"fetch: {line}" for line in reply]
+            else:
+                self._deliver(reply)
+
+    def _do_refuse(self, words: Words) -> None:
+        self._refuses_next = True
 
     def _do_fail(self, words: Words) -> None:
-        assert self._held, "nothing was held"
-        self._apply(self._coordinator.write_failed(self._held.pop(0).write, self._now_ms))
+        assert self._committed < len(self._log), "nothing was held"
+        waiting = [GroupReply(token, None) for token in self._coordinator._pending_replies]  # type: ignore[arg-type]
+        for reply in [*self._held, *waiting]:
+            if isinstance(reply, list):
+                self._say("fetch: CoordinatorNotAvailable")
+            else:
+                self._deliver(GroupReply(reply.reply_to, CoordinatorNotAvailableError("g")))
+        self._do_restart(words)
 
     def _do_crash(self, words: Words) -> None:
         settings: dict[str, Any] = {name: int(value) for name, value in words.named.items()}
         self._config = replace(self._config, **settings)
-        self._held = None
+        del self._log[self._committed :]
+        self._held = []
+        self._is_holding = False
         self._states = {}
-        self._coordinator = GroupCoordinator(self._config, self._random)
+        self._coordinator = GroupCoordinatorShard(self._config, self._random)
 
     def _do_load(self, words: Words) -> None:
         for entry in self._log:
@@ -274,31 +301,40 @@ class GroupWorld:
         self._do_crash(words)
         self._do_load(words)
 
-    # What comes of it
+    # Effects
 
-    def _apply(self, outcome: Outcome, request: Token | None = None) -> None:
+    def _apply(self, outcome: GroupOutcome, request: Token | None = None) -> None:
         self._delivered.clear()
-        for reply in outcome.replies:
-            self._deliver(reply)
         for write in outcome.writes:
             self._write(write)
+        for reply in outcome.replies:
+            self._release(reply)
         if request is not None and request not in self._delivered:
             self._say(f"{request[0]}.{request[1]}: waits")
 
-    def _write(self, write: Write, producer_id: int | None = None) -> None:
+    def _write(self, write: GroupWrite, producer_id: int | None = None) -> None:
         within = "" if producer_id is None else f", by producer {producer_id}"
         for line in self._trace.write(write):
             self._say(line + within)
-        entry = Entry(write, producer_id)
-        if self._held is None:
-            self._make_durable(entry)
-        else:
-            self._held.append(entry)
+        if self._refuses_next:
+            self._refuses_next = False
+            self._say("append refused")
+            self._apply(self._coordinator.append_refused(write, self._now_ms))
+            return
+        self._append(Entry(write, producer_id))
+        for reply in write.replies:
+            self._release(reply)
 
-    def _make_durable(self, entry: Entry) -> None:
+    def _append(self, entry: Entry) -> None:
         self._log.append(entry)
         self._replay(entry)
-        for reply in entry.write.replies:
+        if not self._is_holding:
+            self._committed = len(self._log)
+
+    def _release(self, reply: GroupReply) -> None:
+        if self._committed < len(self._log):
+            self._held.append(reply)
+        else:
             self._deliver(reply)
 
     def _replay(self, entry: Entry) -> None:
@@ -307,11 +343,13 @@ class GroupWorld:
                 self._coordinator.replay(key, value)
             return
         for key, value in entry.write.records:
-            self._coordinator.replay_transactional(entry.producer_id, key, value)
+            self._coordinator.replay(key, value, ProducerIdentity(ProducerId(entry.producer_id), ProducerEpoch(0)))
         if entry.is_commit is not None:
-            self._coordinator.end_transaction(entry.producer_id, is_commit=entry.is_commit)
+            self._coordinator.replay_marker(
+                ProducerIdentity(ProducerId(entry.producer_id), ProducerEpoch(0)), is_commit=entry.is_commit
+            )
 
-    def _deliver(self, reply: Reply) -> None:
+    def _deliver(self, reply: GroupReply) -> None:
         assert isinstance(reply.reply_to, tuple)
         self._delivered.add(reply.reply_to)
         name, kind, number = reply.reply_to
@@ -328,7 +366,7 @@ class GroupWorld:
     def _tell_states(self) -> None:
         try:
             groups = [group.group_id for group in self._coordinator.list_groups()]
-        except GroupError:
+        except CoordinatorError:
             return
         for group_id in dict.fromkeys([*self._states, *groups]):
             state = self._trace.description(self._coordinator.describe(group_id))
@@ -341,7 +379,7 @@ class GroupWorld:
     def _say(self, line: str) -> None:
         self._lines.append(line)
 
-    # Words
+    # Parsing
 
     def _group(self, words: Words) -> str:
         return words.named.get("group", "g")
@@ -358,10 +396,10 @@ class GroupWorld:
         return "" if word == "-" else self._trace.ids.get(word, word)
 
     def _assignment(self, text: str) -> tuple[str, bytes]:
-        who, _, assignment = text.partition(":")
-        return self._trace.ids.get(who) or self._clients[who].member_id, assignment.encode()
+        name, _, assignment = text.partition(":")
+        return self._trace.ids.get(name) or self._clients[name].member_id, assignment.encode()
 
-    def _started(self, coordinator: GroupCoordinator) -> GroupCoordinator:
+    def _started(self, coordinator: GroupCoordinatorShard) -> GroupCoordinatorShard:
         coordinator.finish_loading(now_ms=0)
         return coordinator
 
@@ -380,4 +418,4 @@ def _partition(text: str) -> TopicPartition:
 
 def _offset(partition: str, value: str) -> OffsetToCommit:
     offset, _, note = value.partition(":")
-    return OffsetToCommit(_partition(partition), int(offset), metadata=note)
+    return OffsetToCommit(_partition(partition), Offset(int(offset)), metadata=note)

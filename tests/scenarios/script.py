@@ -1,13 +1,13 @@
-"""Scenario files: commands, and under each the whole of what it made happen.
+"""Scenario files: commands, each followed by the trace of all its effects.
 
-    # Why this is so.
+    # The rule that this block shows.
     join a
     ----
     a.join: a/1 is in generation 1, range, leads a/1
 
-A file is a list of blocks with empty lines between them. A block is comments, commands, a line of dashes and what is
-expected, in this order. `pytest tests/scenarios --rewrite-scenarios` writes down what happens now as what is
-expected; the diff is then to be read and judged.
+A file is a list of blocks with empty lines between them. A block is comments, commands, a line of dashes and the
+expected trace, in this order. `pytest tests/scenarios --rewrite-scenarios` replaces the expected traces by the actual
+ones; review the diff.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The scenarios of consumer groups. Each file is a story; its comments say which rule it shows."""
+"""The scenarios of consumer groups. The comments of each file state the rules it shows."""
 
 from pathlib import Path
 
@@ -11,5 +11,5 @@ SCENARIOS = sorted((Path(__file__).parent / "groups").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_the_story_goes_as_it_is_told(path: Path, rewrite_scenarios: bool) -> None:
+def test_scenario(path: Path, rewrite_scenarios: bool) -> None:
     check(path, GroupWorld().run, rewrite=rewrite_scenarios)

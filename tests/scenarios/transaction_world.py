@@ -1,35 +1,39 @@
-"""The world of a transaction scenario: one coordinator, its log, and producers that behave as they are told.
+"""Interpreter of transaction scenarios: one coordinator shard, its log, and scripted producers.
 
-Commands, with the words that change them:
+Commands and their options:
 
-    config NAME=VALUE ...                   the coordinator's settings, before anything else
-    init PRODUCER [goes-on] [timeout=MS]    `goes-on`: it says which producer it is already (KIP-360)
+    config NAME=VALUE ...                   the coordinator's settings; the first command
+    init PRODUCER [goes-on] [timeout=MS]    `goes-on`: with its current producer id and epoch (KIP-360)
     add PRODUCER TOPIC-PARTITION ...
-    write PRODUCER TOPIC-PARTITION          what a Produce asks the coordinator
-    commit PRODUCER | abort PRODUCER        [v=4] for clients whose epoch is not bumped, [deaf] if the answer is lost
-    as PRODUCER PRODUCER-ID/EPOCH           it is told who it is
-    skip PRODUCER EPOCH                     as if it had gone through all the epochs before this one
+    write PRODUCER TOPIC-PARTITION          the verification by a Produce request
+    commit PRODUCER | abort PRODUCER        [v=4]: the epoch is not bumped; [deaf]: the response is lost
+    as PRODUCER PRODUCER-ID/EPOCH           set its producer id and epoch
+    skip PRODUCER EPOCH                     set its epoch, as if the earlier ones were used
     list [STATE ...] [pattern=P] [longer=MS] | describe
-    hold | mark                             from now on markers wait; all that wait are written
-    advance MS                              time passes; whatever is due on the way happens when it is due
-    crash | load | restart                  the log is what is left; `load` writes the markers that are missing
+    hold | mark                             stop writing markers; write all that wait
+    advance MS                              let time pass, with a tick at each deadline
+    crash | load | restart                  only the log survives; `load` writes the missing markers
 
-`id=NAME` chooses another transactional id than `x`. A producer remembers the producer id and epoch it was told.
+The transactional id is `x`, or `id=NAME`. A producer keeps the producer id and epoch of its last response.
 """
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from logbrook.config.transactions import TransactionConfig
-from logbrook.core.transactions import InitRequest, Markers, Record, TransactionCoordinator, TransactionError
+from logbrook.config import TransactionConfig
+from logbrook.core.coordinator import CoordinatorRecord
+from logbrook.core.transactions.errors import TransactionError
+from logbrook.core.transactions.messages import InitRequest, TransactionMarkers
 from logbrook.core.transactions.records import decode_key, decode_value, encode_key, encode_value
+from logbrook.core.transactions.shard import TransactionCoordinatorShard
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 
 
 @dataclass(slots=True)
 class Producer:
-    producer_id: int = -1
-    producer_epoch: int = -1
+    producer_id: ProducerId = ProducerId(-1)
+    producer_epoch: ProducerEpoch = ProducerEpoch(-1)
 
 
 @dataclass(slots=True)
@@ -44,27 +48,27 @@ class Words:
         return self.named.get("id", "x")
 
     def take(self, word: str) -> bool:
-        """Whether this plain word was there. It is no longer."""
-        found = word in self.plain
-        if found:
+        """Remove a plain word. Return True if it was present."""
+        is_present = word in self.plain
+        if is_present:
             self.plain.remove(word)
-        return found
+        return is_present
 
 
 class TransactionWorld:
     def __init__(self) -> None:
         self._config = TransactionConfig()
-        self._coordinator = TransactionCoordinator(self._config)
+        self._coordinator = TransactionCoordinatorShard(self._config)
         self._coordinator.finish_loading(0)
         self._now_ms = 0
-        self._log: list[Record] = []
+        self._log: list[CoordinatorRecord] = []
         self._producers: dict[str, Producer] = {}
         self._last_producer_id = 0
         self._holds = False
         self._lines: list[str] = []
 
     def run(self, command: str) -> list[str]:
-        """Carry out a command. Returns what happened."""
+        """Run a command. Returns the trace of its effects."""
         verb, *rest = command.split()
         words = Words()
         for word in rest:
@@ -86,7 +90,7 @@ class TransactionWorld:
     def _do_init(self, words: Words) -> None:
         goes_on = words.take("goes-on")
         producer = self._producer(words)
-        known = (producer.producer_id, producer.producer_epoch) if goes_on else (-1, -1)
+        known = (producer.producer_id, producer.producer_epoch) if goes_on else (ProducerId(-1), ProducerEpoch(-1))
         request = InitRequest(words.transactional_id, int(words.named.get("timeout", "60000")), *known)
         decision = self._coordinator.init_producer(request, self._fresh_id(words), self._now_ms)
         self._append(decision.records)
@@ -120,8 +124,8 @@ class TransactionWorld:
         producer = self._producer(words)
         decision = self._coordinator.end(
             words.transactional_id,
-            producer.producer_id,
-            producer.producer_epoch,
+            ProducerId(producer.producer_id),
+            ProducerEpoch(producer.producer_epoch),
             is_commit=is_commit,
             bumps_epoch=int(words.named.get("v", "5")) >= 5,
             next_producer_id=self._fresh_id(words),
@@ -136,30 +140,32 @@ class TransactionWorld:
     def _do_list(self, words: Words) -> None:
         longer_ms = int(words.named.get("longer", "-1"))
         pattern = words.named.get("pattern")
-        for each in self._coordinator.list_transactions(words.plain, (), longer_ms, pattern, now_ms=self._now_ms):
-            self._say(f"{each.transactional_id}: {each.state}, of producer {each.producer_id}")
+        for listing in self._coordinator.list_transactions(words.plain, (), longer_ms, pattern, now_ms=self._now_ms):
+            self._say(f"{listing.transactional_id}: {listing.state}, of producer {listing.producer_id}")
 
     def _do_describe(self, words: Words) -> None:
         facts = self._coordinator.describe(words.transactional_id)
-        partitions = " ".join(map(str, facts.partitions)) or "nothing"
+        partitions = " ".join(map(str, sorted(facts.partitions))) or "nothing"
         self._say(
             f"{facts.state} by {facts.producer_id}/{facts.producer_epoch} since {facts.start_ms}, "
             f"{facts.timeout_ms} ms at most: {partitions}"
         )
 
-    # The world around
+    # Environment
 
     def _do_as(self, words: Words) -> None:
         producer_id, _, epoch = words.plain[1].partition("/")
-        self._producers[words.plain[0]] = Producer(int(producer_id), int(epoch))
+        self._producers[words.plain[0]] = Producer(ProducerId(int(producer_id)), ProducerEpoch(int(epoch)))
 
     def _do_skip(self, words: Words) -> None:
         producer = self._producer(words)
-        producer.producer_epoch = int(words.plain[1])
+        producer.producer_epoch = ProducerEpoch(int(words.plain[1]))
         value = dict(self._log)[encode_key(words.transactional_id)]
         assert value is not None
         before = decode_value(words.transactional_id, value)
-        after = replace(before, producer_epoch=producer.producer_epoch, last_producer_epoch=-1)
+        after = replace(
+            before, producer_epoch=ProducerEpoch(producer.producer_epoch), last_producer_epoch=ProducerEpoch(-1)
+        )
         self._append([(encode_key(words.transactional_id), encode_value(after))])
 
     def _do_config(self, words: Words) -> None:
@@ -172,7 +178,7 @@ class TransactionWorld:
 
     def _do_mark(self, words: Words) -> None:
         self._holds = False
-        for transactional_id in self._coordinator.unfinished():
+        for transactional_id in self._coordinator.prepared_ids():
             self._finish(transactional_id)
 
     def _do_advance(self, words: Words) -> None:
@@ -182,16 +188,17 @@ class TransactionWorld:
             before = len(self._lines)
             due = self._coordinator.tick(self._now_ms)
             for transactional_id in due.timed_out:
-                self._append(self._coordinator.expire(transactional_id, self._now_ms))
+                self._append(self._coordinator.abort_timed_out(transactional_id, self._now_ms))
                 if not self._holds:
                     self._finish(transactional_id)
-            self._append(due.records)
+            for transactional_id in due.expired_ids:
+                self._append(self._coordinator.remove_expired(transactional_id))
             if len(self._lines) > before:
                 self._lines.insert(before, f"@{self._now_ms}")
         self._now_ms = until_ms
 
     def _do_crash(self, words: Words) -> None:
-        self._coordinator = TransactionCoordinator(self._config)
+        self._coordinator = TransactionCoordinatorShard(self._config)
         self._holds = False
 
     def _do_load(self, words: Words) -> None:
@@ -204,9 +211,9 @@ class TransactionWorld:
         self._do_crash(words)
         self._do_load(words)
 
-    # What comes of it
+    # Effects
 
-    def _append(self, records: list[Record]) -> None:
+    def _append(self, records: list[CoordinatorRecord]) -> None:
         for key, value in records:
             self._log.append((key, value))
             self._coordinator.replay(key, value)
@@ -221,7 +228,7 @@ class TransactionWorld:
 
     def _tell(self, words: Words, producer_id: int, producer_epoch: int) -> None:
         name = words.plain[0]
-        self._producers[name] = Producer(producer_id, producer_epoch)
+        self._producers[name] = Producer(ProducerId(producer_id), ProducerEpoch(producer_epoch))
         self._say(f"{name} is {producer_id}/{producer_epoch}")
 
     def _say(self, line: str) -> None:
@@ -230,11 +237,11 @@ class TransactionWorld:
     def _producer(self, words: Words) -> Producer:
         return self._producers.setdefault(words.plain[0], Producer())
 
-    def _fresh_id(self, words: Words) -> int | None:
+    def _fresh_id(self, words: Words) -> ProducerId | None:
         if not self._coordinator.needs_producer_id(words.transactional_id):
             return None
         self._last_producer_id += 1
-        return self._last_producer_id
+        return ProducerId(self._last_producer_id)
 
 
 def _record(key: bytes, value: bytes | None) -> str:
@@ -247,9 +254,9 @@ def _record(key: bytes, value: bytes | None) -> str:
     return f"{transactional_id}: {facts.state} by {facts.producer_id}/{facts.producer_epoch}{partitions}"
 
 
-def _marker(markers: Markers, partition: TopicPartition) -> str:
+def _marker(markers: TransactionMarkers, partition: TopicPartition) -> str:
     decision = "commit" if markers.is_commit else "abort"
-    return f"{partition} is told: {decision} of {markers.producer_id}/{markers.producer_epoch}"
+    return f"{partition} marker: {decision} of {markers.producer.producer_id}/{markers.producer.producer_epoch}"
 
 
 def _partition(text: str) -> TopicPartition:

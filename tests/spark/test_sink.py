@@ -1,6 +1,7 @@
-"""The topic sink on Spark, with confluent_kafka to say what has arrived."""
+"""The topic sink on Spark, verified with confluent_kafka."""
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from logbrook import Broker
 from tests.interop.waiting import Deadline
+from tests.spark.limits import finish
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
 SCHEMA = (
@@ -33,7 +35,7 @@ class Arrived(NamedTuple):
 
 
 def consume(broker: Broker, topic: str) -> dict[int, list[Arrived]]:
-    """What each partition of a topic has, in order."""
+    """Return the records of each partition, in order."""
     settings: dict[str, Any] = {
         "bootstrap.servers": broker.bootstrap_servers,
         "group.id": "nobody",
@@ -43,7 +45,7 @@ def consume(broker: Broker, topic: str) -> dict[int, list[Arrived]]:
     consumer = confluent_kafka.Consumer(settings)
     try:
         open_partitions = set(consumer.list_topics(topic, 10).topics[topic].partitions)
-        found: dict[int, list[Arrived]] = {partition: [] for partition in open_partitions}
+        by_partition: dict[int, list[Arrived]] = {partition: [] for partition in open_partitions}
         consumer.assign([TopicPartition(topic, partition, 0) for partition in open_partitions])
         deadline = Deadline()
         while open_partitions:
@@ -57,14 +59,14 @@ def consume(broker: Broker, topic: str) -> dict[int, list[Arrived]]:
                 open_partitions.discard(message.partition() or 0)
                 continue
             arrived = Arrived(message.key(), message.value(), message.headers() or [], message.timestamp()[1])  # type: ignore[arg-type]
-            found[message.partition() or 0].append(arrived)
-        return found
+            by_partition[message.partition() or 0].append(arrived)
+        return by_partition
     finally:
         consumer.close()
 
 
 def values(broker: Broker, topic: str) -> list[bytes]:
-    return sorted(one.value or b"" for records in consume(broker, topic).values() for one in records)
+    return sorted(record.value or b"" for records in consume(broker, topic).values() for record in records)
 
 
 def save(frame: DataFrame, broker: Broker, **options: str) -> None:
@@ -89,60 +91,54 @@ def test_a_frame_arrives_row_by_row(spark: SparkSession, broker: Broker, topic: 
     ]
     # One task, whose order is the order of the rows.
     save(spark.createDataFrame(rows, SCHEMA).coalesce(1), broker)
-    found = {(name, number): one for name in (topic, f"{topic}-b") for number, one in consume(broker, name).items()}
-    assert sum(map(len, found.values())) == len(rows)
-    for (name, number), records in found.items():
+    written = {
+        (name, number): arrived for name in (topic, f"{topic}-b") for number, arrived in consume(broker, name).items()
+    }
+    assert sum(map(len, written.values())) == len(rows)
+    for (name, number), records in written.items():
         expected = [row for row in rows if row[:2] == (name, number)]
-        assert [(one.key, one.value, one.headers) for one in records] == [
+        assert [(record.key, record.value, record.headers) for record in records] == [
             (row[2], row[3], row[5] or []) for row in expected
         ]
         now_ms = datetime.now(UTC).timestamp() * 1000
-        for one, row in zip(records, expected, strict=True):
+        for record, row in zip(records, expected, strict=True):
             if row[4] is None:
-                assert now_ms - 60_000 < one.timestamp_ms <= now_ms
+                assert now_ms - 60_000 < record.timestamp_ms <= now_ms
             else:
-                assert one.timestamp_ms == round(WHEN.timestamp() * 1000)
+                assert record.timestamp_ms == round(WHEN.timestamp() * 1000)
 
 
-def test_keys_choose_the_partition_as_librdkafka_does(spark: SparkSession, broker: Broker, topic: str) -> None:
-    broker.create_topic(topic, 7)
-    broker.create_topic(f"{topic}-other", 7)
-    frame = spark.range(0, 2000, 1, 2).select(f.concat(f.lit("k"), f.col("id")).alias("key"), f.lit("v").alias("value"))
-    save(frame, broker, topic=topic)
-    settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
-    producer = confluent_kafka.Producer(settings)
-    for number in range(2000):
-        producer.produce(f"{topic}-other", b"v", f"k{number}")
-    producer.flush(30)
-    keys, others = (
-        {number: {one.key for one in records} for number, records in consume(broker, name).items()}
-        for name in (topic, f"{topic}-other")
-    )
-    assert keys == others
-
-
-def test_every_codec_and_large_values(spark: SparkSession, broker: Broker, topic: str) -> None:
+def test_large_values_and_a_codec(spark: SparkSession, broker: Broker, topic: str) -> None:
+    """tests/unit/spark/test_writer.py has every codec."""
     frame = spark.range(4).select(f.repeat(f.col("id").cast("string"), 700_000).alias("value"))
-    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        name = f"{topic}-{codec}"
-        broker.create_topic(name, 2)
-        save(frame, broker, topic=name, **{"kafka.compression.type": codec})
-        assert values(broker, name) == [b"%d" % number * 700_000 for number in range(4)]
+    broker.create_topic(f"{topic}-zstd", 2)
+    save(frame, broker, topic=f"{topic}-zstd", **{"kafka.compression.type": "zstd"})
+    assert values(broker, f"{topic}-zstd") == [b"%d" % number * 700_000 for number in range(4)]
     broker.create_topic(topic, 2, {"max.message.bytes": "9000000"})
     larger = spark.range(3).select(f.repeat(f.col("id").cast("string"), 5_000_000).alias("value"))
     save(larger, broker, topic=topic, **{"kafka.max.request.size": "6000000"})
     assert values(broker, topic) == [b"%d" % number * 5_000_000 for number in range(3)]
 
 
-def start_stream(spark: SparkSession, broker: Broker, rows: Any, directory: Path, **options: str) -> StreamingQuery:
-    """A query that writes the rows of each Arrow table as a micro-batch, in order, and then ends."""
+def start_stream(
+    spark: SparkSession,
+    broker: Broker,
+    rows: Any,
+    directory: Path,
+    *,
+    shape: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+    mode: str = "append",
+    **options: str,
+) -> StreamingQuery:
+    """Start a query that writes the rows of each Arrow table as a micro-batch, in order, and then ends."""
     (directory / "source").mkdir()
     for number, table in enumerate(rows):
         path = directory / "source" / f"{number}.parquet"
         parquet.write_table(table, path)
         os.utime(path, (number, number))
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-    writer = reader.parquet(str(directory / "source")).writeStream.format("logbrook").options(**options)
+    frame = shape(reader.parquet(str(directory / "source")))
+    writer = frame.writeStream.outputMode(mode).format("logbrook").options(**options)
     writer = writer.option("kafka.bootstrap.servers", broker.bootstrap_servers)
     return writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True).start()
 
@@ -152,12 +148,32 @@ def test_a_stream_arrives_once_and_in_order(spark: SparkSession, broker: Broker,
     numbers = [[b"%d" % number for number in range(first, first + 100)] for first in (0, 100)]
     tables = [pa.table({"key": [number[-1:] for number in some], "value": some}) for some in numbers]
     query = start_stream(spark, broker, tables, tmp_path, topic=topic)
-    assert query.awaitTermination(30)
-    assert len([one for one in query.recentProgress if one.numInputRows]) == 2, "micro-batches"
-    by_partition = [[int(one.value or b"") for one in records] for records in consume(broker, topic).values()]
+    finish(query)
+    assert len([progress for progress in query.recentProgress if progress.numInputRows]) == 2, "micro-batches"
+    by_partition = [[int(record.value or b"") for record in records] for records in consume(broker, topic).values()]
     assert all(by_partition), "keys are spread"
-    assert [sorted(found) for found in by_partition] == by_partition
-    assert sorted(number for found in by_partition for number in found) == list(range(200))
+    assert [sorted(numbers) for numbers in by_partition] == by_partition
+    assert sorted(number for numbers in by_partition for number in numbers) == list(range(200))
+
+
+def test_output_mode_complete_appends_the_whole_result(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """The same as Spark's Kafka sink. Options without effect are accepted."""
+    broker.create_topic(topic, 1)
+    tables = [pa.table({"key": keys, "value": keys}) for keys in ([b"a", b"b"], [b"a"])]
+    counts = start_stream(
+        spark,
+        broker,
+        tables,
+        tmp_path,
+        shape=lambda frame: frame.groupBy("key").count().selectExpr("key", "CAST(count AS STRING) AS value"),
+        mode="complete",
+        topic=topic,
+        **{"kafka.linger.ms": "5", "kafka.security.protocol": "PLAINTEXT"},
+    )
+    finish(counts)
+    assert values(broker, topic) == [b"1", b"1", b"1", b"2"], "a=1 and b=1, then a=2 and b=1"
 
 
 def test_what_cannot_be_written_is_refused_before_a_task_runs(spark: SparkSession, broker: Broker, topic: str) -> None:
@@ -185,5 +201,5 @@ def test_a_row_that_cannot_be_a_record_fails_its_query_by_name(
     table = pa.table({"partition": pa.array([2], pa.int32()), "value": [b"v"]})
     query = start_stream(spark, broker, [table], tmp_path, topic=topic)
     with pytest.raises(PySparkException, match="the topic has 2 partitions"):
-        query.awaitTermination(30)
+        finish(query)
     assert consume(broker, topic) == {0: [], 1: []}

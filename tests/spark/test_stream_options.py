@@ -1,4 +1,4 @@
-"""The options of a stream on a real Spark, several in each query."""
+"""Options of a stream that Spark itself has a part in; tests/unit/spark/test_stream_reader.py tests the others."""
 
 import json
 import time
@@ -11,11 +11,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.query import StreamingQuery
 
 from logbrook import Broker
-from logbrook.spark.sentences import sentence_of
+from logbrook.spark.errors import summarize_error
+from tests.spark.limits import finish
 
 TOPIC = "stream-options"
 PARTITIONS = 3
@@ -24,7 +24,7 @@ START_MS = 1_700_000_000_000
 LATE_MS = 2**50
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def readings(broker: Broker) -> None:
     """Old records in all partitions, a second apart, and a record of the last minute in the first two."""
     broker.create_topic(TOPIC, PARTITIONS, {"retention.ms": "-1"})
@@ -40,15 +40,13 @@ def readings(broker: Broker) -> None:
 
 
 class Kept:
-    """What the batches of one query had: the rows, and the task that read each."""
+    """The rows of each batch of one query."""
 
     def __init__(self) -> None:
         self.batches: list[list[Row]] = []
-        self.columns: list[str] = []
 
     def keep(self, frame: DataFrame, _: int) -> None:
-        self.columns = frame.columns
-        rows = frame.withColumn("task", spark_partition_id()).collect()
+        rows = frame.collect()
         # The first batch of a query comes even if there is nothing to read.
         if rows:
             self.batches.append(rows)
@@ -59,56 +57,21 @@ class Kept:
 
     @property
     def places(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        offsets: dict[int, list[int]] = {}
         for row in self.rows:
-            found.setdefault(row.partition, []).append(row.offset)
-        return found
+            offsets.setdefault(row.partition, []).append(row.offset)
+        return offsets
 
 
 class Case(NamedTuple):
-    """What a query is told, from which offset on it then reads each partition, and in how many batches and tasks."""
+    """Options of a query, the first offset of each partition that it reads, and its number of batches."""
 
     options: Mapping[str, Any]
     starts: Mapping[int, int]
-    batches: int | None = 1
-    tasks: int | None = None
-
-
-def by_partition(*values: int) -> str:
-    return json.dumps({TOPIC: {str(number): value for number, value in enumerate(values)}})
+    batches: int = 1
 
 
 CASES = {
-    "nothing": Case({}, {}, batches=0),
-    "offsets": Case(
-        {"startingOffsets": by_partition(5, -2, -1), "columns": "Offset, partition", "minPartitions": 7},
-        {0: 5, 1: 0},
-        tasks=7,
-    ),
-    "a time before times before offsets": Case(
-        {
-            "startingTimestamp": START_MS + 16_500,
-            "startingOffsetsByTimestamp": by_partition(0, 0, 0),
-            "startingOffsets": "latest",
-            "maxRecordsPerPartition": 2,
-        },
-        {0: 17, 1: 17, 2: 17},
-        tasks=6,
-    ),
-    "times before offsets": Case(
-        {
-            "startingOffsetsByTimestamp": by_partition(START_MS + 19_000, START_MS + 8_001, LATE_MS),
-            "startingOffsetsByTimestampStrategy": "latest",
-            "startingOffsets": "earliest",
-        },
-        {0: 19, 1: 9},
-    ),
-    "from now": Case(
-        {"startingOffsets": "-10 minutes", "startingOffsetsByTimestampStrategy": "latest"}, {0: OLD, 1: OLD}
-    ),
-    "a time from now": Case(
-        {"startingTimestamp": "-1h", "assign": json.dumps({TOPIC: [1, 0]}), "subscribe": ""}, {0: OLD, 1: OLD}
-    ),
     "offsets per batch": Case(
         {
             "subscribe": "",
@@ -121,7 +84,6 @@ CASES = {
         {0: 0, 1: 0, 2: 0},
         batches=3,
     ),
-    "bytes per batch": Case({"startingOffsets": "earliest", "maxBytesPerTrigger": 4000}, {0: 0, 1: 0, 2: 0}, None),
     "json": Case(
         {
             "startingOffsets": "earliest",
@@ -154,49 +116,32 @@ def start(spark: SparkSession, broker: Broker, options: Mapping[str, Any], kept:
 def test_each_option_does_what_it_says(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     kept = {name: Kept() for name in CASES}
     for name, case in CASES.items():
-        found = kept[name]
-        start(spark, broker, case.options, found, tmp_path / name).awaitTermination()
+        sink = kept[name]
+        finish(start(spark, broker, case.options, sink, tmp_path / name))
         expected = {partition: list(range(first, ENDS[partition])) for partition, first in case.starts.items()}
-        assert found.places == expected, name
-        assert case.batches in (None, len(found.batches)), name
-        if case.tasks is not None:
-            assert len({row.task for row in found.rows}) == case.tasks, name
-    assert kept["offsets"].columns == ["offset", "partition"]
-    assert 2 <= len(kept["bytes per batch"].batches) <= 6
+        assert sink.places == expected, name
+        assert len(sink.batches) == case.batches, name
     sizes = [len(batch) for batch in kept["offsets per batch"].batches]
     assert max(sizes) <= 31
     for row in kept["json"].rows:
-        # What does not fit is null, and the rest of the row is there.
+        # Fields that do not fit are null, and the rest of the row is kept.
         value = None if row.offset == OLD - 1 else {"id": row.offset, "more": [row.partition]}
         assert (row.value and row.value.asDict()) == value
         headers = [("n", b"%d" % row.offset)] if row.offset % 2 else None
-        assert (row.headers and [(one.key, bytes(one.value)) for one in row.headers]) == headers
-
-
-WRONG: list[tuple[Mapping[str, Any], str]] = [
-    ({"subscribe": "no-such-topic"}, "there is no topic 'no-such-topic' at 127.0.0.1:"),
-    ({"subscribe": "", "subscribePattern": "no-such-.*"}, "there is no topic like 'no-such-.*' at 127.0.0.1:"),
-    ({"endingOffsets": "latest"}, "option 'endingOffsets': it is for batch queries"),
-    ({"startingOffset": "latest"}, "there is no such option; did you mean 'startingOffsets'?"),
-    ({"startingTimestamp": LATE_MS}, f"there is no record at or after that time in {TOPIC}-0, {TOPIC}-1, {TOPIC}-2"),
-    ({"startingOffsets": by_partition(1)}, f"name every partition that is read and no other; see {TOPIC}-1, {TOPIC}-2"),
-    ({"minOffsetsPerTrigger": 9, "maxOffsetsPerTrigger": 8}, "9 is more than maxOffsetsPerTrigger, 8"),
-    ({"minPartitions": "0"}, "option 'minPartitions': it must be at least 1, not 0"),
-    ({"columns": "key,colour"}, "option 'columns': it must name different ones of key, value, topic"),
-    ({"value.format": "json"}, "option 'value.schema': it is required where 'value.format' is json"),
-    ({"enable.auto.commit": "true"}, "option 'enable.auto.commit': it cannot be set here; say with group.id"),
-]
+        assert (row.headers and [(header.key, bytes(header.value)) for header in row.headers]) == headers
 
 
 @pytest.mark.usefixtures("readings")
-def test_what_is_wrong_with_an_option_is_said_in_a_sentence(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
-    for number, (options, sentence) in enumerate(WRONG):
+def test_an_invalid_option_is_an_error_in_one_sentence(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """One error of the option parser and one of the planner; tests/unit/spark/test_stream_reader.py has all others."""
+    for options, sentence in (
+        ({"startingOffset": "latest"}, "there is no such option; did you mean 'startingOffsets'?"),
+        ({"startingTimestamp": LATE_MS}, f"no record at or after that time in {TOPIC}-0, {TOPIC}-1, {TOPIC}-2"),
+    ):
         with pytest.raises(PySparkException) as failed:
-            start(spark, broker, options, Kept(), tmp_path / str(number)).awaitTermination()
-        # Spark knows names of options in small letters only.
-        assert sentence.lower() in sentence_of(failed.value).lower()
+            finish(start(spark, broker, options, Kept(), tmp_path / sentence[:5]))
+        # Spark passes option names in lower case.
+        assert sentence.lower() in summarize_error(failed.value).lower()
 
 
 def test_a_topic_that_is_created_again_between_two_batches_is_an_error_that_names_it(
@@ -220,8 +165,8 @@ def test_a_topic_that_is_created_again_between_two_batches_is_an_error_that_name
     writer = frame.writeStream.foreachBatch(keep_and_create_again).option("checkpointLocation", str(tmp_path))
     query = writer.trigger(processingTime="0 seconds").start()
     with pytest.raises(PySparkException) as failed:
-        query.awaitTermination(60)
-    assert sentence_of(failed.value).startswith(
+        finish(query)
+    assert summarize_error(failed.value).startswith(
         f"topic '{topic}' was deleted and created again since the query read it"
     )
     assert values == [b"of the old topic"]

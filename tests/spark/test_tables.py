@@ -12,27 +12,25 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from logbrook.spark.tables.commits import loaded
-from logbrook.spark.tables.format import TableVersion
-from logbrook.spark.tables.formats import open_format
+from logbrook.spark.tables.commits import load_existing
+from logbrook.spark.tables.format import TableOptions, TableVersion, open_format
 from logbrook.spark.tables.maintenance import compact, vacuum
-from logbrook.spark.tables.options import TableOptions
-from logbrook.spark.tables.source import TableDataSource
+from logbrook.spark.tables.source import StreamTableWriter, TableDataSource
 from logbrook.spark.tables.union import history
-from logbrook.spark.tables.writer import StreamTableWriter
+from tests.spark.limits import finish
 
-FORMATS = ("delta", "iceberg", "parquet")
+LONG = pytest.mark.long
 ROWS_PER_BATCH = 50
 IDS = list(range(3 * ROWS_PER_BATCH))
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Three files, which make three micro-batches, with ids from 0 on, each on one of two days."""
+    """A source of three files, which make three micro-batches, with ascending ids, each on one of two days."""
     directory = tmp_path_factory.mktemp("source")
     for number in range(3):
         ids = range(number * ROWS_PER_BATCH, (number + 1) * ROWS_PER_BATCH)
-        days = [f"day {each % 2}" for each in ids]
+        days = [f"day {number % 2}" for number in ids]
         pq.write_table(pa.table({"id": list(ids), "day": days}), directory / f"{number}.parquet")
     return str(directory)
 
@@ -40,7 +38,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 def start(
     spark: SparkSession, source: str, table: Path, checkpoint: Path, name: str = "logbrook_table", **options: str
 ) -> StreamingQuery:
-    """A stream over the files of `source`, one a batch, that ends after the last one."""
+    """Start a stream over the files of `source`, one per batch, that ends after the last one."""
     frame = spark.readStream.schema("id long, day string").option("maxFilesPerTrigger", 1).parquet(source)
     named = {option.replace("_", "."): text for option, text in options.items()}
     writer = frame.writeStream.format(name).options(**named).option("checkpointLocation", str(checkpoint))
@@ -48,7 +46,7 @@ def start(
 
 
 def version_of(table: Path) -> TableVersion:
-    return loaded(open_format(TableOptions.parse({"path": str(table)})))
+    return load_existing(open_format(TableOptions.parse({"path": str(table)})))
 
 
 def ids_of(frame: DataFrame) -> list[int]:
@@ -56,12 +54,12 @@ def ids_of(frame: DataFrame) -> list[int]:
 
 
 def read(spark: SparkSession, table: Path) -> DataFrame:
-    """A frame of its own each time, because a frame that has been read once is of that version for ever."""
+    """Read the table with a new frame, because a frame is bound to the version that it read first."""
     return spark.read.format("logbrook_table").load(str(table))
 
 
 def crashing(before: int, after: int) -> type[TableDataSource]:
-    """A table whose driver breaks before the commit of one batch, and after that of another."""
+    """A table whose driver fails before the commit of one batch, and after the commit of another."""
 
     class CrashingWriter(StreamTableWriter):
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -82,7 +80,10 @@ def crashing(before: int, after: int) -> type[TableDataSource]:
     return CrashingTable
 
 
-@pytest.mark.parametrize("table_format", FORMATS)
+# test_tables_kill.py kills a driver that writes tables of the other formats.
+@pytest.mark.parametrize(
+    "table_format", ["delta", pytest.param("iceberg", marks=LONG), pytest.param("parquet", marks=LONG)]
+)
 def test_every_row_is_there_once_after_a_crash_on_either_side_of_the_commit_and_after_tidying(
     spark: SparkSession, source: str, tmp_path: Path, table_format: str
 ) -> None:
@@ -91,15 +92,15 @@ def test_every_row_is_there_once_after_a_crash_on_either_side_of_the_commit_and_
     for before, after, message in ((0, -1, "broken before the commit"), (-1, 1, "broken after the commit")):
         spark.dataSource.register(crashing(before, after))
         with pytest.raises(PySparkException, match=message):
-            start(spark, source, table, checkpoint, "crashing_table", **options).awaitTermination()
+            finish(start(spark, source, table, checkpoint, "crashing_table", **options))
     query = start(spark, source, table, checkpoint, **options)
-    query.awaitTermination()
+    finish(query)
     version = version_of(table)
     assert version.batch_id_of(query.id) == 2
     assert sum(file.rows for file in version.data_files()) == len(IDS)
     assert ids_of(history(spark, str(table))) == IDS
 
-    # The batch that broke has left its files, and no tidying changes a row.
+    # The failed batch has left its files, and maintenance changes no row.
     live = {file.path for file in version.data_files()}
     assert {str(path) for path in table.rglob("*.parquet")} > live
     assert compact(str(table)).files_added == 2
@@ -108,7 +109,10 @@ def test_every_row_is_there_once_after_a_crash_on_either_side_of_the_commit_and_
     assert ids_of(read(spark, table)) == IDS
 
 
-@pytest.mark.parametrize("table_format", FORMATS)
+# tests/unit/spark/tables/test_formats.py appends to and overwrites tables of every format without Spark.
+@pytest.mark.parametrize(
+    "table_format", ["iceberg", pytest.param("delta", marks=LONG), pytest.param("parquet", marks=LONG)]
+)
 def test_a_batch_query_appends_overwrites_and_reads_back(
     spark: SparkSession, tmp_path: Path, table_format: str
 ) -> None:
@@ -131,7 +135,7 @@ def test_a_batch_query_appends_overwrites_and_reads_back(
     assert read(spark, table).where("day = '1' and id < 10").count() == 10
     frame.where("id < 7").write.format("logbrook_table").mode("overwrite").save(str(table))
     assert sorted(read(spark, table).collect()) == expected[:7]
-    # Only these columns are read when only these are asked for.
+    # Only the selected columns are read.
     narrow = spark.read.schema("headers array<struct<key: string, value: binary>>").format("logbrook_table")
     assert sorted(row.headers[0].key for row in narrow.load(str(table)).collect() if row.headers) == list("123456")
 
@@ -140,12 +144,12 @@ def test_streams_with_different_ids_share_a_table(spark: SparkSession, source: s
     table = tmp_path / "table"
     names = ("left", "right")
     for query in [start(spark, source, table, tmp_path / name, app_id=name) for name in names]:
-        query.awaitTermination()
+        finish(query)
     assert ids_of(history(spark, str(table))) == sorted(IDS + IDS)
     assert [version_of(table).batch_id_of(name) for name in names] == [2, 2]
     # The same id with another checkpoint is not taken for a replay.
-    with pytest.raises(PySparkException, match=r"batch 0 of app\.id 'left' is in it, but by the query"):
-        start(spark, source, table, tmp_path / "new", app_id="left").awaitTermination()
+    with pytest.raises(PySparkException, match=r"batch 0 of app\.id 'left' was committed by query"):
+        finish(start(spark, source, table, tmp_path / "new", app_id="left"))
 
 
 def test_a_frame_that_does_not_fit_is_refused_and_a_new_column_added_where_allowed(

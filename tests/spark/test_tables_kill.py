@@ -1,6 +1,6 @@
-"""A driver that is killed for real at each step of a micro-batch, for each format of table.
+"""A driver that is killed for real at each step of a micro-batch of a table.
 
-Run as a script, this file is that driver. It has a query for each step of each format in one Spark. The second batch of
+Run as a script, this file is that driver. It has a query for each case in one Spark. The second batch of
 each stops at its step, and when all have stopped, the JVM and the driver are killed.
 """
 
@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
@@ -26,45 +27,44 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from logbrook.spark import session
-from logbrook.spark.tables.commits import loaded
-from logbrook.spark.tables.format import TableVersion
-from logbrook.spark.tables.formats import open_format
+from logbrook.spark.tables.commits import load_existing
+from logbrook.spark.tables.format import TableOptions, TableVersion, open_format
 from logbrook.spark.tables.maintenance import vacuum
-from logbrook.spark.tables.options import TableOptions
-from logbrook.spark.tables.source import TableDataSource
+from logbrook.spark.tables.source import StreamTableWriter, TableDataSource
 from logbrook.spark.tables.union import history
-from logbrook.spark.tables.writer import StreamTableWriter
 from tests.interop.waiting import wait_until
+from tests.spark.limits import finish
 from tests.spark.settings import settings
 
 ROOT = Path(__file__).parents[2]
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 KILLED_BATCH = 1
-BATCHES = 3
+BATCHES = 2
 ROWS = 10
 TIMEOUT_S = 200.0
 
 
 class Step(StrEnum):
-    """Where in a batch the driver is killed."""
+    """The step of a batch at which the driver is killed."""
 
     WRITING = "while-a-task-writes"
-    BEFORE = "before-the-commit"
     WITHIN = "within-the-commit"
     AFTER = "after-the-commit"
 
 
-# What a commit of Delta does between its beginning and its end is one call of delta-rs.
+# Until its commit a write is the same in every format, and a driver that is killed within the commit has left all that
+# one killed before it leaves. Within the commit of Delta is one call of delta-rs, so it cannot be stopped there. After
+# the commit each format's record of the batch counts. `test_tables.py` crashes before and after the commit as well.
 CASES = [
-    (table_format, step)
-    for table_format in ("delta", "iceberg", "parquet")
-    for step in Step
-    if (table_format, step) != ("delta", Step.WITHIN)
+    ("parquet", Step.WRITING),
+    ("iceberg", Step.WITHIN),
+    ("parquet", Step.WITHIN),
+    ("delta", Step.AFTER),
 ]
 
 
 class Case:
-    """One query: its table, its checkpoint, and the file that says that it has stopped."""
+    """A query: its table, its checkpoint, and the file that reports that it has stopped."""
 
     def __init__(self, directory: Path, table_format: str, step: Step) -> None:
         self.table_format = table_format
@@ -91,16 +91,17 @@ class Case:
         wait_until(lambda: self.stopped.exists() or not query.isActive, f"that {self.table} waits", TIMEOUT_S)
 
     def stop_here(self) -> NoReturn:
-        """Say so, and wait for the end of the driver."""
+        """Report the stop, and wait to be killed."""
         self.stopped.touch()
         with open(self._directory / "killed", "rb") as killed:
             killed.read()
         os._exit(1)
 
     def version(self) -> TableVersion:
-        return loaded(open_format(TableOptions.parse({"path": str(self.table)})))
+        return load_existing(open_format(TableOptions.parse({"path": str(self.table)})))
 
 
+@pytest.mark.long
 def test_a_driver_killed_at_any_step_leaves_every_row_to_be_written_once(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     for number in range(BATCHES):
@@ -109,19 +110,19 @@ def test_a_driver_killed_at_any_step_leaves_every_row_to_be_written_once(spark: 
     cases = [Case(tmp_path, table_format, step) for table_format, step in CASES]
     kill_when_all_have_stopped(tmp_path, cases)
     for case in cases:
-        # Spark has noted the first batch only, and the table has the second only if its commit was over.
+        # Spark has recorded the first batch only, and the table has the second only if its commit was complete.
         noted = [path.name for path in (case.checkpoint / "commits").iterdir() if path.name.isdecimal()]
         assert noted == ["0"], case.table
         expected = ROWS * 2 if case.step is Step.AFTER else ROWS
         assert sum(file.rows for file in case.version().data_files()) == expected, case.table
     for case in cases:
         query = case.start(spark, "logbrook_table")
-        query.awaitTermination()
+        finish(query)
         assert case.version().batch_id_of(str(query.id)) == BATCHES - 1, case.table
     everything = {str(case.table): list(range(BATCHES * ROWS)) for case in cases}
     assert ids_by_table(spark, cases) == everything
     for case in cases:
-        # What the killed driver has left behind is not the table's, and goes without a trace.
+        # Files of the killed driver are not part of the table, and are removed.
         vacuum(str(case.table), timedelta(0), dry_run=False)
         assert {str(path) for path in case.table.rglob("*.parquet")} == {
             file.path for file in case.version().data_files()
@@ -131,17 +132,17 @@ def test_a_driver_killed_at_any_step_leaves_every_row_to_be_written_once(spark: 
 
 
 def ids_by_table(spark: SparkSession, cases: list[Case]) -> dict[str, list[int]]:
-    """Of all tables in one job."""
+    """Return the ids in each table, read in one job."""
     frames = [history(spark, str(case.table)).select("id", lit(str(case.table)).alias("table")) for case in cases]
-    found: dict[str, list[int]] = {}
+    ids_of: dict[str, list[int]] = {}
     for row in reduce(DataFrame.unionByName, frames).collect():
-        found.setdefault(row.table, []).append(row.id)
-    return {table: sorted(ids) for table, ids in found.items()}
+        ids_of.setdefault(row.table, []).append(row.id)
+    return {table: sorted(ids) for table, ids in ids_of.items()}
 
 
 def kill_when_all_have_stopped(directory: Path, cases: list[Case]) -> None:
     os.mkfifo(directory / "killed")
-    # As long as somebody could write there, those who read it wait.
+    # Readers wait as long as another process may write there.
     never_written = os.open(directory / "killed", os.O_RDWR)
     command = [sys.executable, "-m", "tests.spark.test_tables_kill", str(directory)]
     with TemporaryDirectory(prefix="logbrook-spark-") as temporary:
@@ -157,15 +158,15 @@ def kill_when_all_have_stopped(directory: Path, cases: list[Case]) -> None:
             driver.communicate(b"now", timeout=TIMEOUT_S)
         finally:
             driver.kill()
-            driver.wait()
+            driver.wait(TIMEOUT_S)
             os.close(never_written)
     assert driver.returncode == -SIGKILL, (directory / "log").read_text()
     assert all(case.stopped.exists() for case in cases)
 
 
 def run_until_killed(directory: Path) -> None:
-    """Run all cases in a Spark of its own until the word comes; does not return."""
-    # A task that has stopped keeps its place.
+    """Run all cases in one Spark session until the process is killed; does not return."""
+    # A stopped task occupies a slot.
     conf = settings(os.environ["TMPDIR"])
     spark = session("killed", master=f"local[{2 + len(CASES)}]", conf=conf)
     spark.dataSource.register(StoppingTable)
@@ -176,12 +177,12 @@ def run_until_killed(directory: Path) -> None:
     assert SparkContext._gateway is not None
     java = SparkContext._gateway.proc
     java.kill()
-    java.wait()
+    java.wait(TIMEOUT_S)
     os.kill(os.getpid(), SIGKILL)
 
 
 class StoppingWriter(StreamTableWriter):
-    """Stops in the second batch, at the step that the path of its table tells."""
+    """Stops in the second batch, at the step that is part of the table's path."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
@@ -196,8 +197,6 @@ class StoppingWriter(StreamTableWriter):
         if batchId != KILLED_BATCH:
             super().commit(messages, batchId)
             return
-        if case.step is Step.BEFORE:
-            case.stop_here()
         if case.step is Step.WITHIN:
             _stop_at_the_last_step(case)
         super().commit(messages, batchId)
@@ -219,7 +218,7 @@ def _first_of(iterator: Iterator[pa.RecordBatch], case: Case) -> Iterator[pa.Rec
 
 
 def _stop_at_the_last_step(case: Case) -> None:
-    """Everything that the commit needs is on disk, and what makes it one does not happen."""
+    """Stop when all files of the commit are on disk, before the operation that publishes them."""
 
     def stop(*_: Any) -> NoReturn:
         case.stop_here()

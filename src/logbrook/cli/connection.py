@@ -1,51 +1,135 @@
-"""Which cluster a command talks to, and talking to it."""
+"""The cluster that a command talks to: --bootstrap, LOGBROOK_BOOTSTRAP, the saved context, or 127.0.0.1:9092.
 
+Contexts are named clusters, in one file of the user's configuration directory ($XDG_CONFIG_HOME/logbrook):
+
+    {"current": "staging", "contexts": {"staging": "broker-1:9092,broker-2:9092"}}
+"""
+
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
 
-from logbrook.cli.contexts import load_contexts
-from logbrook.cli.failures import refuse, told_in_a_sentence
+from logbrook.cli.failures import refuse, report_failures
 from logbrook.client import Client
 from logbrook.client.admin import Admin
 from logbrook.model import LogbrookError
 
-VARIABLE = "LOGBROOK_BOOTSTRAP"
-DEFAULT = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE = "LOGBROOK_BOOTSTRAP"
+DEFAULT_PORT = 9092
+DEFAULT_BOOTSTRAP = f"127.0.0.1:{DEFAULT_PORT}"
 
-# A person waits this long for a broker that is not there, and for one that does not answer.
-_CONNECT_S = 3.0
-_ANSWER_S = 10.0
-# Somebody has pressed the tabulator key.
-_COMPLETION_S = 1.0
+_CONTEXTS_FILE = "contexts.json"
+# Short enough for a person at a terminal.
+_CONNECT_TIMEOUT_S = 3.0
+_RESPONSE_TIMEOUT_S = 10.0
+_COMPLETION_TIMEOUT_S = 1.0
 
 Bootstrap = Annotated[
     str | None,
     typer.Option(
         "--bootstrap",
         "-b",
-        metavar="HOST:PORT,...",
-        help=f"The cluster; else {VARIABLE}, else the saved context, else {DEFAULT}.",
+        metavar="HOST[:PORT],...",
+        help=f"Brokers of the cluster; default: {BOOTSTRAP_VARIABLE}, the saved context, or {DEFAULT_BOOTSTRAP}.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def bootstrap_servers(given: str | None, environment: Mapping[str, str]) -> str:
-    """What was given, or what stands in for it. Raises ContextsError."""
-    return given or environment.get(VARIABLE) or load_contexts(environment).current_servers or DEFAULT
+class ContextsError(LogbrookError):
+    """The contexts file cannot be read or written, or lacks the named context."""
+
+
+@dataclass(slots=True)
+class Contexts:
+    """Bootstrap servers by context name, and the name of the current context."""
+
+    path: str
+    servers: dict[str, str] = field(default_factory=dict)
+    current: str | None = None
+
+    @property
+    def current_servers(self) -> str | None:
+        return None if self.current is None else self.servers[self.current]
+
+    def save(self, name: str, servers: str) -> None:
+        """Add or replace a context and make it the current one. Raises ContextsError."""
+        self.servers[name] = servers
+        self.current = name
+        self._write()
+
+    def use(self, name: str) -> None:
+        """Raises ContextsError."""
+        self._check(name)
+        self.current = name
+        self._write()
+
+    def remove(self, name: str) -> None:
+        """Raises ContextsError."""
+        self._check(name)
+        del self.servers[name]
+        self.current = None if self.current == name else self.current
+        self._write()
+
+    def _check(self, name: str) -> None:
+        if name not in self.servers:
+            saved = f"saved are {', '.join(sorted(self.servers))}" if self.servers else "none is saved"
+            raise ContextsError(f"there is no context {name!r}; {saved} (`logbrook context save NAME HOST:PORT`)")
+
+    def _write(self) -> None:
+        text = json.dumps({"current": self.current, "contexts": self.servers}, indent=2, sort_keys=True)
+        temporary = f"{self.path}.new"
+        try:
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+            # Atomic: a concurrent command reads the old file or the new one.
+            os.replace(temporary, self.path)
+        except OSError as error:
+            raise ContextsError(f"the contexts cannot be saved: {error}") from None
+
+
+def load_contexts(environment: Mapping[str, str]) -> Contexts:
+    """Load the saved contexts; there are none if the file does not exist. Raises ContextsError."""
+    path = _contexts_path(environment)
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except FileNotFoundError:
+        return Contexts(path)
+    except (OSError, ValueError) as error:
+        raise ContextsError(f"the saved contexts cannot be read: {path}: {error}") from None
+    return _validated(path, document)
+
+
+def bootstrap_servers(option: str | None, environment: Mapping[str, str]) -> str:
+    """Return the value of --bootstrap, or its default, with ports. Raises ContextsError."""
+    servers = option or environment.get(BOOTSTRAP_VARIABLE) or load_contexts(environment).current_servers
+    return with_ports(servers or DEFAULT_BOOTSTRAP)
+
+
+def with_ports(servers: str) -> str:
+    """Add port 9092 to brokers that are given without a port. A number alone is a port of this machine."""
+    return ",".join(_with_port(server.strip()) for server in servers.split(","))
 
 
 @contextmanager
-def administered(bootstrap: str | None) -> Iterator[Admin]:
-    """The cluster, for the work of a command. What goes wrong is told in a sentence and ends the command."""
-    with told_in_a_sentence():
+def connected_admin(bootstrap: str | None) -> Iterator[Admin]:
+    """Yield an `Admin` for the work of a command. Errors inside the block are reported and end the command."""
+    with report_failures():
         servers = bootstrap_servers(bootstrap, os.environ)
         try:
-            client = Client(servers, client_id="logbrook-cli", timeout_s=_ANSWER_S, connect_timeout_s=_CONNECT_S)
+            client = Client(
+                servers,
+                client_id="logbrook-cli",
+                timeout_s=_RESPONSE_TIMEOUT_S,
+                connect_timeout_s=_CONNECT_TIMEOUT_S,
+            )
         except ValueError as error:
             refuse("--bootstrap", str(error))
         with client:
@@ -53,24 +137,63 @@ def administered(bootstrap: str | None) -> Iterator[Admin]:
 
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
-    """For completion."""
+    """Complete a topic name in the shell."""
     return _completions(context, incomplete, lambda admin: admin.topics.names())
 
 
 def group_names(context: typer.Context, incomplete: str) -> list[str]:
-    """For completion."""
-    return _completions(context, incomplete, lambda admin: [one.group_id for one in admin.groups.all()])
+    """Complete a group id in the shell."""
+    return _completions(context, incomplete, lambda admin: [group.group_id for group in admin.groups.all()])
+
+
+def transactional_ids(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete a transactional id in the shell."""
+    return _completions(
+        context, incomplete, lambda admin: [state.transactional_id for state in admin.transactions.all()]
+    )
 
 
 def _completions(context: Any, incomplete: str, ask: Callable[[Admin], list[str]]) -> list[str]:
-    """Nothing, if the cluster cannot be asked: the shell is no place for an error."""
+    """Return no completions on an error: a message would garble the user's prompt."""
     try:
         servers = bootstrap_servers(context.params.get("bootstrap"), os.environ)
-        with Client(servers, timeout_s=_COMPLETION_S) as client:
+        with Client(servers, timeout_s=_COMPLETION_TIMEOUT_S) as client:
             return [name for name in ask(Admin(client)) if name.startswith(incomplete)]
     except (LogbrookError, ValueError):
         return []
 
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.", autocompletion=topic_names)]
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Its id.", autocompletion=group_names)]
+def _with_port(server: str) -> str:
+    if server.isdecimal():
+        return f"127.0.0.1:{server}"
+    if server.count(":") > 1 and not server.startswith("["):
+        # An IPv6 address: with a port, it would be in brackets.
+        return f"[{server}]:{DEFAULT_PORT}"
+    return server if not server or ":" in server.rpartition("]")[2] else f"{server}:{DEFAULT_PORT}"
+
+
+def _validated(path: str, document: Any) -> Contexts:
+    fields = document if isinstance(document, dict) else {}
+    servers, current = fields.get("contexts"), fields.get("current")
+    if (
+        not isinstance(servers, dict)
+        or not all(isinstance(addresses, str) for addresses in servers.values())
+        or (current is not None and current not in servers)
+    ):
+        raise ContextsError(f"the saved contexts are not as `logbrook context` writes them; repair or remove {path}")
+    return Contexts(path, servers, current)
+
+
+def _contexts_path(environment: Mapping[str, str]) -> str:
+    """Follow the XDG base directory specification, which says to ignore a relative path in the variable."""
+    base = environment.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".config")
+    return os.path.join(base, "logbrook", _CONTEXTS_FILE)
+
+
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable.")
+]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=topic_names)]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Id of the group.", autocompletion=group_names)]

@@ -1,27 +1,30 @@
-"""`logbrook console`: the web console and the HTTP API, for any Kafka-protocol cluster."""
+"""`logbrook console`: the web console and the HTTP API for any Kafka cluster, in a process of its own."""
 
 import os
 from importlib.util import find_spec
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from logbrook.cli.connection import Bootstrap, bootstrap_servers
-from logbrook.cli.failures import fail, refuse, told_in_a_sentence
+from logbrook.cli.failures import fail, refuse, report_failures
 from logbrook.client import Client
-from logbrook.config.console import CONSOLE_LISTEN, TOKEN_VARIABLE, is_loopback
-from logbrook.config.values import split_address
+from logbrook.config.network import CONSOLE_LISTEN, TOKEN_VARIABLE, is_loopback, split_address
+from logbrook.model.version import install_command
+from logbrook.monitoring.metrics import DEFAULT_PORT
 from logbrook.pipelines.report import REPORTS_TOPIC
+from logbrook.ports.parent_process import end_with_parent
+
+_REGISTRY_VARIABLE = "LOGBROOK_SCHEMA_REGISTRY"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-_METRICS_PORT = 9644
 
 
 @app.command()
 def console(
     bootstrap: Bootstrap = None,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")] = (
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")] = (
         CONSOLE_LISTEN
     ),
     token: Annotated[
@@ -30,39 +33,57 @@ def console(
             envvar=TOKEN_VARIABLE,
             metavar="TOKEN",
             show_envvar=True,
-            help="What browsers and scripts have to know. Needed where others than this machine can ask.",
+            help="Secret that browsers and scripts must send; required unless the console listens on loopback.",
         ),
     ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help=f"A Logbrook broker's metrics, for latencies; port {_METRICS_PORT} of the broker unless given. "
-            "Empty for none.",
+            help=f"Metrics of a Logbrook broker, for bytes and latencies; default: port {DEFAULT_PORT} of the first "
+            "bootstrap server; empty for none.",
         ),
     ] = None,
-    interval_ms: Annotated[int, typer.Option(min=100, help="How often the cluster is asked for the charts.")] = (2_000),
+    interval_ms: Annotated[int, typer.Option(min=100, help="Interval between samples of the cluster.")] = (2_000),
     reports: Annotated[
-        str, typer.Option("--reports", metavar="TOPIC", help="Where pipelines say how they are.")
+        str, typer.Option("--reports", metavar="TOPIC", help="Topic to which pipelines write their status.")
     ] = REPORTS_TOPIC,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(envvar=_REGISTRY_VARIABLE, metavar="URL", help="Schema registry of Avro and Protobuf values."),
+    ] = None,
     with_parent: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Run the web console and the HTTP API, until it is told to stop."""
-    _check(listen, token)
-    with told_in_a_sentence():
+    """Run the web console and the HTTP API until SIGTERM or Ctrl-C.
+
+    Example: logbrook console --bootstrap broker-1:9092 --listen 127.0.0.1:9080
+    """
+    if with_parent:
+        # The broker closes our standard input when it stops. If it is killed, so are we, whatever we are doing.
+        end_with_parent()
+    _check(listen, token, schema_registry)
+    with report_failures():
         servers = bootstrap_servers(bootstrap, os.environ)
     try:
         Client(servers).close()
     except ValueError as error:
         refuse("--bootstrap", str(error))
-    # Its libraries take a second to import.
+    # The console's libraries take a second to import.
     from logbrook.console.app import ConsoleOptions, run_console  # noqa: PLC0415
 
     host, port = split_address(listen)
     if metrics is None:
-        metrics = f"{servers.split(',')[0].strip().rpartition(':')[0]}:{_METRICS_PORT}"
+        metrics = f"{servers.split(',')[0].strip().rpartition(':')[0]}:{DEFAULT_PORT}"
     options = ConsoleOptions(
-        servers, host, port, token or None, metrics or None, with_parent, interval_ms / 1000, reports
+        servers,
+        host,
+        port,
+        token or None,
+        metrics or None,
+        with_parent,
+        interval_ms / 1000,
+        reports,
+        schema_registry or None,
     )
     try:
         run_console(options, lambda url: typer.echo(f"the console is at {url}"))
@@ -70,10 +91,10 @@ def console(
         fail(f"cannot listen on {listen}: {error.strerror or error}")
 
 
-def _check(listen: str, token: str | None) -> None:
-    """Ends the command where a console could not or should not be run."""
+def _check(listen: str, token: str | None, schema_registry: str | None) -> None:
+    """End the command if the console is not installed, would listen beyond loopback without a token, or has no URL."""
     if find_spec("nicegui") is None:
-        fail("the console is not installed: pip install 'logbrook[console]'")
+        fail(f"the console is not installed: {install_command('console')}")
     try:
         host, _ = split_address(listen)
     except ValueError as error:
@@ -81,5 +102,8 @@ def _check(listen: str, token: str | None) -> None:
     if not is_loopback(host) and not token:
         refuse(
             "--listen",
-            f"others than this machine could ask at {listen}: set {TOKEN_VARIABLE} or --token, or listen on 127.0.0.1",
+            f"{listen} is reachable from other hosts: set {TOKEN_VARIABLE} or --token, or listen on 127.0.0.1",
         )
+    parts = urlsplit(schema_registry or "http://none")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        refuse("--schema-registry", f"{schema_registry!r} is not the URL of a schema registry: write http://HOST:PORT")

@@ -1,4 +1,4 @@
-"""`logbrook consume`: records, printed."""
+"""`logbrook consume`: print the records of topics, up to the end or continuously, alone or as a group member."""
 
 import sys
 from collections.abc import Iterator
@@ -8,27 +8,26 @@ from typing import Annotated
 
 import typer
 
-from logbrook.cli.connection import Bootstrap, administered, group_names, topic_names
-from logbrook.cli.consume_output import RecordOutput
-from logbrook.cli.consume_reading import GroupReading, PlainReading, Reading
-from logbrook.cli.failures import fail, refuse
-from logbrook.cli.interrupts import HeldInterrupt, StoppedError
-from logbrook.cli.moments import EPILOG, position_of
-from logbrook.cli.paragraphs import ParagraphCommand
-from logbrook.cli.record_format import LETTERS, Format, format_of, template_of
+from logbrook.cli.arguments import PLACE_EPILOG, parse_offset_spec
+from logbrook.cli.connection import Bootstrap, Partitions, connected_admin, group_names
+from logbrook.cli.consume_readers import ConsumeReader, GroupReader, PartitionsReader
+from logbrook.cli.failures import HeldInterrupt, StoppedError, fail, refuse, termination_as_interrupt
+from logbrook.cli.record_output import RecordOutput, open_output
+from logbrook.cli.records import TEMPLATE_LETTERS, template_of
+from logbrook.cli.terminal import ParagraphCommand
 from logbrook.cli.topic import chosen_partitions
+from logbrook.cli.topic_patterns import PATTERN_EPILOG, TopicPatterns, TopicSelection, chosen_topics
 from logbrook.client.admin import Admin
-from logbrook.client.positions import Start
+from logbrook.client.offset_specs import Earliest
 from logbrook.client.records_reader import FETCH_BYTES_MAX
 from logbrook.model import TopicPartition
 from logbrook.records.errors import RecordsError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-
-# Who wants a few records does not wait for more to be decoded than that.
-_FEW = 1_000
-_FEW_BYTES = 64 << 10
+# For up to this many records, fetches are small: decoding more than needed would delay the output.
+_FEW_RECORDS = 1_000
+_FEW_RECORDS_BYTES = 64 << 10
 
 
 class _Isolation(StrEnum):
@@ -36,109 +35,118 @@ class _Isolation(StrEnum):
     UNCOMMITTED = "read_uncommitted"
 
 
-@app.command(cls=ParagraphCommand, epilog=f"{EPILOG}\n\nA TEMPLATE has {LETTERS}.")
+@app.command(cls=ParagraphCommand, epilog=f"{PLACE_EPILOG}\n\n{PATTERN_EPILOG}\n\nA TEMPLATE has {TEMPLATE_LETTERS}.")
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Their names.", autocompletion=topic_names)],
-    partitions: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; may be given again.")
-    ] = None,
+    names: TopicPatterns,
+    partitions: Partitions = None,
     start: Annotated[
-        str | None, typer.Option("--from", "-o", metavar="PLACE", help="Where to begin; else at the start.")
+        str | None, typer.Option("--from", "-o", metavar="PLACE", help="Position to start at; default: the start.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="PLACE", help="Where to stop; else at what is the end now.")
+        str | None, typer.Option("--until", metavar="PLACE", help="Position to stop at; default: the current end.")
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after this many records.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep reading new records until Ctrl-C.")] = False,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="Read as a member of this group, and commit.", autocompletion=group_names),
+        typer.Option("--group", "-g", help="Join this group, and commit its offsets.", autocompletion=group_names),
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", "-F", metavar="raw|json|hex|TEMPLATE", help="How to write a record.")
+        str, typer.Option("--format", "-F", metavar="raw|json|hex|TEMPLATE", help="Output format of a record.")
     ] = "raw",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    print_key: Annotated[bool, typer.Option("--print-key", help="With raw: the key before the value.")] = False,
-    print_headers: Annotated[bool, typer.Option("--print-headers", help="With raw: the headers before.")] = False,
-    print_offset: Annotated[bool, typer.Option("--print-offset", help="With raw: PARTITION:OFFSET before.")] = False,
-    print_timestamp: Annotated[bool, typer.Option("--print-timestamp", help="With raw: the time before.")] = False,
-    separator: Annotated[str, typer.Option("--separator", help="Between these; a tab if not given.")] = "\\t",
+    print_key: Annotated[bool, typer.Option("--print-key", help="raw: print the key before the value.")] = False,
+    print_headers: Annotated[bool, typer.Option("--print-headers", help="raw: print headers before it.")] = False,
+    print_offset: Annotated[
+        bool, typer.Option("--print-offset", help="raw: print PARTITION:OFFSET before it.")
+    ] = False,
+    print_timestamp: Annotated[bool, typer.Option("--print-timestamp", help="raw: print the time before it.")] = False,
+    separator: Annotated[str, typer.Option("--separator", help="Text between these; default: a tab.")] = "\\t",
     isolation: Annotated[
-        _Isolation, typer.Option("--isolation", help="With or without what transactions have not committed.")
+        _Isolation,
+        typer.Option("--isolation", help="read_committed skips records of open and aborted transactions."),
     ] = _Isolation.COMMITTED,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Print the records of topics: what is there, or with --follow what comes too.
+    """Print the records of topics up to the current end, or with --follow also new ones.
 
-    JSON: an object a line, {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}, with a list of
-    {"key", "value"}. A key or value that is not UTF-8 is base64, and "key_encoding" or "value_encoding" beside it says
-    so. `logbrook produce --json` takes the same.
+    JSON: an object per line, {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}, with a list of
+    {"key", "value"}. A key or value that is not UTF-8 is base64, and "key_encoding" or "value_encoding" beside it is
+    "base64". `logbrook produce --json` reads the same format.
 
-    As a member of a group it begins where the group is, and else where --from says; what was printed is committed.
-    Ctrl-C ends --follow as it should be (exit code 0); anything else it interrupts (130). Partitions that are added to
-    the topics meanwhile are followed too, from their start.
+    A group member starts at the group's committed offsets, and where there are none at --from; printed records are
+    committed. With --follow, Ctrl-C and SIGTERM are the normal end (exit code 0), otherwise interruptions (130, 143).
+    Partitions that are added to the topics meanwhile are read from their start, and so are new topics that match a
+    pattern. While the broker is away, --follow reconnects.
+
+    On a terminal, control characters in records are shown as \\x1b, so that they cannot act on it.
 
     Examples: logbrook consume orders -o -10 -f; logbrook consume orders -F '%p:%o %k %v\\n'
     """
     if follow and until is not None:
-        refuse("--until", "it cannot go on for ever and stop")
+        refuse("--until", "it cannot be combined with --follow, which has no end")
     if group is not None and (partitions or until is not None):
-        refuse("--group", "a group decides itself what its members read")
+        refuse("--group", "a group assigns partitions and offsets itself: leave out --partition and --until")
     template = template_of(
         key=print_key, headers=print_headers, offset=print_offset, timestamp=print_timestamp, separator=separator
     )
-    chosen = _format_of(form, as_json, template)
-    begin = Start() if start is None else position_of(start, "--from")
-    end = None if until is None else position_of(until, "--until")
+    chosen_format = _format_of(form, as_json, template)
+    begin = Earliest() if start is None else parse_offset_spec(start, "--from")
+    end = None if until is None else parse_offset_spec(until, "--until")
     committed_only = isolation is _Isolation.COMMITTED
-    bytes_max = FETCH_BYTES_MAX if count is None or count > _FEW else _FEW_BYTES
-    output = RecordOutput(chosen, sys.stdout.buffer, count)
-    with administered(bootstrap) as admin, _ended_by_interrupt(follow), _damage_told():
-        reading: Reading
+    bytes_max = FETCH_BYTES_MAX if count is None or count > _FEW_RECORDS else _FEW_RECORDS_BYTES
+    output = open_output(chosen_format, sys.stdout.buffer, count)
+    with connected_admin(bootstrap) as admin, termination_as_interrupt(), _interrupt_ends(follow), _damage_reported():
+        topics, selection = chosen_topics(admin, names), TopicSelection(admin, names)
+        reader: ConsumeReader
         if group is None:
-            found = _partitions(admin, topics, partitions)
-            growing = topics if follow and not partitions else ()
-            reading = PlainReading(admin, found, begin, end, follow, committed_only, bytes_max, growing)
+            chosen = _partitions(admin, topics, partitions)
+            growing = selection if follow and not partitions else None
+            reader = PartitionsReader(admin, chosen, begin, end, follow, committed_only, bytes_max, growing)
         else:
-            reading = GroupReading(admin, group, topics, begin, follow, committed_only, bytes_max)
-        # Between printing and saying so there is no stop, or what was printed would come again.
-        with reading, HeldInterrupt() as held:
-            while not output.is_full and not reading.is_done:
-                with held.allowed():
-                    runs = reading.read()
-                reading.printed(output.write(runs))
+            reader = GroupReader(admin, group, selection, begin, follow, committed_only, bytes_max)
+        _copy(reader, output)
 
 
-def _partitions(admin: Admin, topics: list[str], wanted: list[int] | None) -> list[TopicPartition]:
+def _copy(reader: ConsumeReader, output: RecordOutput) -> None:
+    # Ctrl-C and SIGTERM are held back between printing and committing: otherwise printed records would be read again.
+    with reader, HeldInterrupt() as held:
+        while not output.is_full and not reader.is_done:
+            with held.allowed():
+                runs = reader.read()
+            reader.mark_printed(output.write(runs))
+            if output.damage is not None:
+                raise output.damage
+
+
+def _partitions(admin: Admin, topics: list[str], numbers: list[int] | None) -> list[TopicPartition]:
     return [
-        one
-        for topic in dict.fromkeys(topics)
-        for one in chosen_partitions(topic, admin.client.partitions(topic), wanted)
+        partition for topic in topics for partition in chosen_partitions(topic, admin.client.partitions(topic), numbers)
     ]
 
 
-def _format_of(form: str, as_json: bool, template: str) -> Format:
-    is_template_wanted = template != template_of(key=False, headers=False, offset=False, timestamp=False, separator="")
-    if is_template_wanted and (as_json or form != "raw"):
-        refuse("--format", "--print-... are for raw; a template has letters for them")
+def _format_of(form: str, as_json: bool, template: str) -> str:
+    has_template = template != template_of(key=False, headers=False, offset=False, timestamp=False, separator="")
+    if has_template and (as_json or form != "raw"):
+        refuse("--format", "the --print-... options are for raw only; a template has letters for the same")
     if as_json and form not in ("raw", "json"):
-        refuse("--format", "--json is a format of its own")
-    return format_of("json" if as_json else template if is_template_wanted else form)
+        refuse("--format", "it cannot be combined with --json, which is a format")
+    return "json" if as_json else template if has_template else form
 
 
 @contextmanager
-def _ended_by_interrupt(follow: bool) -> Iterator[None]:
-    """Following has no other end."""
+def _interrupt_ends(follow: bool) -> Iterator[None]:
+    """With --follow, treat Ctrl-C and SIGTERM as the normal end."""
     try:
         yield
-    except (KeyboardInterrupt, StoppedError):
+    except (KeyboardInterrupt, StoppedError) as stop:
         if not follow:
-            raise KeyboardInterrupt from None
+            raise stop.interrupt if isinstance(stop, StoppedError) else stop from None
 
 
 @contextmanager
-def _damage_told() -> Iterator[None]:
+def _damage_reported() -> Iterator[None]:
     try:
         yield
     except RecordsError as error:
-        fail(f"a batch cannot be read: {error}; --from with an offset behind it skips it")
+        fail(f"a batch cannot be read: {error}; --from with a later offset skips it")

@@ -1,88 +1,89 @@
-"""`logbrook context`: names for clusters, so that --bootstrap need not be typed."""
+"""`logbrook context`: named clusters, so that --bootstrap need not be typed."""
 
 import os
 from typing import Annotated
 
 import typer
 
-from logbrook.cli.connection import DEFAULT, VARIABLE, Json
-from logbrook.cli.contexts import ContextsError, load_contexts
-from logbrook.cli.failures import refuse, told_in_a_sentence
-from logbrook.cli.output import print_json, print_table
-from logbrook.cli.paragraphs import ParagraphCommand
+from logbrook.cli.connection import (
+    BOOTSTRAP_VARIABLE,
+    DEFAULT_BOOTSTRAP,
+    ContextsError,
+    Json,
+    load_contexts,
+    with_ports,
+)
+from logbrook.cli.failures import refuse, report_failures
+from logbrook.cli.terminal import ParagraphCommand, print_rows
 from logbrook.client import Client
 
-app = typer.Typer(
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    help="Name clusters, and say which of them commands talk to.",
-)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
 
-def _names(incomplete: str) -> list[str]:
+def _context_names(incomplete: str) -> list[str]:
     try:
         return [name for name in load_contexts(os.environ).servers if name.startswith(incomplete)]
     except ContextsError:
         return []
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What it is called.", autocompletion=_names)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.", autocompletion=_context_names)]
 
 
 @app.command(cls=ParagraphCommand)
 def save(
     name: Name,
-    servers: Annotated[str, typer.Argument(metavar="HOST:PORT,...", help="One or more of the cluster's brokers.")],
+    servers: Annotated[str, typer.Argument(metavar="HOST[:PORT],...", help="One or more of the cluster's brokers.")],
 ) -> None:
-    """Give a cluster a name, or a new address, and use it from now on."""
-    with told_in_a_sentence():
+    """Save a cluster under a name, or change its address, and use it from now on.
+
+    Example: logbrook context save staging broker-1:9092,broker-2:9092
+    """
+    with report_failures():
+        servers = with_ports(servers)
         try:
             Client(servers).close()
         except ValueError as error:
-            refuse("HOST:PORT,...", str(error))
+            refuse("HOST[:PORT],...", str(error))
         load_contexts(os.environ).save(name, servers)
-        typer.echo(f"commands talk to {servers} now")
+        typer.echo(f"commands now use {servers}")
 
 
 @app.command("list", cls=ParagraphCommand)
 def show(as_json: Json = False) -> None:
-    """Show what is saved, and what is used.
+    """List the saved clusters and mark the one in use.
 
     JSON: a list of {"name", "bootstrap", "current"}.
     """
-    with told_in_a_sentence():
+    with report_failures():
         saved = load_contexts(os.environ)
-        names = sorted(saved.servers)
+        rows = [
+            {"name": name, "bootstrap": servers, "current": name == saved.current}
+            for name, servers in sorted(saved.servers.items())
+        ]
+        columns = (("current", lambda row: "*" if row["current"] else " "), "name", "bootstrap")
+        print_rows(rows, columns, as_json=as_json)
         if as_json:
-            print_json(
-                [{"name": one, "bootstrap": saved.servers[one], "current": one == saved.current} for one in names]
-            )
             return
-        print_table(
-            ("current", "name", "bootstrap"),
-            [("*" if one == saved.current else " ", one, saved.servers[one]) for one in names],
-        )
-        if VARIABLE in os.environ:
-            typer.echo(f"{VARIABLE} is set, and goes before: {os.environ[VARIABLE]}", err=True)
+        if BOOTSTRAP_VARIABLE in os.environ:
+            typer.echo(f"{BOOTSTRAP_VARIABLE} is set and overrides it: {os.environ[BOOTSTRAP_VARIABLE]}", err=True)
         elif saved.current is None:
-            typer.echo(f"none is used, so commands talk to {DEFAULT}", err=True)
+            typer.echo(f"no context is in use; commands use {DEFAULT_BOOTSTRAP}", err=True)
 
 
 @app.command(cls=ParagraphCommand)
 def use(name: Name) -> None:
-    """Let commands talk to this cluster."""
-    with told_in_a_sentence():
+    """Use a saved cluster from now on."""
+    with report_failures():
         saved = load_contexts(os.environ)
         saved.use(name)
-        typer.echo(f"commands talk to {saved.servers[name]} now")
+        typer.echo(f"commands now use {saved.servers[name]}")
 
 
 @app.command(cls=ParagraphCommand)
 def remove(name: Name) -> None:
-    """Forget a name."""
-    with told_in_a_sentence():
+    """Remove a saved cluster."""
+    with report_failures():
         saved = load_contexts(os.environ)
         saved.remove(name)
-        after = f"commands talk to {saved.current_servers or DEFAULT}"
-        typer.echo(f"removed {name}; {after}")
+        typer.echo(f"removed {name}; commands now use {saved.current_servers or DEFAULT_BOOTSTRAP}")

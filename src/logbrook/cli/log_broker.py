@@ -1,4 +1,8 @@
-"""Maintenance and verification of a running broker's files, by the broker, through its port for operators."""
+"""Verification and maintenance of a running broker's logs.
+
+`run_maintenance` and `verify_in_broker` use the HTTP listener of a Logbrook broker (--metrics), which works on its own
+files. `check_through_broker` fetches all records of any Kafka cluster and checks the batches on this side.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,103 +14,151 @@ from urllib.parse import urlencode, urlsplit
 import typer
 
 from logbrook.cli.failures import fail, refuse
-from logbrook.cli.progress import verifying_progress
-from logbrook.storage.findings import Checked
+from logbrook.cli.log_data import chosen_partitions
+from logbrook.cli.terminal import verifying_progress
+from logbrook.client import BrokerError
+from logbrook.client.admin import Admin
+from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
+from logbrook.records.batch import check_batch, iter_headers
+from logbrook.records.errors import RecordsError
+from logbrook.storage.verification import Damage, LogCheckResult
 
-Broker = Annotated[
+BrokerUrl = Annotated[
     str | None,
     typer.Option(
-        "--broker", metavar="URL", help="A running broker's port for operators, such as http://127.0.0.1:9644."
+        "--broker", metavar="URL", help="HTTP listener (--metrics) of a running broker: http://127.0.0.1:9644."
     ),
 ]
 
-_CONNECT_S = 3.0
-# A broker that verifies tells every second how far it is.
-_SILENCE_S = 60.0
+_CONNECT_TIMEOUT_S = 3.0
+# While it verifies, a broker reports its progress every second.
+_SILENCE_S_MAX = 60.0
 _OK = 200
 
 
-class NotAskedError(Exception):
-    """Nobody is there who could be asked, or somebody who knows nothing of it."""
+class BrokerUnavailableError(Exception):
+    """No server responds at the URL, or it is not a Logbrook broker."""
 
 
 def run_maintenance(
     url: str, step: str, partitions: Sequence[str] | None, *, active: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """A checkpoint and one step of maintenance, of these partitions or all, now. Returns what it did and what was in
-    the way; ends the command if it was not done."""
+    """Have the broker run a checkpoint and one maintenance step, for these partitions or all.
+
+    Returns the result and the errors of single partitions; ends the command if nothing was done.
+    """
     query = [("step", step), *(("partition", name) for name in partitions or ())]
     if active:
         query.append(("active", "true"))
     try:
-        # Nobody knows how long a compaction takes.
-        with _asked(url, "/maintenance", query, None) as response, _understood(url):
-            done = json.loads(response.read())
-            errors = [str(error) for error in done.pop("errors")]
-    except NotAskedError as error:
+        # No timeout: a compaction may take arbitrarily long.
+        with _posted(url, "/maintenance", query, None) as response, _parsing(url):
+            result = json.loads(response.read())
+            errors = [str(error) for error in result.pop("errors")]
+    except BrokerUnavailableError as error:
         fail(str(error))
-    if not done:
+    if not result:
         fail(f"the broker could not do it: {'; '.join(errors)}")
-    return done, errors
+    return result, errors
 
 
-def verify_in_broker(url: str, partitions: Sequence[str] | None) -> list[Checked]:
-    """What the broker finds when it reads its own files. Raises NotAskedError; ends the command if it was not done."""
+def verify_in_broker(url: str, partitions: Sequence[str] | None) -> list[LogCheckResult]:
+    """Have the broker verify its files. Raises BrokerUnavailableError; ends the command if verification fails."""
     query = [("partition", name) for name in partitions or ()]
-    checked: list[Checked] = []
+    results: list[LogCheckResult] = []
     is_done = False
-    with _asked(url, "/verify", query, _SILENCE_S) as response, verifying_progress() as tell, _understood(url):
+    with (
+        _posted(url, "/verify", query, _SILENCE_S_MAX) as response,
+        verifying_progress() as show_progress,
+        _parsing(url),
+    ):
         for line in response:
-            told = json.loads(line)
-            if "errors" in told:
-                fail(f"the broker could not do it: {'; '.join(map(str, told['errors']))}")
-            if "progress" in told:
-                tell(told["progress"])
-            elif "done" in told:
+            message = json.loads(line)
+            if "errors" in message:
+                fail(f"the broker could not do it: {'; '.join(map(str, message['errors']))}")
+            if "progress" in message:
+                show_progress(message["progress"])
+            elif "done" in message:
                 is_done = True
             else:
-                checked.append(Checked.from_form(told))
+                results.append(LogCheckResult.from_form(message))
     if not is_done:
-        fail(f"{url} has stopped in the middle of it")
-    return checked
+        fail(f"{url} ended its answer before the verification was complete")
+    return results
+
+
+def check_through_broker(admin: Admin, names: Sequence[str] | None) -> list[LogCheckResult]:
+    """Fetch all records of the partitions and check their batches. Raises ClientError."""
+    bounds = {
+        TopicPartition(topic.name, partition.partition): (partition.start_offset or 0, partition.end_offset or 0)
+        for topic in admin.topics.all()
+        for partition in topic.partitions
+    }
+    return [_check_partition(admin, partition, *bounds[partition]) for partition in chosen_partitions([*bounds], names)]
+
+
+def _check_partition(admin: Admin, partition: TopicPartition, start: int, end: int) -> LogCheckResult:
+    batches = records = bytes_read = 0
+    offset = start
+    damage = None
+    while offset < end and damage is None:
+        try:
+            fetched = admin.client.fetch(partition.topic, partition.partition, Offset(offset))
+        except BrokerError as error:
+            return LogCheckResult(partition, None, None, None, None, Damage(str(error), offset=Offset(offset)))
+        before = offset
+        try:
+            for position, header in iter_headers(fetched.records):
+                check_batch(fetched.records, position, position + header.size)
+                if header.next_offset <= offset:
+                    raise RecordsError(f"a batch with offset {header.base_offset} follows offset {offset - 1}")
+                offset = header.next_offset
+                batches, records, bytes_read = batches + 1, records + header.count, bytes_read + header.size
+        except RecordsError as error:
+            damage = Damage(str(error), offset=Offset(offset))
+        if damage is None and offset == before:
+            # The remaining offsets were compacted away.
+            break
+    return LogCheckResult(partition, None, batches, records, bytes_read, damage)
 
 
 @contextmanager
-def _asked(url: str, path: str, query: Sequence[tuple[str, str]], silence_s: float | None) -> Iterator[HTTPResponse]:
-    """The answer to a POST. Raises NotAskedError where nothing of the kind can be asked for."""
+def _posted(url: str, path: str, query: Sequence[tuple[str, str]], timeout_s: float | None) -> Iterator[HTTPResponse]:
+    """Send a POST and yield the response. Raises BrokerUnavailableError."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        refuse("--broker", f"{url!r} is no URL such as http://127.0.0.1:9644")
+        refuse("--broker", f"{url!r} is not a URL such as http://127.0.0.1:9644")
     try:
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        connection = kind(parts.hostname, parts.port, timeout=_CONNECT_S)
+        connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        connection = connection_class(parts.hostname, parts.port, timeout=_CONNECT_TIMEOUT_S)
     except ValueError as error:
         refuse("--broker", f"{url!r}: {error}")
     with closing(connection):
         try:
             connection.connect()
-            connection.sock.settimeout(silence_s)
+            connection.sock.settimeout(timeout_s)
             connection.request("POST", f"{parts.path.rstrip('/')}{path}?{urlencode(query)}".rstrip("?"))
             response = connection.getresponse()
         except (OSError, HTTPException, ValueError) as error:
-            raise NotAskedError(
-                f"cannot ask {url}: {_words(error)}; is it the broker's --metrics address, and does it run?"
+            raise BrokerUnavailableError(
+                f"{url} does not respond: {_reason(error)}; is it the broker's --metrics address, and is it running?"
             ) from error
         if response.status != _OK and response.headers.get_content_type() != "application/json":
-            raise NotAskedError(f"{url} answered {response.status}; is it the broker's --metrics address?")
+            raise BrokerUnavailableError(f"{url} answered {response.status}; is it the broker's --metrics address?")
         yield response
 
 
 @contextmanager
-def _understood(url: str) -> Iterator[None]:
-    """Around reading an answer. Ends the command if it is none, or none that is whole."""
+def _parsing(url: str) -> Iterator[None]:
+    """End the command if the answer inside the block is incomplete or not that of a broker."""
     try:
         yield
     except (OSError, HTTPException) as error:
-        fail(f"{url} has stopped in the middle of it: {_words(error)}")
+        fail(f"{url} stopped in the middle of its answer: {_reason(error)}")
     except (ValueError, AttributeError, KeyError, TypeError):
-        fail(f"{url} answered nothing that a broker would say; is it the broker's --metrics address?")
+        fail(f"the answer of {url} is not that of a Logbrook broker; is it the broker's --metrics address?")
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

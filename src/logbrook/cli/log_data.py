@@ -1,4 +1,4 @@
-"""A data directory that no broker has open, for the commands that work on one."""
+"""Access to a data directory that no broker has open, for the `logbrook log` commands."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -8,86 +8,84 @@ from typing import Annotated
 
 import typer
 
-from logbrook.cli.failures import WRONG_USAGE, fail, told_in_a_sentence
+from logbrook.cli.failures import fail, report_failures
+from logbrook.cli.settings_options import load_or_exit
 from logbrook.config import BrokerConfig
-from logbrook.config.errors import SettingsRefusedError
-from logbrook.config.kafka_settings import broker_settings, override, topic_settings
-from logbrook.config.loading import load_settings
+from logbrook.config.kafka_settings import BROKER_SETTINGS, TOPIC_SETTINGS, apply_overrides
 from logbrook.core.metadata import ClusterMetadata
-from logbrook.model import NothingNamedSoError, TopicPartition, named_partitions
+from logbrook.core.store_state import StoreState
+from logbrook.model import TopicPartition, UnknownPartitionNameError, select_partitions
 from logbrook.ports import OsFiles, SystemClock
-from logbrook.records.batch import iter_headers
-from logbrook.records.reader import iter_records
+from logbrook.ports.metadata_store import Revision
+from logbrook.server.local_metadata_store import load_entries
 from logbrook.server.topics import METADATA
 from logbrook.storage.errors import DirectoryLockedError, StorageError
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.storage.paths import CHECKPOINT, LOCK
-from logbrook.storage.verification import verify
 
-Data = Annotated[
-    str | None, typer.Option("--data", "-d", metavar="DIR", help="The data directory; else the one of `serve`.")
+DataDirectory = Annotated[
+    str | None, typer.Option("--data", "-d", metavar="DIR", help="Data directory; default: that of `serve`.")
 ]
-Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="The settings file of the broker.")]
-Partitions = Annotated[
+ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file of the broker.")]
+PartitionNames = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PARTITION...]", help="Such as orders-0, or a topic for all of its own; else everything."),
+    typer.Argument(
+        metavar="[PARTITION...]", help="Partitions such as orders-0, or topics for all of theirs; default: all."
+    ),
 ]
 
 
 @dataclass(frozen=True)
 class OfflineData:
-    """A directory that is ours for the while of a command."""
+    """An open data directory, locked for the duration of a command."""
 
     directory: LogDirectory
     config: BrokerConfig
     clock: SystemClock
 
     def chosen(self, names: Sequence[str] | None) -> list[Log]:
-        """The logs that are named, or all. Ends the command for a name that is not there."""
-        return [self.directory.get(one) for one in chosen_partitions([log.partition for log in self.directory], names)]
+        """Return the named logs, all without names; end the command if a name does not exist."""
+        partitions = chosen_partitions([log.partition for log in self.directory], names)
+        return [self.directory.get(partition) for partition in partitions]
 
     def configured(self, names: Sequence[str] | None) -> list[Log]:
-        """As `chosen`, without logs that belong to no topic; each has its topic's settings from here on.
+        """Return the `chosen` logs that belong to a topic, with the settings of their topics applied.
 
-        A log that no topic owns is nobody's to clean, and the metadata's own is not for topics' settings.
+        Logs without a topic, and the metadata log, have no retention or compaction settings.
         """
         metadata = self._metadata()
-        defaults = override(self.config.log, metadata.broker_settings, broker_settings())
+        defaults = apply_overrides(self.config.log, metadata.dynamic_settings, BROKER_SETTINGS, is_stored=True)
         logs = []
         for log in self.chosen(names):
             topic = metadata.topics.get(log.partition.topic)
-            if topic is None or topic.is_deleting or log.partition.partition >= topic.partition_count:
+            if topic is None or topic.is_hidden or log.partition.partition >= topic.partition_count:
                 continue
-            log.config = override(defaults, topic.settings, topic_settings())
+            log.config = apply_overrides(defaults, topic.settings, TOPIC_SETTINGS, is_stored=True)
             logs.append(log)
         return logs
 
     def _metadata(self) -> ClusterMetadata:
-        """Raises StorageError."""
-        log = self.directory.get(METADATA)
-        # A flipped bit may well be good JSON, and what it says decides what is removed.
-        verify(log)
+        """Load the metadata log. Raises StorageError."""
+        state = StoreState(Revision(0))
+        load_entries(self.directory.get(METADATA), state)
         metadata = ClusterMetadata()
-        for part in log.read_range(log.log_start_offset, log.high_watermark):
-            for position, _ in iter_headers(part.data):
-                for record in iter_records(part.data, position, bytes_max=part.length):
-                    try:
-                        metadata.replay(record.key or b"", record.value)
-                    except ValueError as error:
-                        raise StorageError(f"the metadata cannot be read: {error}") from error
+        for key, entry in state.entries.items():
+            try:
+                metadata.replay(key, entry.value)
+            except ValueError as error:
+                raise StorageError(f"the metadata cannot be read: {error}") from error
         return metadata
 
 
 @contextmanager
 def opened(data: str | None, config_path: str | None = None) -> Iterator[OfflineData]:
-    """The directory, recovered as a broker would, and left as a broker leaves it. What goes wrong is told in a
-    sentence and ends the command."""
-    with told_in_a_sentence():
+    """Open and recover the data directory as a broker does, and close it cleanly. Errors end the command."""
+    with report_failures():
         config = broker_config(data, config_path)
         clock = SystemClock()
-        with _told_of_files(config.data):
-            files = OsFiles(existing(config.data))
+        with _report_open_errors(config.data):
+            files = OsFiles(_existing(config.data))
             directory = LogDirectory.open(files, config.storage, clock=clock, now_ms=clock.now_ms())
         try:
             yield OfflineData(directory, config, clock)
@@ -97,10 +95,10 @@ def opened(data: str | None, config_path: str | None = None) -> Iterator[Offline
 
 @contextmanager
 def locked(data: str | None) -> Iterator[OsFiles]:
-    """The files of a directory, as they are: nothing is recovered, and nothing is written while they are read."""
-    with told_in_a_sentence():
-        path = existing(broker_config(data, None).data)
-        with _told_of_files(path):
+    """Lock the data directory and yield its files as they are, without recovery."""
+    with report_failures():
+        path = _existing(broker_config(data, None).data)
+        with _report_open_errors(path):
             files = OsFiles(path)
             try:
                 lock = files.lock(LOCK)
@@ -113,46 +111,57 @@ def locked(data: str | None) -> Iterator[OsFiles]:
 
 
 def broker_config(data: str | None, config_path: str | None) -> BrokerConfig:
-    """What `serve` would run with. Ends the command if something is wrong with it."""
+    """Return the settings that `serve` would run with; end the command if they are invalid."""
     given = {"--data": data, "--config": config_path}
+    return load_or_exit({flag: value for flag, value in given.items() if value is not None}).config
+
+
+def chosen_partitions(existing: Sequence[TopicPartition], names: Sequence[str] | None) -> list[TopicPartition]:
+    """Return the partitions named by themselves or by their topic, all without names; end the command if none match."""
     try:
-        return load_settings({flag: value for flag, value in given.items() if value is not None}, os.environ).config
-    except SettingsRefusedError as error:
-        for problem in error.problems:
-            typer.echo(f"error: {problem}", err=True)
-        raise typer.Exit(WRONG_USAGE) from None
-
-
-def existing(path: str) -> str:
-    """Ends the command unless it is a data directory: opening another would make it one."""
-    if not os.path.isdir(path):
-        fail(f"there is no directory {path}; --data names the one that the broker was started with")
-    if not os.path.exists(os.path.join(path, CHECKPOINT)) and not _partitions_in(path):
-        fail(f"{path} is no data directory; --data names the one that the broker was started with")
-    return path
-
-
-def chosen_partitions(there: Sequence[TopicPartition], names: Sequence[str] | None) -> list[TopicPartition]:
-    """Those of the partitions that are named, one by one or by their topic; all if none is. Ends the command for a
-    name that is none of them."""
-    try:
-        return named_partitions(there, names or ())
-    except NothingNamedSoError as error:
-        some = ", ".join(sorted({one.topic for one in there})[:10])
+        return select_partitions(existing, names or ())
+    except UnknownPartitionNameError as error:
+        some = ", ".join(sorted({partition.topic for partition in existing})[:10])
         fail(f"{error}; there are the topics {some or '(none)'}")
 
 
-def _partitions_in(path: str) -> list[TopicPartition]:
-    return [one for name in os.listdir(path) if (one := TopicPartition.from_directory(name)) is not None]
+def missing_offsets(log: Log) -> list[tuple[int, int]]:
+    """Return the ranges (first, last) between log start and log end offset that no batch covers."""
+    missing: list[tuple[int, int]] = []
+    expected = log.log_start_offset
+    for segment in log.segments:
+        for batch in segment.batches():
+            if batch.header.base_offset > expected:
+                missing.append((expected, batch.header.base_offset - 1))
+            expected = max(expected, batch.header.next_offset)
+    if log.log_end_offset > expected:
+        missing.append((expected, log.log_end_offset - 1))
+    return missing
+
+
+def _existing(path: str) -> str:
+    """End the command unless `path` is a data directory: opening any other directory would create one in it."""
+    if not os.path.isdir(path):
+        fail(f"there is no directory {path}; name the broker's data directory with --data")
+    if not os.path.exists(os.path.join(path, CHECKPOINT)) and not partitions_in(path):
+        fail(f"{path} is not a data directory; name the broker's data directory with --data")
+    return path
+
+
+def partitions_in(path: str) -> list[TopicPartition]:
+    """Return the partitions that have a directory in the data directory."""
+    return [
+        partition for name in sorted(os.listdir(path)) if (partition := TopicPartition.from_directory(name)) is not None
+    ]
 
 
 @contextmanager
-def _told_of_files(path: str) -> Iterator[None]:
+def _report_open_errors(path: str) -> Iterator[None]:
     try:
         yield
     except DirectoryLockedError:
         fail(
-            f"{path} is in use by a broker; stop it first, or ask it: verify, compact and retain take "
+            f"{path} is in use by a broker; stop it first, or let it do the work: verify, compact and retain take "
             "--broker http://127.0.0.1:9644"
         )
     except OSError as error:

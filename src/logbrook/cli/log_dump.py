@@ -1,11 +1,10 @@
-"""What is in the files of a log, batch by batch, good or bad: `logbrook log dump`.
+"""Contents of segment files batch by batch, valid or damaged, for `logbrook log dump`.
 
-Nothing is recovered and nothing is believed. A batch whose checksum does not hold is shown with what its header says,
-as long as that makes sense; where it does not, the rest of the file is one stretch of bytes that nobody can read.
+Nothing is recovered. A batch with a wrong checksum is shown with the fields of its header if its size is plausible;
+otherwise the rest of the file is shown as one unreadable range. Blocks that the disk cannot read are shown as zeros.
 """
 
 import json
-import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +13,12 @@ from typing import Any, NamedTuple
 
 import typer
 
+from logbrook.cli.arguments import iso_time
 from logbrook.cli.failures import fail
-from logbrook.cli.moments import iso_time
-from logbrook.cli.record_forms import record_as_json
-from logbrook.config.printable import printable
+from logbrook.cli.records import record_as_json
+from logbrook.config.text import printable
 from logbrook.model import TopicPartition
+from logbrook.ports.os_files import OsFile
 from logbrook.records.batch import (
     CODEC_MASK,
     HEADER_BYTES,
@@ -34,6 +34,7 @@ from logbrook.records.errors import RecordsError
 from logbrook.records.reader import iter_records
 from logbrook.records.record import RawRecord
 from logbrook.storage.paths import parse_log
+from logbrook.storage.repair import read_contents
 
 _DECOMPRESSED_BYTES_MAX = 128 << 20
 _VALUE_CHARACTERS_MAX = 60
@@ -52,8 +53,8 @@ _COLUMNS = (
 )
 
 
-class Found(NamedTuple):
-    """A batch in a file, or with no header a stretch of bytes that is none. `damage` says what is wrong."""
+class DumpedBatch(NamedTuple):
+    """A batch in a file, or, without a header, a range of bytes that is not a batch. `damage` says what is wrong."""
 
     file: str
     position: int
@@ -64,47 +65,48 @@ class Found(NamedTuple):
 
 
 def partition_files(root: str, partition: TopicPartition, from_offset: int) -> list[str]:
-    """The segments of a partition that may hold `from_offset` or later ones, in order."""
+    """Return the segment files of a partition that may hold `from_offset` or later offsets, in order."""
     directory = os.path.join(root, partition.directory)
     names = sorted(name for name in os.listdir(directory) if parse_log(name) is not None)
-    passed = {name for name, following in pairwise(names) if (parse_log(following) or 0) <= from_offset}
-    return [os.path.join(directory, name) for name in names if name not in passed]
+    earlier = {name for name, following in pairwise(names) if (parse_log(following) or 0) <= from_offset}
+    return [os.path.join(directory, name) for name in names if name not in earlier]
 
 
 def partition_of(path: str) -> TopicPartition:
-    """Where a segment file belongs, as far as the name of its directory tells."""
+    """Return the partition of a segment file by the name of its directory; number -1 if that is not a partition."""
     name = os.path.basename(os.path.dirname(os.path.abspath(path)))
     return TopicPartition.from_directory(name) or TopicPartition(name, -1)
 
 
-def dump_file(path: str, from_offset: int) -> Iterator[Found]:
-    """Every batch that holds `from_offset` or a later one. Ends the command if the file cannot be read.
+def dump_file(path: str, from_offset: int) -> Iterator[DumpedBatch]:
+    """Yield every batch that holds `from_offset` or a later offset; end the command if the file cannot be read.
 
-    What is found is good until the next one is asked for.
+    The data of a batch is valid until the next one is yielded.
     """
-    with _mapped(path) as data:
+    with _contents(path) as data:
         position = 0
         while position < len(data):
-            found = _found(path, data, position)
-            position += found.size
+            batch = _batch_at(path, data, position)
+            position += batch.size
             try:
-                if found.header is None or found.header.last_offset >= from_offset:
-                    yield found
+                if batch.header is None or batch.header.last_offset >= from_offset:
+                    yield batch
             finally:
-                # The file cannot be unmapped while somebody looks at it.
-                found.data.release()
+                # A file cannot be unmapped while views of it exist.
+                batch.data.release()
 
 
 def print_batches_header() -> None:
     typer.secho("  ".join(name.upper().ljust(width) for name, width in _COLUMNS).rstrip(), bold=True)
 
 
-def print_batch(found: Found, with_records: bool) -> None:
-    """A line of the table, what is wrong, and the records below it."""
-    if found.header is None:
-        typer.secho(f"{found.file}, byte {found.position}: {found.size:,} bytes are no batch: {found.damage}", fg="red")
+def print_batch(batch: DumpedBatch, with_records: bool) -> None:
+    """Print a row of the table, the damage if there is any, and the records below it."""
+    if batch.header is None:
+        message = f"{batch.file}, byte {batch.position}: {batch.size:,} bytes are not a batch: {batch.damage}"
+        typer.secho(message, fg="red")
         return
-    form = batch_form(found)
+    form = batch_form(batch)
     producer = (form["producer_id"], form["producer_epoch"], form["base_sequence"])
     cells = (
         form["base_offset"],
@@ -119,36 +121,35 @@ def print_batch(found: Found, with_records: bool) -> None:
     )
     line = "  ".join(str(cell).ljust(width) for cell, (_, width) in zip(cells, _COLUMNS, strict=True)).rstrip()
     typer.echo(line)
-    if found.damage:
-        typer.secho(f"    {found.file}, byte {found.position}: {found.damage}", fg="red")
+    if batch.damage:
+        typer.secho(f"    {batch.file}, byte {batch.position}: {batch.damage}", fg="red")
     if with_records:
-        for record in _records(found):
+        for record in _records(batch):
             if isinstance(record, str):
                 typer.secho(f"    {record}", fg="red")
             else:
                 typer.echo(f"    {record.offset}  {iso_time(record.timestamp)}  {_shown_record(record)}")
 
 
-def print_batch_json(partition: TopicPartition, found: Found, with_records: bool) -> None:
-    """One line."""
-    form = batch_form(found)
+def print_batch_json(partition: TopicPartition, batch: DumpedBatch, with_records: bool) -> None:
+    """Print a batch as one line of JSON."""
+    form = batch_form(batch)
     if not with_records:
         typer.echo(json.dumps(form))
         return
-    records = list(_records(found))
-    problem = next((one for one in records if isinstance(one, str)), None)
-    form["records_damage"] = problem
-    good = [one for one in records if not isinstance(one, str)]
-    lines = ", ".join(record_as_json(partition.topic, partition.partition, one) for one in good)
-    typer.echo(f'{json.dumps(form)[:-1]}, "content": [{lines}]}}')
+    items = list(_records(batch))
+    form["records_damage"] = next((item for item in items if isinstance(item, str)), None)
+    records = [item for item in items if not isinstance(item, str)]
+    content = ", ".join(record_as_json(partition.topic, partition.partition, record) for record in records)
+    typer.echo(f'{json.dumps(form)[:-1]}, "content": [{content}]}}')
 
 
-def batch_form(found: Found) -> dict[str, Any]:
-    """What is known of a batch; all but the first four are null for bytes that are none."""
-    header = found.header
-    place = {"file": found.file, "position": found.position, "bytes": found.size, "damage": found.damage}
+def batch_form(batch: DumpedBatch) -> dict[str, Any]:
+    """Return a batch for JSON; all but the first four fields are null if it is not readable as a batch."""
+    header = batch.header
+    location = {"file": batch.file, "position": batch.position, "bytes": batch.size, "damage": batch.damage}
     has_producer = header is not None and header.producer_id != NO_PRODUCER_ID
-    return place | {
+    return location | {
         "base_offset": header.base_offset if header else None,
         "last_offset": header.last_offset if header else None,
         "records": header.count if header else None,
@@ -160,40 +161,40 @@ def batch_form(found: Found) -> dict[str, Any]:
         "producer_id": header.producer_id if header and has_producer else None,
         "producer_epoch": header.producer_epoch if header and has_producer else None,
         "base_sequence": header.base_sequence if header and has_producer else None,
-        "transaction": _transaction(found),
+        "transaction": _transaction(batch),
         "delete_horizon_ms": header.delete_horizon_ms if header else None,
         "crc": header.crc if header else None,
-        "crc_ok": found.damage is None,
+        "crc_ok": batch.damage is None,
     }
 
 
 @contextmanager
-def _mapped(path: str) -> Iterator[memoryview]:
+def _contents(path: str) -> Iterator[memoryview]:
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if not size:
                 yield memoryview(b"")
                 return
-            with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as data:
+            with read_contents(OsFile(path, file.fileno()), size) as data:
                 yield data
     except OSError as error:
         fail(f"{path} cannot be read: {error.strerror or error}")
 
 
-def _found(path: str, data: memoryview, position: int) -> Found:
+def _batch_at(path: str, data: memoryview, position: int) -> DumpedBatch:
     end = len(data)
     try:
         header = check_batch(data, position, end)
     except RecordsError as error:
         if position + HEADER_BYTES <= end:
-            claimed = read_header(data, position)
-            if claimed.magic == MAGIC_V2 and HEADER_BYTES <= claimed.size <= end - position:
-                return Found(
-                    path, position, claimed.size, claimed, str(error), data[position : position + claimed.size]
+            header = read_header(data, position)
+            if header.magic == MAGIC_V2 and HEADER_BYTES <= header.size <= end - position:
+                return DumpedBatch(
+                    path, position, header.size, header, str(error), data[position : position + header.size]
                 )
-        return Found(path, position, end - position, None, str(error), data[position:end])
-    return Found(path, position, header.size, header, None, data[position : position + header.size])
+        return DumpedBatch(path, position, end - position, None, str(error), data[position:end])
+    return DumpedBatch(path, position, header.size, header, None, data[position : position + header.size])
 
 
 def _codec(header: BatchHeader) -> str:
@@ -201,26 +202,26 @@ def _codec(header: BatchHeader) -> str:
     return Codec(number).name.lower() if number <= Codec.ZSTD else f"unknown ({number})"
 
 
-def _transaction(found: Found) -> str | None:
-    """What a batch is to a transaction: its data, or the marker that ends it."""
-    header = found.header
+def _transaction(batch: DumpedBatch) -> str | None:
+    """Return data for transactional records, commit or abort for a marker, control if the marker is unreadable."""
+    header = batch.header
     if header is None or not (header.is_transactional or header.is_control):
         return None
     if not header.is_control:
         return "data"
     try:
-        marker = read_marker(found.data)
+        marker = read_marker(batch.data)
     except RecordsError:
         marker = None
     return "control" if marker is None else ("commit" if marker.is_commit else "abort")
 
 
-def _records(found: Found) -> Iterator[RawRecord | str]:
-    """The records, and a sentence where there are no more because they cannot be read."""
-    if found.header is None:
+def _records(batch: DumpedBatch) -> Iterator[RawRecord | str]:
+    """Yield the records; an error message ends them if the rest cannot be read."""
+    if batch.header is None:
         return
     try:
-        yield from iter_records(found.data, bytes_max=_DECOMPRESSED_BYTES_MAX)
+        yield from iter_records(batch.data, bytes_max=_DECOMPRESSED_BYTES_MAX)
     except RecordsError as error:
         yield f"its records cannot be read: {error}"
 

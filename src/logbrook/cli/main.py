@@ -1,6 +1,7 @@
-"""The `logbrook` command.
+"""Entry point of the `logbrook` command.
 
-Starting it is part of starting a broker, so a command whose options take time to make is loaded when it is called.
+The commands below carry only the first line of their help. The application of a command is imported when the command
+is called, so that `logbrook serve` does not pay for the imports of the others.
 """
 
 from importlib import import_module
@@ -9,47 +10,68 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from logbrook.cli.output import output_failures_reported
 from logbrook.model.version import VERSION
 
-_LOADED_WHEN_CALLED = {
-    "serve": "logbrook.cli.serve",
-    "topic": "logbrook.cli.topic",
-    "produce": "logbrook.cli.produce",
-    "consume": "logbrook.cli.consume",
-    "group": "logbrook.cli.group",
-    "context": "logbrook.cli.context",
-    "console": "logbrook.cli.console",
-    "log": "logbrook.cli.log",
-    "bench": "logbrook.cli.bench",
-    "top": "logbrook.cli.top",
-    "config": "logbrook.cli.config",
-    "archive": "logbrook.cli.archive",
-    "replay": "logbrook.cli.replay",
-    "audit": "logbrook.cli.audit",
-    "pipeline": "logbrook.cli.pipeline",
-    "table": "logbrook.cli.table",
+# Location (MODULE:APPLICATION) and summary of each command. The summary is the whole help of a group of commands.
+_COMMANDS = {
+    "serve": ("logbrook.cli.serve:serve_app", "Run a broker for Kafka clients."),
+    "topic": ("logbrook.cli.topic:app", "Create, list, describe, configure and delete topics."),
+    "produce": ("logbrook.cli.produce:app", "Write records to a topic, one per line of standard input or of files."),
+    "consume": ("logbrook.cli.consume:app", "Print the records of topics."),
+    "group": (
+        "logbrook.cli.group:app",
+        "List consumer groups, show their lag, reset or delete their offsets, delete them.",
+    ),
+    "transaction": ("logbrook.cli.transaction:app", "List and describe transactions, abort open ones."),
+    "cluster": ("logbrook.cli.cluster:app", "Show a cluster's brokers and health, show and change its settings."),
+    "context": ("logbrook.cli.context:app", "Save clusters under names and choose the one that commands use."),
+    "log": (
+        "logbrook.cli.log:app",
+        "Inspect and maintain log files: dump, verify, repair, skip, compact, retain, index.",
+    ),
+    "bench": ("logbrook.cli.bench:app", "Measure throughput and latency of producing and consuming."),
+    "console": ("logbrook.cli.console:app", "Run the web console and the HTTP API."),
+    "top": ("logbrook.cli.top:app", "Show live throughput, topics, sizes, consumer groups and lag."),
+    "config": ("logbrook.cli.serve:config_app", "Show the settings that `serve` would run with."),
+    "archive": (
+        "logbrook.cli.spark_jobs:archive_app",
+        "Copy the records of topics into a table, exactly once (on Spark).",
+    ),
+    "replay": ("logbrook.cli.spark_jobs:replay_app", "Write the records of a topic or a table to a topic (on Spark)."),
+    "audit": (
+        "logbrook.cli.spark_jobs:audit_app",
+        "Check every record of topics: counts, gaps, duplicates, keys, checksums (on Spark).",
+    ),
+    "pipeline": ("logbrook.cli.pipeline:app", "Run SQL pipelines from topics to topics and tables (on Spark)."),
+    "table": ("logbrook.cli.table:app", "Maintain the tables that pipelines write: optimize, vacuum, history."),
 }
 
 
-class _Commands(TyperGroup):
-    """Puts the real command in the place of its line in the help, once it is asked for by name."""
+class _LazyCommands(TyperGroup):
+    """Replaces a placeholder command by its real application when it is called."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line; failures of writing to standard output end it with one sentence."""
+        with output_failures_reported():
+            return super().main(*args, **options)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and (module := _LOADED_WHEN_CALLED.get(args[0])):
-            self.add_command(typer.main.get_command(import_module(module).app), args[0])
+        if args and args[0] in _COMMANDS:
+            location, summary = _COMMANDS[args[0]]
+            module, _, attribute = location.partition(":")
+            command: Any = typer.main.get_command(getattr(import_module(module), attribute))
+            if isinstance(command, TyperGroup):
+                command.help = summary
+            self.add_command(command, args[0])
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(
-    cls=_Commands,
-    help="Logbrook: a log-structured message broker for Kafka clients.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(cls=_LazyCommands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"logbrook {VERSION}")
         raise typer.Exit
 
@@ -57,87 +79,11 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Logbrook: a log-structured message broker for Kafka clients."""
 
 
-@app.command()
-def serve() -> None:
-    """Run a broker that Kafka clients can talk to."""
-
-
-@app.command()
-def topic() -> None:
-    """Make topics, look at them, change them, delete them."""
-
-
-@app.command()
-def produce() -> None:
-    """Write records to a topic: lines of standard input or of a file."""
-
-
-@app.command()
-def consume() -> None:
-    """Print the records of topics."""
-
-
-@app.command()
-def group() -> None:
-    """Look at consumer groups and their lag, reset them, delete them."""
-
-
-@app.command()
-def context() -> None:
-    """Name clusters, and say which of them commands talk to."""
-
-
-@app.command()
-def log() -> None:
-    """Look into a broker's files, and look after them: dump, verify, repair, compact, retain, index."""
-
-
-@app.command()
-def bench() -> None:
-    """Produce and consume as fast as it goes, or at a rate, and tell how fast it was and how long it took."""
-
-
-@app.command()
-def console() -> None:
-    """Run the web console and the HTTP API."""
-
-
-@app.command()
-def top() -> None:
-    """Show what a cluster does: throughput, topics, partitions, sizes, groups and their lag."""
-
-
-@app.command()
-def config() -> None:
-    """Look at the settings that `serve` would run with."""
-
-
-@app.command()
-def archive() -> None:
-    """Copy the records of topics into a table, each once (on Spark)."""
-
-
-@app.command()
-def replay() -> None:
-    """Write the records of a topic or of a table to a topic (on Spark)."""
-
-
-@app.command()
-def audit() -> None:
-    """Look at every record: counts, gaps, duplicates, keys and checksums (on Spark)."""
-
-
-@app.command()
-def pipeline() -> None:
-    """Run topics through SQL into topics and tables (on Spark)."""
-
-
-@app.command()
-def table() -> None:
-    """Look after the tables that pipelines write: compact, vacuum."""
+for _name, (_, _summary) in _COMMANDS.items():
+    app.command(_name, help=_summary)(lambda: None)

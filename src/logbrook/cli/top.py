@@ -1,4 +1,8 @@
-"""`logbrook top`: what a cluster does, now."""
+"""`logbrook top`: live view of a cluster, on a terminal, as one table, or as JSON lines.
+
+A `_Watcher` thread samples the cluster (`logbrook.monitoring`) and publishes each result as a `TopView`. The main
+thread draws it (`top_screen`) and handles keys, so that keys respond while a broker does not.
+"""
 
 import json
 import os
@@ -8,191 +12,322 @@ import sys
 import termios
 import threading
 import tty
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import typer
 
-from logbrook.cli.connection import Bootstrap, administered, bootstrap_servers
-from logbrook.cli.failures import refuse, sentence_of
-from logbrook.cli.paragraphs import ParagraphCommand
-from logbrook.cli.top_metrics import DEFAULT_PORT
-from logbrook.cli.top_sampling import Sampler, View
-from logbrook.client import Client
+from logbrook.cli.connection import Bootstrap, bootstrap_servers, connected_admin
+from logbrook.cli.failures import describe_error, refuse
+from logbrook.cli.terminal import ParagraphCommand, Row
+from logbrook.client import BrokerError, Client
 from logbrook.client.admin import Admin
+from logbrook.client.admin_results import TopicDescription
 from logbrook.model import LogbrookError
+from logbrook.monitoring.metrics import DEFAULT_PORT
+from logbrook.monitoring.sampling import (
+    ClusterSample,
+    ClusterSampler,
+    MetricsSource,
+    ObservedGroup,
+    TopicRates,
+    observe,
+)
+from logbrook.protocol.errors import UnsupportedApiError, UnsupportedVersionError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-# Whoever looks at a screen would rather hear soon that nobody answers.
-_CONNECT_S = 1.0
-_ANSWER_S = 3.0
-# A key is answered within this time.
+# Shorter than for other commands: an error should appear on the screen soon.
+_CONNECT_TIMEOUT_S = 1.0
+_RESPONSE_TIMEOUT_S = 3.0
+# Longest delay until a key press takes effect.
 _KEY_S = 0.1
 _KEY = re.compile(rb"\x1b[\[O][A-Z]|.", re.DOTALL)
 _KEYS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down", b"k": "up", b"j": "down"}
 
 
+@dataclass(frozen=True)
+class TopView:
+    """The last sample. With `error` set, the newest attempt failed and the other fields are from an earlier one.
+
+    Topics, groups and disks are rows as JSON has them, with None for unknown values.
+    """
+
+    at_s: float = 0.0
+    cluster_id: str | None = None
+    brokers: int = 0
+    topics: tuple[Row, ...] = ()
+    groups: tuple[Row, ...] = ()
+    has_metrics: bool = False
+    has_rates: bool = False
+    disks: tuple[Row, ...] = ()
+    error: str | None = None
+
+    @property
+    def usable_bytes(self) -> float | None:
+        return _sum(disk["usable_bytes"] for disk in self.disks)
+
+    def total(self, key: str) -> float | None:
+        """Return the sum of a column over all topics, None if it is unknown for all."""
+        return _sum(topic[key] for topic in self.topics)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "time": round(self.at_s * 1000),
+            "cluster_id": self.cluster_id,
+            "brokers": self.brokers,
+            "metrics": self.has_metrics,
+            "error": self.error,
+            "topics": self.topics,
+            "groups": self.groups,
+            "disks": self.disks,
+        }
+
+
 @app.command(cls=ParagraphCommand)
 def top(
     interval: Annotated[
-        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="From one look to the next.")
+        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between two samples.")
     ] = 1.0,
     metrics: Annotated[
         str | None,
         typer.Option(
             "--metrics",
             metavar="URL",
-            help=f"The broker's metrics, for what goes out; else port {DEFAULT_PORT} of the cluster is tried.",
+            help=f"Metrics of a Logbrook broker, for bytes and outgoing traffic; default: port {DEFAULT_PORT} of the "
+            "first bootstrap server, if it answers.",
         ),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Print one table: two looks, and what happened between.")
+        bool, typer.Option("--once", help="Take two samples, print one table with the rates between them, and exit.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line for each look.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sample, one per line.")] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show what a cluster does: throughput, topics, partitions, sizes, groups and their lag.
+    """Show live throughput, topics, sizes, consumer groups and lag.
 
-    Keys: q quits, s or 1 to 8 sort by a column, r reverses, p pauses, i shows internal topics, the arrows scroll. A
-    broker that goes away is waited for.
+    Keys: q quits, s or 1 to 8 sorts by a column, r reverses the order, p pauses, i shows internal topics, the arrow
+    keys scroll. If the broker stops, the view stays and is updated when the broker is back.
 
     JSON: {"time", "cluster_id", "brokers", "metrics", "error", "topics", "groups", "disks"}, with a list of {"topic",
     "internal", "partitions", "records", "size_bytes", "in_records_per_s", "in_bytes_per_s", "out_records_per_s",
     "out_bytes_per_s"}, a list of {"group", "state", "topics", "lag", "read_per_s"} and a list of {"broker", "path",
-    "total_bytes", "usable_bytes"}; what is not known is null.
+    "total_bytes", "usable_bytes"}; unknown values are null.
+
+    Examples: logbrook top; logbrook top --once --interval 5; logbrook top --json | jq .topics
     """
     if not once and not as_json and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        refuse("--once", "there is no terminal to draw on; --once prints one table, --json a line for each look")
-    with administered(bootstrap) as admin:
+        refuse("--once", "there is no terminal to draw on; --once prints one table, --json a line for each sample")
+    with connected_admin(bootstrap) as admin:
         servers = bootstrap_servers(bootstrap, os.environ)
         if once:
-            _print_once(_sampler(admin, servers, metrics), interval, servers, as_json)
+            _print_once(_ViewSource(admin, _metrics_source(servers, metrics)), interval, servers, as_json)
             return
-        with _Watch(servers, metrics, interval) as watch:
+        with _Watcher(servers, _metrics_source(servers, metrics), interval) as watcher:
             if as_json:
-                _stream(watch)
+                _stream(watcher)
             else:
-                _draw(watch, servers)
+                _draw(watcher, servers)
 
 
-class _Watch:
-    """Looks at a cluster again and again, in a thread of its own, so that keys are answered while a broker is not."""
+class _ViewSource:
+    """Takes samples of a cluster as views. Owned by one thread."""
 
-    def __init__(self, servers: str, metrics: str | None, interval_s: float) -> None:
-        self.view = View()
+    def __init__(self, admin: Admin, metrics: MetricsSource | None) -> None:
+        self._admin = admin
+        self._metrics = metrics
+        self._sampler = ClusterSampler()
+
+    def take(self) -> TopView:
+        """Raises ClientError or ProtocolError."""
+        sample = self._sampler.add(observe(self._admin, self._metrics))
+        return _view(sample, self._disks())
+
+    def _disks(self) -> tuple[Row, ...]:
+        """Return no rows if the cluster does not support the request or does not allow it.
+
+        Brokers without KIP-827 do not report the sizes.
+        """
+        try:
+            directories = self._admin.log_directories()
+        except (BrokerError, UnsupportedApiError, UnsupportedVersionError):
+            return ()
+        return tuple(
+            {
+                "broker": disk.broker_id,
+                "path": disk.path,
+                "total_bytes": disk.total_bytes,
+                "usable_bytes": disk.usable_bytes,
+            }
+            for disk in directories
+        )
+
+
+class _Watcher:
+    """A thread that samples a cluster at an interval; `view` is the newest result."""
+
+    def __init__(self, servers: str, metrics: MetricsSource | None, interval_s: float) -> None:
+        self.view = TopView()
         self._changed = threading.Condition()
-        self._looks = 0
+        self._samples = 0
         self._servers = servers
         self._metrics = metrics
         self._interval_s = interval_s
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="logbrook-top", daemon=True)
 
-    def __enter__(self) -> "_Watch":
+    def __enter__(self) -> "_Watcher":
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        # It is not worth waiting for a broker that does not answer.
+        # Do not wait for a broker that does not respond; the thread is a daemon.
         self._thread.join(_KEY_S)
 
-    def views(self) -> Iterator[View]:
-        """Each as it comes, without end; those that come while nobody asks are passed over."""
-        looks = 0
+    def views(self) -> Iterator[TopView]:
+        """Yield new views without end; those published while the caller is busy are skipped."""
+        seen = 0
         while True:
             with self._changed:
-                self._changed.wait_for(lambda seen=looks: self._looks > seen)  # type: ignore[misc]
-                looks, view = self._looks, self.view
+                self._changed.wait_for(lambda seen=seen: self._samples > seen)  # type: ignore[misc]
+                seen, view = self._samples, self.view
             yield view
 
     def _run(self) -> None:
         with Client(
-            self._servers, client_id="logbrook-top", timeout_s=_ANSWER_S, connect_timeout_s=_CONNECT_S
+            self._servers,
+            client_id="logbrook-top",
+            timeout_s=_RESPONSE_TIMEOUT_S,
+            connect_timeout_s=_CONNECT_TIMEOUT_S,
         ) as client:
-            sampler = _sampler(Admin(client), self._servers, self._metrics)
+            source = _ViewSource(Admin(client), self._metrics)
             while not self._stopping.is_set():
                 try:
-                    view = sampler.look()
+                    view = source.take()
                 except LogbrookError as error:
-                    view = replace(self.view, error=sentence_of(error).partition(";")[0])
+                    view = replace(self.view, error=describe_error(error).partition(";")[0])
                 except Exception as error:
-                    # The screen must not stand still without a word.
+                    # A bug must appear on the screen instead of silently ending the updates.
                     view = replace(self.view, error=f"a bug in top: {error!r}")
                 with self._changed:
                     self.view = view
-                    self._looks += 1
+                    self._samples += 1
                     self._changed.notify_all()
                 self._stopping.wait(self._interval_s)
 
 
-def _sampler(admin: Admin, servers: str, metrics: str | None) -> Sampler:
+def _metrics_source(servers: str, url: str | None) -> MetricsSource | None:
+    """An empty URL disables metrics; without one, the default port of the first server is tried."""
+    if url is not None:
+        return MetricsSource(url) if url else None
     host = servers.partition(",")[0].rpartition(":")[0]
-    url = f"http://{host}:{DEFAULT_PORT}" if metrics is None else metrics
-    return Sampler(admin, url or None, is_guessed=metrics is None)
+    return MetricsSource(f"http://{host}:{DEFAULT_PORT}", is_guessed=True)
 
 
-def _print_once(sampler: Sampler, interval_s: float, servers: str, as_json: bool) -> None:
-    from logbrook.cli.top_screen import print_once  # noqa: PLC0415 - Rich takes its time, and JSON has no use for it
+def _sum(numbers: Iterable[float | None]) -> float | None:
+    known_numbers = [number for number in numbers if number is not None]
+    return sum(known_numbers) if known_numbers else None
 
-    sampler.look()
+
+def _view(sample: ClusterSample, disks: tuple[Row, ...]) -> TopView:
+    observation = sample.observation
+    return TopView(
+        observation.at_ms / 1000,
+        observation.cluster.cluster_id,
+        len(observation.cluster.brokers),
+        tuple(_topic_row(topic, sample.topics.get(topic.name, TopicRates())) for topic in observation.topics),
+        tuple(_group_row(group, sample.groups.get(group.group_id)) for group in observation.groups or ()),
+        observation.metrics is not None,
+        sample.has_rates,
+        disks,
+    )
+
+
+def _topic_row(topic: TopicDescription, rates: TopicRates) -> Row:
+    return {
+        "topic": topic.name,
+        "internal": topic.is_internal,
+        "partitions": len(topic.partitions),
+        "records": topic.offsets,
+        "size_bytes": topic.size_bytes,
+        "in_records_per_s": rates.in_records,
+        "in_bytes_per_s": rates.in_bytes,
+        "out_records_per_s": rates.out_records,
+        "out_bytes_per_s": rates.out_bytes,
+    }
+
+
+def _group_row(group: ObservedGroup, read_per_s: float | None) -> Row:
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "topics": len(group.topics),
+        "lag": group.lag,
+        "read_per_s": read_per_s,
+    }
+
+
+def _print_once(source: _ViewSource, interval_s: float, servers: str, as_json: bool) -> None:
+    source.take()
     threading.Event().wait(interval_s)
-    view = sampler.look()
+    view = source.take()
     if as_json:
-        typer.echo(json.dumps(view.form()))
-    else:
-        print_once(view, servers)
+        typer.echo(json.dumps(view.as_json()))
+        return
+    from logbrook.cli.top_screen import print_once  # noqa: PLC0415 - Rich is slow to import, and JSON does not need it
+
+    print_once(view, servers)
 
 
-def _stream(watch: _Watch) -> None:
-    for view in watch.views():
-        # The first look has nothing to compare with.
+def _stream(watcher: _Watcher) -> None:
+    for view in watcher.views():
+        # The first sample has no rates.
         if view.has_rates or view.error:
-            typer.echo(json.dumps(view.form()))
+            typer.echo(json.dumps(view.as_json()))
             sys.stdout.flush()
 
 
-def _draw(watch: _Watch, servers: str) -> None:
+def _draw(watcher: _Watcher, servers: str) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 
-    from logbrook.cli.top_screen import Choices, screen  # noqa: PLC0415
+    from logbrook.cli.top_screen import ScreenState, screen  # noqa: PLC0415
 
     console = Console(highlight=False)
-    choices, shown, drawn = Choices(), View(), None
-    with _keys_unbuffered(), Live(console=console, screen=True, auto_refresh=False) as live:
+    state, view, drawn = ScreenState(), TopView(), None
+    with _unbuffered_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            shown = shown if choices.is_paused else watch.view
-            wanted = (shown, choices, console.size)
-            if wanted != drawn:
-                live.update(screen(shown, choices, servers, console.width, console.height), refresh=True)
-                drawn = wanted
-            for key in _pressed(_KEY_S):
+            view = view if state.is_paused else watcher.view
+            content = (view, state, console.size)
+            if content != drawn:
+                live.update(screen(view, state, servers, console.width, console.height), refresh=True)
+                drawn = content
+            for key in _pressed_keys(_KEY_S):
                 if key == "q":
                     return
-                choices = choices.after(key)
+                state = state.after(key)
 
 
-def _pressed(timeout_s: float) -> Iterator[str]:
-    """The keys that were pressed, once there is one or the time is up."""
+def _pressed_keys(timeout_s: float) -> Iterator[str]:
+    """Yield the keys pressed, after waiting for the first one for up to `timeout_s`."""
     descriptor = sys.stdin.fileno()
     if not select.select([descriptor], [], [], timeout_s)[0]:
         return
     data = os.read(descriptor, 64)
     if not data:
-        # The terminal is gone.
+        # End of file: the terminal was closed.
         yield "q"
         return
-    for one in _KEY.findall(data):
-        yield _KEYS.get(one) or one.decode("ascii", "replace").lower()
+    for key in _KEY.findall(data):
+        yield _KEYS.get(key) or key.decode("ascii", "replace").lower()
 
 
 @contextmanager
-def _keys_unbuffered() -> Iterator[None]:
-    """Keys come one by one and are not echoed, and the terminal is left as it was."""
+def _unbuffered_keys() -> Iterator[None]:
+    """Put the terminal into cbreak mode without echo, and restore it afterwards."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setcbreak(descriptor)

@@ -1,4 +1,4 @@
-"""What `logbrook top` shows: a screen that fits into 80 columns and 24 lines, and more where there is more room."""
+"""Rendering of `logbrook top` with Rich; the layout fits into 80 columns and 24 lines and uses larger terminals."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,28 +9,31 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from logbrook.cli.output import size
-from logbrook.cli.top_sampling import GroupRow, TopicRow, View
-from logbrook.config.printable import printable
+from logbrook.cli.terminal import Row, byte_size
+from logbrook.cli.top import TopView
+from logbrook.config.text import printable
 
-# Lines besides rows: two at the top, a head and a gap for each table, one at the bottom.
-_LINES_TAKEN = 7
+# Lines that are not rows: two at the top, a header and a gap for each table, one at the bottom.
+_FIXED_LINES = 7
+# Groups get at least a third of the rows.
 _GROUP_SHARE = 3
 _NAME_CHARACTERS_MIN = 12
-# More than all columns but the first take, and more than stands beside the servers at the top.
-_OTHER_COLUMNS = 80
+# Width for everything but names and servers, when output is not to a terminal.
+_OTHER_COLUMNS_WIDTH = 80
 
 
 class _Column(NamedTuple):
+    """`width` 0 takes the remaining width."""
+
     title: str
     width: int
-    value: Callable[[Any], Any]
+    key: str
     shown: Callable[[Any], str]
 
 
 @dataclass(frozen=True)
-class Choices:
-    """What the user has chosen to see. `sort` is the number of a column of topics."""
+class ScreenState:
+    """The user's choices. `sort` is the index of a column of the topics."""
 
     sort: int = 0
     is_reversed: bool = False
@@ -38,8 +41,8 @@ class Choices:
     with_internal: bool = False
     first_row: int = 0
 
-    def after(self, key: str) -> "Choices":
-        """What they are after a key was pressed."""
+    def after(self, key: str) -> "ScreenState":
+        """Return the state after a key press."""
         changes: dict[str, dict[str, Any]] = {
             "s": {"sort": (self.sort + 1) % len(TOPIC_COLUMNS), "is_reversed": False, "first_row": 0},
             "r": {"is_reversed": not self.is_reversed, "first_row": 0},
@@ -49,14 +52,14 @@ class Choices:
             "up": {"first_row": max(0, self.first_row - 1)},
         }
         for number in range(len(TOPIC_COLUMNS)):
-            # The column that it is sorted by already is turned round.
+            # Choosing the current column reverses its order.
             is_reversed = number == self.sort and not self.is_reversed
             changes[str(number + 1)] = {"sort": number, "is_reversed": is_reversed, "first_row": 0}
         return replace(self, **changes.get(key, {}))
 
 
 def shown_number(number: float | None) -> str:
-    """At most six characters."""
+    """Format a number in at most six characters."""
     if number is None:
         return "-"
     for unit in ("", "k", "M", "G", "T"):
@@ -67,131 +70,132 @@ def shown_number(number: float | None) -> str:
 
 
 def shown_size(count: float | None) -> str:
-    return "-" if count is None else str(size(round(count)))
+    return "-" if count is None else str(byte_size(round(count)))
 
 
 TOPIC_COLUMNS = (
-    _Column("topic", 0, lambda row: row.topic, printable),
-    _Column("parts", 6, lambda row: row.partitions, str),
-    _Column("in/s", 6, lambda row: row.in_records_per_s, shown_number),
-    _Column("in B/s", 10, lambda row: row.in_bytes_per_s, shown_size),
-    _Column("out/s", 6, lambda row: row.out_records_per_s, shown_number),
-    _Column("out B/s", 10, lambda row: row.out_bytes_per_s, shown_size),
-    _Column("records", 8, lambda row: row.records, shown_number),
-    _Column("size", 10, lambda row: row.size_bytes, shown_size),
+    _Column("topic", 0, "topic", printable),
+    _Column("parts", 6, "partitions", str),
+    _Column("in/s", 6, "in_records_per_s", shown_number),
+    _Column("in B/s", 10, "in_bytes_per_s", shown_size),
+    _Column("out/s", 6, "out_records_per_s", shown_number),
+    _Column("out B/s", 10, "out_bytes_per_s", shown_size),
+    _Column("records", 8, "records", shown_number),
+    _Column("size", 10, "size_bytes", shown_size),
 )
 _GROUP_COLUMNS = (
-    _Column("group", 0, lambda row: row.group, printable),
-    _Column("state", 20, lambda row: row.state, printable),
-    _Column("topics", 6, lambda row: row.topics, str),
-    _Column("read/s", 7, lambda row: row.read_per_s, shown_number),
-    _Column("lag", 7, lambda row: row.lag, shown_number),
+    _Column("group", 0, "group", printable),
+    _Column("state", 20, "state", printable),
+    _Column("topics", 6, "topics", str),
+    _Column("read/s", 7, "read_per_s", shown_number),
+    _Column("lag", 7, "lag", shown_number),
 )
 
 
-def screen(view: View, choices: Choices, servers: str, width: int, height: int) -> RenderableType:
-    """All of it, in no more than `height` lines."""
-    topics = sorted_topics(view, choices)
-    groups = sorted(view.groups, key=lambda one: (-(one.lag or 0), one.group))
-    room = max(2, height - _LINES_TAKEN)
-    for_groups = min(len(groups), max(room // _GROUP_SHARE, room - len(topics)))
-    for_topics = room - for_groups
-    first = min(choices.first_row, max(0, len(topics) - for_topics))
+def screen(view: TopView, state: ScreenState, servers: str, width: int, height: int) -> RenderableType:
+    """Render the whole screen in at most `height` lines."""
+    topics = sorted_topics(view, state)
+    groups = sorted(view.groups, key=lambda group: (-(group["lag"] or 0), group["group"]))
+    rows = max(2, height - _FIXED_LINES)
+    group_rows = min(len(groups), max(rows // _GROUP_SHARE, rows - len(topics)))
+    topic_rows = rows - group_rows
+    first = min(state.first_row, max(0, len(topics) - topic_rows))
     parts: list[RenderableType] = [
         _head(view, servers),
-        _totals(view, choices),
-        _table(TOPIC_COLUMNS, topics[first : first + for_topics], width, choices.sort, choices.is_reversed),
-        _rest(len(topics), first, for_topics),
+        _totals(view, state),
+        _table(TOPIC_COLUMNS, topics[first : first + topic_rows], width, state.sort, state.is_reversed),
+        _hidden_rows(len(topics), first, topic_rows),
     ]
     if groups:
         parts += [
-            _table(_GROUP_COLUMNS, groups[:for_groups], width),
-            _rest(len(groups), 0, for_groups),
+            _table(_GROUP_COLUMNS, groups[:group_rows], width),
+            _hidden_rows(len(groups), 0, group_rows),
         ]
     parts.append(_keys())
     return Group(*parts)
 
 
-def sorted_topics(view: View, choices: Choices) -> list[TopicRow]:
-    """Numbers from the largest down, names from A on, unless it is reversed."""
-    topics = [one for one in view.topics if choices.with_internal or not one.internal]
-    value = TOPIC_COLUMNS[choices.sort].value
-    if choices.sort == 0:
-        return sorted(topics, key=value, reverse=choices.is_reversed)
-    by_name = sorted(topics, key=lambda one: one.topic)
-    return sorted(by_name, key=lambda one: -1 if (n := value(one)) is None else n, reverse=not choices.is_reversed)
+def sorted_topics(view: TopView, state: ScreenState) -> list[Row]:
+    """Sort numbers in descending and names in ascending order, unless reversed."""
+    topics = [topic for topic in view.topics if state.with_internal or not topic["internal"]]
+    key = TOPIC_COLUMNS[state.sort].key
+    if state.sort == 0:
+        return sorted(topics, key=lambda topic: topic[key], reverse=state.is_reversed)
+    by_name = sorted(topics, key=lambda topic: topic["topic"])
+    return sorted(by_name, key=lambda topic: -1 if topic[key] is None else topic[key], reverse=not state.is_reversed)
 
 
-def print_once(view: View, servers: str) -> None:
-    """One table, without a screen. Where nobody looks, names are not cut to fit one."""
+def print_once(view: TopView, servers: str) -> None:
+    """Print the tables once. Names are not truncated if the output is not a terminal."""
     console = Console(highlight=False)
     if not console.is_terminal:
-        names = [one.topic for one in view.topics] + [one.group for one in view.groups]
-        console = Console(highlight=False, width=_OTHER_COLUMNS + max(map(len, names), default=0) + len(servers))
-    topics = sorted_topics(view, Choices())
-    parts: list[RenderableType] = [_head(view, servers), _totals(view, Choices())]
+        names = [topic["topic"] for topic in view.topics] + [group["group"] for group in view.groups]
+        width = _OTHER_COLUMNS_WIDTH + max(map(len, names), default=0) + len(servers)
+        console = Console(highlight=False, width=width)
+    topics = sorted_topics(view, ScreenState())
+    parts: list[RenderableType] = [_head(view, servers), _totals(view, ScreenState())]
     parts.append(_table(TOPIC_COLUMNS, topics, console.width))
     if view.groups:
         parts += [Text(""), _table(_GROUP_COLUMNS, view.groups, console.width)]
     console.print(Group(*parts))
 
 
-def _head(view: View, servers: str) -> Text:
+def _head(view: TopView, servers: str) -> Text:
     at = datetime.fromtimestamp(view.at_s).strftime("%H:%M:%S") if view.at_s else "--:--:--"
     brokers = f"{view.brokers} broker{'' if view.brokers == 1 else 's'}"
-    told = f"logbrook top  {at}  {printable(servers)}  {brokers}  cluster {printable(view.cluster_id or '-')}"
-    return Text(told, "bold", no_wrap=True, overflow="ellipsis")
+    line = f"logbrook top  {at}  {printable(servers)}  {brokers}  cluster {printable(view.cluster_id or '-')}"
+    return Text(line, "bold", no_wrap=True, overflow="ellipsis")
 
 
-def _totals(view: View, choices: Choices) -> Text:
+def _totals(view: TopView, state: ScreenState) -> Text:
     if view.error is not None:
         return Text(f"{view.error}; trying again", "bold red", no_wrap=True, overflow="ellipsis")
     numbers = [
-        f"in {shown_number(view.total(lambda one: one.in_records_per_s))}/s",
-        f"{shown_size(view.total(lambda one: one.in_bytes_per_s))}/s",
-        f"out {shown_number(view.total(lambda one: one.out_records_per_s))}/s",
-        f"{shown_size(view.total(lambda one: one.out_bytes_per_s))}/s",
-        f"{len(view.topics)} topics, {shown_size(view.total(lambda one: one.size_bytes))}",
+        f"in {shown_number(view.total('in_records_per_s'))}/s",
+        f"{shown_size(view.total('in_bytes_per_s'))}/s",
+        f"out {shown_number(view.total('out_records_per_s'))}/s",
+        f"{shown_size(view.total('out_bytes_per_s'))}/s",
+        f"{len(view.topics)} topics, {shown_size(view.total('size_bytes'))}",
     ]
     if view.usable_bytes is not None:
         numbers.append(f"{shown_size(view.usable_bytes)} free")
     if not view.has_metrics:
         numbers.append("no metrics")
     text = Text("  ".join(numbers), no_wrap=True, overflow="ellipsis")
-    if choices.is_paused:
+    if state.is_paused:
         text = Text("PAUSED  ", "bold yellow", no_wrap=True, overflow="ellipsis").append(text)
     return text
 
 
 def _table(
     columns: Sequence[_Column],
-    rows: Sequence[TopicRow] | Sequence[GroupRow],
+    rows: Sequence[Row],
     width: int,
     sort: int | None = None,
     is_reversed: bool = False,
 ) -> Table:
-    taken = sum(column.width + 1 for column in columns if column.width)
+    fixed_width = sum(column.width + 1 for column in columns if column.width)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="reverse", expand=True)
     for number, column in enumerate(columns):
         mark = ("▲" if is_reversed != (number == 0) else "▼") if number == sort else ""
         table.add_column(
             f"{column.title.upper()}{mark}",
             justify="right" if column.width and column.title != "state" else "left",
-            width=column.width or max(_NAME_CHARACTERS_MIN, width - taken - 1),
+            width=column.width or max(_NAME_CHARACTERS_MIN, width - fixed_width - 1),
             no_wrap=True,
             overflow="ellipsis",
         )
     for row in rows:
-        table.add_row(*(Text(column.shown(column.value(row))) for column in columns))
+        table.add_row(*(Text(column.shown(row[column.key])) for column in columns))
     return table
 
 
-def _rest(count: int, first: int, room: int) -> Text:
-    """What there was no room for."""
-    before, behind = first, max(0, count - first - room)
-    told = [f"{before} above"] if before else []
-    told += [f"{behind} more"] if behind else []
-    return Text(f"  … {', '.join(told)}" if told else "", "dim")
+def _hidden_rows(count: int, first: int, shown: int) -> Text:
+    """Say how many rows are above and below the visible ones."""
+    below = max(0, count - first - shown)
+    parts = [f"{first} above"] if first else []
+    parts += [f"{below} more"] if below else []
+    return Text(f"  … {', '.join(parts)}" if parts else "", "dim")
 
 
 def _keys() -> Text:

@@ -1,26 +1,44 @@
-"""A small client that moves raw batches: for Spark executors, the command line, replication and tests.
+"""Client library for any Kafka cluster, which moves raw record batches. Used by Spark, the CLI, the console and tests.
 
-`Client` knows topics and their leaders; `Producer` writes many batches at a time, each once; `TransactionalProducer`
-makes all of them visible together; `Connection` speaks any message to one broker. For people and their tools there are
-`Admin`, `RecordWriter`, `RecordsReader` and `GroupMember`, each in the module of its name.
+Main types:
+
+- `Client`: connections, cached leaders, one produce or fetch at a time; `Connection` sends any message to one broker.
+- `Producer`: many batches in flight, each written once; `TransactionalProducer`: batches and offsets, all or nothing.
+- `RecordWriter`, `RecordsReader` and `GroupMember`: decoded records and consumer groups, for people and tools.
+- `Admin` and its parts: topics, groups, settings. `Cluster`: requests about many partitions at once.
+- `Coordinators`: the coordinators of groups and transactions, and committed offsets.
+- `RetryPolicy`: when a failed operation is tried again; used by everything that retries.
+
+Flow of a produce: `RecordWriter` builds batches, `Producer` queues them by partition (`PartitionQueue`), sends those
+that are due to the leaders that `Client` has cached, requeues those that fail and drops those that are acknowledged.
+A transaction adds, around this, requests to the coordinator that `Coordinators` finds. Flow of a fetch: `Client.fetch`
+returns the batches of one partition as bytes (`Fetched`), `AbortedBatches` identifies those to skip.
+
+Every request may raise ClientError or ProtocolError. `errors` says which are retriable.
+
+Imports `protocol`, `records` and `model`; neither `storage` nor `core`, which are the broker's.
 """
 
-from logbrook.client.client import EARLIEST, LATEST, Client, Fetched
-from logbrook.client.connection import Connection, Sent
-from logbrook.client.coordinators import CommittedOffset, Coordinators
+from logbrook.client.client import EARLIEST, LATEST, Client
+from logbrook.client.connection import Connection, InFlightRequest
+from logbrook.client.coordinators import Coordinators, OffsetAndMetadata
 from logbrook.client.errors import (
     BrokerError,
     ClientError,
     ConnectFailedError,
     ConnectionClosedError,
     DeliveryTimedOutError,
+    NetworkError,
+    NotKafkaError,
     ProducerFencedError,
     ProducerStateError,
     TimedOutError,
     TransactionTimedOutError,
     UnexpectedAnswerError,
 )
+from logbrook.client.fetched import Fetched
 from logbrook.client.producer import Producer
+from logbrook.client.retry import RetryPolicy
 from logbrook.client.transactional import TransactionalProducer
 
 __all__ = [
@@ -29,17 +47,20 @@ __all__ = [
     "BrokerError",
     "Client",
     "ClientError",
-    "CommittedOffset",
     "ConnectFailedError",
     "Connection",
     "ConnectionClosedError",
     "Coordinators",
     "DeliveryTimedOutError",
     "Fetched",
+    "InFlightRequest",
+    "NetworkError",
+    "NotKafkaError",
+    "OffsetAndMetadata",
     "Producer",
     "ProducerFencedError",
     "ProducerStateError",
-    "Sent",
+    "RetryPolicy",
     "TimedOutError",
     "TransactionTimedOutError",
     "TransactionalProducer",

@@ -1,4 +1,4 @@
-"""What `Admin` answers with. A number that nobody tells, because a partition has no leader or a broker will not say, is
+"""Results of `Admin`. A number that is not available, because a partition has no leader or the broker is too old, is
 None."""
 
 from dataclasses import dataclass
@@ -6,10 +6,11 @@ from enum import IntEnum
 
 from logbrook.client.client import Address
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId
 
 
 class SettingSource(IntEnum):
-    """Where the value of a setting is from, by its number in DescribeConfigs."""
+    """Kafka's ConfigSource, by its number in DescribeConfigs."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -38,10 +39,10 @@ class ClusterInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class LogDirectory:
-    """A directory in which a broker keeps logs; what its disk has, where the broker tells (KIP-827)."""
+class LogDirDescription:
+    """A log directory of a broker, the bytes of each replica, and the disk's size if the broker has it (KIP-827)."""
 
-    broker_id: int
+    broker_id: BrokerId
     path: str
     partitions: dict[TopicPartition, int]
     total_bytes: int | None
@@ -49,13 +50,13 @@ class LogDirectory:
 
     @property
     def size_bytes(self) -> int:
-        """What its partitions take."""
+        """Bytes of all replicas in the directory."""
         return sum(self.partitions.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`default` is what it would be if it were not set for the topic or the broker itself, where that is known."""
+    """A setting of a topic or broker. `default` is the value without the override of this topic or broker."""
 
     name: str
     value: str | None
@@ -67,33 +68,33 @@ class Setting:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """True if the value is Kafka's default, set nowhere."""
         return self.source is SettingSource.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition; `leader` is None while it has none. The size is that of the leader's copy."""
+    """A partition; `leader` is None while it has none, and the size is that of the leader's replica."""
 
     partition: int
     leader: int | None
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
-    start_offset: int | None
-    end_offset: int | None
+    start_offset: Offset | None
+    end_offset: Offset | None
     size_bytes: int | None
 
     @property
     def offsets(self) -> int | None:
-        """How many there are between start and end, which is the number of records unless the topic is compacted."""
+        """Offsets from start to end: the number of records, unless the topic is compacted or transactional."""
         if self.start_offset is None or self.end_offset is None:
             return None
         return self.end_offset - self.start_offset
 
 
 @dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicDescription:
     name: str
     id: bytes
     is_internal: bool
@@ -101,22 +102,22 @@ class TopicInfo:
 
     @property
     def replication_factor(self) -> int:
-        return max((len(one.replicas) for one in self.partitions), default=0)
+        return max((len(partition.replicas) for partition in self.partitions), default=0)
 
     @property
     def size_bytes(self) -> int | None:
-        """What the leaders' copies take, as far as it is known."""
-        return _sum([one.size_bytes for one in self.partitions])
+        """Bytes of the leaders' replicas, of those partitions where it is known."""
+        return _sum([partition.size_bytes for partition in self.partitions])
 
     @property
     def offsets(self) -> int | None:
-        """As for a partition, of all of them."""
-        return _sum([one.offsets for one in self.partitions])
+        """The sum of `PartitionInfo.offsets`."""
+        return _sum([partition.offsets for partition in self.partitions])
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """`state` and `type` are empty where a broker is too old to tell them."""
+    """A listed group. `state` and `type` are empty if the broker is too old to report them."""
 
     group_id: str
     state: str
@@ -135,18 +136,18 @@ class GroupMemberInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """How far a group is in a partition that it has committed to or that one of its members reads."""
+    """The progress of a group in a partition that it has committed to or that is assigned to one of its members."""
 
     partition: TopicPartition
-    committed_offset: int | None
-    start_offset: int | None
-    end_offset: int | None
+    committed_offset: Offset | None
+    start_offset: Offset | None
+    end_offset: Offset | None
     metadata: str
     member: GroupMemberInfo | None
 
     @property
     def lag(self) -> int | None:
-        """How many offsets are left to read. What retention has removed cannot be read any more."""
+        """Offsets between the committed one and the end of the log, without those before the log start offset."""
         if self.committed_offset is None or self.end_offset is None:
             return None
         return max(0, self.end_offset - max(self.committed_offset, self.start_offset or 0))
@@ -154,7 +155,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """`type` is consumer for a group of Kafka's newer protocol (KIP-848), else classic."""
+    """A group. `type` is "consumer" for the protocol of KIP-848, else "classic"."""
 
     group_id: str
     type: str
@@ -167,13 +168,13 @@ class GroupInfo:
 
     @property
     def lag(self) -> int | None:
-        """Of all partitions, as far as it is known."""
-        return _sum([one.lag for one in self.partitions])
+        """The sum over the partitions where it is known."""
+        return _sum([partition.lag for partition in self.partitions])
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetChange:
-    """What a reset does, or would do, to a group's offset in a partition."""
+    """The change of a group's committed offset in a partition by a reset."""
 
     partition: TopicPartition
     before: int | None
@@ -182,12 +183,12 @@ class OffsetChange:
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """A transactional id. `started_ms` is None while no transaction is open."""
+    """The state of a transactional id. `started_ms` is None while no transaction is open."""
 
     transactional_id: str
     state: str
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     coordinator_id: int
     timeout_ms: int
     started_ms: int | None
@@ -195,5 +196,5 @@ class TransactionInfo:
 
 
 def _sum(numbers: list[int | None]) -> int | None:
-    known = [one for one in numbers if one is not None]
-    return sum(known) if known or not numbers else None
+    present = [number for number in numbers if number is not None]
+    return sum(present) if present or not numbers else None

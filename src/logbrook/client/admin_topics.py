@@ -1,14 +1,15 @@
-"""Topics: what there is, where it is, how much of it; making, changing and removing them."""
+"""Administration of topics: listing, describing, creating, changing and deleting them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
-from logbrook.client.admin_results import PartitionInfo, TopicInfo
-from logbrook.client.client import EARLIEST, LATEST, Client
+from logbrook.client.admin_results import PartitionInfo, TopicDescription
+from logbrook.client.client import EARLIEST, LATEST, Client, group_by_topic
 from logbrook.client.cluster import Cluster
-from logbrook.client.coordinators import check
-from logbrook.client.errors import BrokerError
+from logbrook.client.errors import BrokerError, check_code
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.protocol.errors import UnsupportedApiError
 from logbrook.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -33,33 +34,33 @@ from logbrook.protocol.schema import ApiMessage
 
 R = TypeVar("R", bound=ApiMessage)
 
-# What stands for the cluster's default in CreateTopics, for the partitions and the replication factor alike (KIP-464).
+# The cluster's default number of partitions or replication factor in CreateTopics (KIP-464).
 CLUSTER_DEFAULT = -1
 _NO_LEADER = -1
 
 
 class TopicAdmin:
-    """Every call may raise ClientError. A topic that is not there is UNKNOWN_TOPIC_OR_PARTITION."""
+    """Every call may raise ClientError. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._cluster = Cluster(client)
 
     def names(self, *, with_internal: bool = True) -> list[str]:
-        """What topics there are, in one request."""
+        """Return the names of all topics, with one request."""
         topics = self._client.metadata().topics
-        return sorted(one.name for one in topics if one.name and (with_internal or not one.is_internal))
+        return sorted(topic.name for topic in topics if topic.name and (with_internal or not topic.is_internal))
 
-    def all(self) -> list[TopicInfo]:
-        """All topics, with sizes and offsets. A few requests to each broker, however many topics there are."""
-        return self._described(self._client.metadata())
+    def all(self) -> list[TopicDescription]:
+        """Return all topics with sizes and offsets, with a few requests to each broker."""
+        return self._describe(self._client.metadata())
 
-    def describe(self, name: str) -> TopicInfo:
-        """One of them."""
-        answer = self._client.metadata([name])
-        for topic in answer.topics:
-            check(topic.error_code, f"looking up topic {name}")
-        return self._described(answer)[0]
+    def describe(self, name: str) -> TopicDescription:
+        """Return one topic with sizes and offsets."""
+        response = self._client.metadata([name])
+        for topic in response.topics:
+            check_code(topic.error_code, f"looking up topic {name}")
+        return self._describe(response)[0]
 
     def create(
         self,
@@ -70,112 +71,109 @@ class TopicAdmin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Raises TOPIC_ALREADY_EXISTS, as the other BrokerErrors, with the broker's own words."""
+        """Create a topic. A BrokerError, for example TOPIC_ALREADY_EXISTS, carries the broker's message."""
         configs = [CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items()]
         topic = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=replication_factor, configs=configs
         )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only)
-        for one in self._request_controller(request, CreateTopicsResponse).topics:
-            check(one.error_code, f"creating topic {name}", one.error_message)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=self._client.timeout_ms, validate_only=validate_only)
+        for result in self._request_controller(request, CreateTopicsResponse).topics:
+            check_code(result.error_code, f"creating topic {name}", result.error_message)
 
     def delete(self, names: Sequence[str]) -> None:
-        """The first that cannot be deleted is raised; the others may be gone."""
+        """Delete topics. Raises the first error; the other topics may have been deleted."""
         topics = [DeleteTopicState(name=name) for name in names]
-        request = DeleteTopicsRequest(topics=topics, topic_names=names, timeout_ms=self._timeout_ms)
-        answers = self._request_controller(request, DeleteTopicsResponse).responses
+        request = DeleteTopicsRequest(topics=topics, topic_names=names, timeout_ms=self._client.timeout_ms)
+        results = self._request_controller(request, DeleteTopicsResponse).responses
         for name in names:
-            self._client.forget(name)
-        for one in answers:
-            check(one.error_code, f"deleting topic {one.name}", one.error_message)
+            self._client.invalidate(name)
+        for result in results:
+            check_code(result.error_code, f"deleting topic {result.name}", result.error_message)
 
     def set_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
-        """Let a topic have `count` partitions, which have to be more than it has."""
+        """Increase the number of partitions to `count`."""
         topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-        request = CreatePartitionsRequest(topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only)
-        for one in self._request_controller(request, CreatePartitionsResponse).results:
-            check(one.error_code, f"adding partitions to topic {name}", one.error_message)
-        self._client.forget(name)
+        request = CreatePartitionsRequest(
+            topics=[topic], timeout_ms=self._client.timeout_ms, validate_only=validate_only
+        )
+        for result in self._request_controller(request, CreatePartitionsResponse).results:
+            check_code(result.error_code, f"adding partitions to topic {name}", result.error_message)
+        self._client.invalidate(name)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Let logs start at the given offsets. Returns where they start now."""
-        found: dict[TopicPartition, int] = {}
+        """Delete the records before the given offsets. Return the log start offsets."""
+        log_starts: dict[TopicPartition, int] = {}
         for leader, partitions in self._cluster.by_leader(before).items():
-            by_topic: dict[str, list[DeleteRecordsPartition]] = {}
-            for one in partitions:
-                asked = DeleteRecordsPartition(partition_index=one.partition, offset=before[one])
-                by_topic.setdefault(one.topic, []).append(asked)
-            topics = [DeleteRecordsTopic(name=name, partitions=asked) for name, asked in by_topic.items()]
-            request = DeleteRecordsRequest(topics=topics, timeout_ms=self._timeout_ms)
+            by_topic = group_by_topic(
+                (partition, DeleteRecordsPartition(partition_index=partition.partition, offset=before[partition]))
+                for partition in partitions
+            )
+            topics = [DeleteRecordsTopic(name=name, partitions=entries) for name, entries in by_topic.items()]
+            request = DeleteRecordsRequest(topics=topics, timeout_ms=self._client.timeout_ms)
             for topic in self._client.connection(leader).request(request, DeleteRecordsResponse).topics:
-                for answer in topic.partitions:
-                    partition = TopicPartition(topic.name, answer.partition_index)
-                    check(answer.error_code, f"deleting records of {partition}")
-                    found[partition] = answer.low_watermark
-        return found
+                for result in topic.partitions:
+                    partition = TopicPartition(topic.name, result.partition_index)
+                    check_code(result.error_code, f"deleting records of {partition}")
+                    log_starts[partition] = result.low_watermark
+        return log_starts
 
-    def _described(self, answer: MetadataResponse) -> list[TopicInfo]:
-        self._client.learn(answer)
-        topics = [one for one in answer.topics if one.name is not None and not one.error_code]
-        brokers = {one.node_id for one in answer.brokers}
+    def _describe(self, response: MetadataResponse) -> list[TopicDescription]:
+        self._client.update_metadata(response)
+        topics = [topic for topic in response.topics if topic.name is not None and not topic.error_code]
+        brokers = {broker.node_id for broker in response.brokers}
         led = [
-            TopicPartition(topic.name or "", one.partition_index)
+            TopicPartition(topic.name or "", partition.partition_index)
             for topic in topics
-            for one in topic.partitions
-            if one.leader_id in brokers
+            for partition in topic.partitions
+            if partition.leader_id in brokers
         ]
         starts = self._offsets(led, EARLIEST)
         ends = self._offsets(led, LATEST)
         sizes = self._sizes(led)
 
-        def partition_of(name: str, one: MetadataResponsePartition) -> PartitionInfo:
-            partition = TopicPartition(name, one.partition_index)
+        def partition_info(name: str, metadata: MetadataResponsePartition) -> PartitionInfo:
+            partition = TopicPartition(name, metadata.partition_index)
             return PartitionInfo(
-                partition=one.partition_index,
-                leader=None if one.leader_id == _NO_LEADER else one.leader_id,
-                leader_epoch=one.leader_epoch,
-                replicas=tuple(one.replica_nodes),
-                in_sync_replicas=tuple(one.isr_nodes),
+                partition=metadata.partition_index,
+                leader=None if metadata.leader_id == _NO_LEADER else metadata.leader_id,
+                leader_epoch=LeaderEpoch(metadata.leader_epoch),
+                replicas=tuple(metadata.replica_nodes),
+                in_sync_replicas=tuple(metadata.isr_nodes),
                 start_offset=starts.get(partition),
                 end_offset=ends.get(partition),
                 size_bytes=sizes.get(partition),
             )
 
-        found = []
+        descriptions = []
         for topic in topics:
             name = topic.name or ""
-            partitions = sorted((partition_of(name, one) for one in topic.partitions), key=lambda one: one.partition)
-            found.append(TopicInfo(name, topic.topic_id, topic.is_internal, tuple(partitions)))
-        return sorted(found, key=lambda one: one.name)
+            partitions = [partition_info(name, metadata) for metadata in topic.partitions]
+            partitions.sort(key=lambda partition: partition.partition)
+            descriptions.append(TopicDescription(name, topic.topic_id, topic.is_internal, tuple(partitions)))
+        return sorted(descriptions, key=lambda topic: topic.name)
 
-    def _offsets(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
-        """Partitions that are just being moved or removed are left out, not an error of all the others."""
+    def _offsets(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, Offset]:
+        """Return the offsets of those partitions that answer. One that is being deleted does not fail the others."""
         try:
             return self._cluster.list_offsets(dict.fromkeys(partitions, timestamp_ms))
         except BrokerError:
-            found: dict[TopicPartition, int] = {}
-            for one in partitions:
-                try:
-                    found |= self._cluster.list_offsets({one: timestamp_ms})
-                except BrokerError:
-                    continue
-            return found
+            offsets: dict[TopicPartition, Offset] = {}
+            for partition in partitions:
+                with suppress(BrokerError):
+                    offsets |= self._cluster.list_offsets({partition: timestamp_ms})
+            return offsets
 
     def _sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Empty where a cluster does not tell: an old one, or one that keeps it from this user."""
+        """Return the sizes; none if the brokers lack DescribeLogDirs or do not authorize it."""
         try:
             return self._cluster.sizes(partitions)
         except (BrokerError, UnsupportedApiError):
             return {}
 
     def _request_controller(self, request: ApiMessage, response: type[R]) -> R:
-        """Brokers that keep their metadata in ZooKeeper leave changes to one of them; others pass them on."""
-        answer = self._client.metadata([])
-        for broker in answer.brokers:
-            if broker.node_id == answer.controller_id:
+        """Send a change to the controller, as ZooKeeper clusters require; KRaft brokers forward changes."""
+        metadata = self._client.metadata([])
+        for broker in metadata.brokers:
+            if broker.node_id == metadata.controller_id:
                 return self._client.connection((broker.host, broker.port)).request(request, response)
         return self._client.request(request, response)
-
-    @property
-    def _timeout_ms(self) -> int:
-        return round(self._client.timeout_s * 1000)

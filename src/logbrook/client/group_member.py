@@ -1,21 +1,21 @@
-"""A member of a consumer group: it joins, is given partitions, says now and then that it is still there, says how far
-it is, and leaves.
+"""A member of a consumer group (the classic protocol): joins, heartbeats, commits offsets and leaves.
 
-There is no thread: whoever reads calls `heartbeat` between reads, which asks the coordinator no more often than needed.
-A new member makes the others join again; `heartbeat` then says so, and what was read before has to be committed before
-`join` is called, or somebody reads it again. If a member is silent for longer than its session, the group goes on
-without it, which it learns by the next heartbeat.
+There is no thread: the caller invokes `heartbeat` between reads, which sends a request no more often than needed. When
+another member joins or leaves, the group rebalances: `heartbeat` returns False, and the caller commits the offsets that
+it has processed, so that other members do not read them again, and calls `join`. A member that sends no heartbeat for
+longer than its session timeout is removed from the group; its next heartbeat fails.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
 from logbrook.client.client import Client
 from logbrook.client.cluster import Cluster
 from logbrook.client.connection import Connection
-from logbrook.client.coordinators import CoordinatorKind, Coordinators, check
-from logbrook.client.errors import BrokerError, ClientError
+from logbrook.client.coordinators import NO_GENERATION, CoordinatorKind, Coordinators
+from logbrook.client.errors import BrokerError, ClientError, check_code
 from logbrook.client.group_protocol import (
     PROTOCOL_TYPE,
     RANGE,
@@ -26,18 +26,13 @@ from logbrook.client.group_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from logbrook.client.retrying import persist
+from logbrook.client.retry import RetryPolicy
 from logbrook.model import TopicPartition
+from logbrook.protocol.error_classes import REJOIN_GROUP
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from logbrook.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from logbrook.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from logbrook.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
 from logbrook.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 T = TypeVar("T")
@@ -46,16 +41,11 @@ SESSION_TIMEOUT_S = 45.0
 REBALANCE_TIMEOUT_S = 60.0
 HEARTBEAT_S = 3.0
 
-# The last in which topics go by their names.
-_COMMIT_VERSION_MAX = 9
-_NO_GENERATION = -1
-_JOIN_AGAIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
-
 
 class GroupMember:
-    """Works through `client`, which stays the caller's. Belongs to one thread, as the client does.
+    """Works through `client`, which the caller owns. Belongs to one thread, as the client does.
 
-    Every call may raise ClientError or ProtocolError. Leaving `with` leaves the group.
+    Every call may raise ClientError or ProtocolError. Leaving a `with` block leaves the group.
     """
 
     def __init__(
@@ -67,12 +57,14 @@ class GroupMember:
         session_timeout_s: float = SESSION_TIMEOUT_S,
         rebalance_timeout_s: float = REBALANCE_TIMEOUT_S,
         heartbeat_s: float = HEARTBEAT_S,
+        retry: RetryPolicy | None = None,
     ) -> None:
+        """`retry` is the policy of each request; by default it is retried for as long as the client's timeout."""
         self.group_id = group_id
         self.member_id = ""
-        self.generation_id = _NO_GENERATION
+        self.generation_id = NO_GENERATION
         self.assignment: tuple[TopicPartition, ...] = ()
-        # Whether it is this member that says who reads what, and so has to join again when there is more to read.
+        # The leader assigns partitions, and so has to rejoin when a topic gets more of them.
         self.is_leader = False
         self._client = client
         self._topics = tuple(topics)
@@ -81,6 +73,7 @@ class GroupMember:
         self._rebalance_timeout_s = rebalance_timeout_s
         self._heartbeat_s = heartbeat_s
         self._next_heartbeat_s = 0.0
+        self._retry = retry or RetryPolicy(timeout_s=client.timeout_s)
 
     def __enter__(self) -> "GroupMember":
         return self
@@ -88,96 +81,111 @@ class GroupMember:
     def __exit__(self, *_: object) -> None:
         self.leave()
 
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Change the topics. The next `join` announces them to the group."""
+        self._topics = tuple(topics)
+
     def join(self) -> tuple[TopicPartition, ...]:
-        """Become a member of the next generation. Returns the partitions that are this one's to read."""
-        give_up_at_s = monotonic() + self._client.timeout_s + self._rebalance_timeout_s
-        while True:
-            try:
-                self.assignment = self._persist(self._join_once)
-            except BrokerError as error:
-                if error.code not in _JOIN_AGAIN or monotonic() > give_up_at_s:
-                    raise
-                if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
-                    self.member_id = ""
-                continue
-            self._next_heartbeat_s = monotonic() + self._heartbeat_s
-            return self.assignment
+        """Join the next generation, and return the partitions assigned to this member."""
+        # The coordinator paces the members, which wait for each other in JoinGroup; no backoff is needed.
+        rejoin = RetryPolicy(timeout_s=self._join_timeout_s, backoff_s=0.0, retriable=_must_rejoin)
+        self.assignment = rejoin.run(lambda: self._retry.run(self._join_once))
+        self._next_heartbeat_s = monotonic() + self._heartbeat_s
+        return self.assignment
 
     def heartbeat(self) -> bool:
-        """Whether the member may go on as it is; if not, it is time to `join` again."""
+        """Send a heartbeat if one is due. Return False if the member has to `join` again."""
         now_s = monotonic()
         if now_s < self._next_heartbeat_s:
             return True
         self._next_heartbeat_s = now_s + self._heartbeat_s
         request = HeartbeatRequest(group_id=self.group_id, generation_id=self.generation_id, member_id=self.member_id)
 
-        def ask(connection: Connection) -> None:
-            answer = connection.request(request, HeartbeatResponse)
-            check(answer.error_code, f"staying in group {self.group_id}")
+        def send(connection: Connection) -> None:
+            response = connection.request(request, HeartbeatResponse)
+            check_code(response.error_code, f"staying in group {self.group_id}")
 
         try:
-            self._persist(lambda: self._ask(ask))
+            self._retry.run(lambda: self._with_coordinator(send))
         except BrokerError as error:
-            if error.code not in _JOIN_AGAIN:
+            if error.code not in REJOIN_GROUP:
                 raise
             if error.code is not ErrorCode.REBALANCE_IN_PROGRESS:
-                self._forget()
+                self._reset()
             return False
         return True
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Say how far this member is. Whether the group takes its word; it does not if it went on without it."""
+        """Commit offsets. Return False if the group has rebalanced without this member and refuses them."""
         if not offsets:
             return True
-        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for one, offset in offsets.items():
-            asked = OffsetCommitRequestPartition(
-                partition_index=one.partition, committed_offset=offset, committed_metadata=""
+
+        def commit() -> None:
+            self._coordinators.commit(
+                self.group_id, offsets, member_id=self.member_id, generation_id=self.generation_id
             )
-            by_topic.setdefault(one.topic, []).append(asked)
-        request = OffsetCommitRequest(
-            group_id=self.group_id,
-            generation_id_or_member_epoch=self.generation_id,
-            member_id=self.member_id,
-            topics=[OffsetCommitRequestTopic(name=name, partitions=asked) for name, asked in by_topic.items()],
-        )
+
         try:
-            self._persist(lambda: self._ask(lambda connection: self._commit_once(connection, request)))
+            self._retry.run(commit)
         except BrokerError as error:
-            if error.code in _JOIN_AGAIN:
+            if error.code in REJOIN_GROUP:
                 return False
             raise
         return True
 
     def leave(self) -> None:
-        """Let the others go on at once. Who cannot say so leaves when the session ends."""
+        """Leave the group, so that it rebalances at once. On an error the session timeout removes the member."""
         if not self.member_id:
             return
         member = MemberIdentity(member_id=self.member_id, reason="the reader is done")
         request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=[member])
-        self._forget()
-        try:
-            self._ask(lambda connection: connection.request(request, LeaveGroupResponse))
-        except ClientError:
-            return
+        self._reset()
+        with suppress(ClientError):
+            self._with_coordinator(lambda connection: connection.request(request, LeaveGroupResponse))
 
-    def _commit_once(self, connection: Connection, request: OffsetCommitRequest) -> None:
-        version = min(connection.version_of(OffsetCommitRequest), _COMMIT_VERSION_MAX)
-        for topic in connection.request(request, OffsetCommitResponse, version).topics:
-            for one in topic.partitions:
-                check(one.error_code, f"committing for group {self.group_id} to {topic.name}-{one.partition_index}")
+    @property
+    def _join_timeout_s(self) -> float:
+        """The coordinator may take the rebalance timeout to answer JoinGroup and SyncGroup."""
+        return self._rebalance_timeout_s + self._client.timeout_s
 
     def _join_once(self) -> tuple[TopicPartition, ...]:
-        joined = self._ask(self._request_join)
+        try:
+            joined = self._join_group()
+            return self._sync_group(joined)
+        except BrokerError as error:
+            if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
+                self.member_id = ""
+            raise
+
+    def _join_group(self) -> JoinGroupResponse:
+        joined = self._with_coordinator(self._request_join)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            # KIP-394: whoever is given an id has shown that it reads its answers.
+            # KIP-394: a new member is given an id, and joins with it.
             self.member_id = joined.member_id
-            joined = self._ask(self._request_join)
-            check(joined.error_code, f"joining group {self.group_id}")
+            joined = self._with_coordinator(self._request_join)
+        check_code(joined.error_code, f"joining group {self.group_id}")
         self.member_id, self.generation_id = joined.member_id, joined.generation_id
         self.is_leader = joined.leader == joined.member_id
+        return joined
+
+    def _request_join(self, connection: Connection) -> JoinGroupResponse:
+        protocol = JoinGroupRequestProtocol(name=RANGE, metadata=encode_subscription(self._topics))
+        request = JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=round(self._session_timeout_s * 1000),
+            rebalance_timeout_ms=round(self._rebalance_timeout_s * 1000),
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[protocol],
+        )
+        response = connection.request(request, JoinGroupResponse, timeout_s=self._join_timeout_s)
+        if response.error_code != ErrorCode.MEMBER_ID_REQUIRED:
+            check_code(response.error_code, f"joining group {self.group_id}")
+        return response
+
+    def _sync_group(self, joined: JoinGroupResponse) -> tuple[TopicPartition, ...]:
         assignments: dict[str, list[TopicPartition]] = {}
-        if joined.leader == joined.member_id and not joined.skip_assignment:
+        if self.is_leader and not joined.skip_assignment:
             assignments = self._assign(joined)
         request = SyncGroupRequest(
             group_id=self.group_id,
@@ -190,31 +198,13 @@ class GroupMember:
                 for member, partitions in assignments.items()
             ],
         )
-        wait_s = self._rebalance_timeout_s + self._client.timeout_s
 
-        def ask(connection: Connection) -> SyncGroupResponse:
-            answer = connection.request(request, SyncGroupResponse, timeout_s=wait_s)
-            check(answer.error_code, f"joining group {self.group_id}")
-            return answer
+        def send(connection: Connection) -> SyncGroupResponse:
+            response = connection.request(request, SyncGroupResponse, timeout_s=self._join_timeout_s)
+            check_code(response.error_code, f"joining group {self.group_id}")
+            return response
 
-        return decode_assignment(self._ask(ask).assignment)
-
-    def _request_join(self, connection: Connection) -> JoinGroupResponse:
-        protocol = JoinGroupRequestProtocol(name=RANGE, metadata=encode_subscription(self._topics))
-        request = JoinGroupRequest(
-            group_id=self.group_id,
-            session_timeout_ms=round(self._session_timeout_s * 1000),
-            rebalance_timeout_ms=round(self._rebalance_timeout_s * 1000),
-            member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=[protocol],
-        )
-        # The coordinator answers when all members have joined, or had their time to.
-        wait_s = self._rebalance_timeout_s + self._client.timeout_s
-        answer = connection.request(request, JoinGroupResponse, timeout_s=wait_s)
-        if answer.error_code != ErrorCode.MEMBER_ID_REQUIRED:
-            check(answer.error_code, f"joining group {self.group_id}")
-        return answer
+        return decode_assignment(self._with_coordinator(send).assignment)
 
     def _assign(self, joined: JoinGroupResponse) -> dict[str, list[TopicPartition]]:
         subscriptions: dict[str, list[str]] = {}
@@ -222,18 +212,19 @@ class GroupMember:
             try:
                 subscriptions[member.member_id] = decode_subscription(member.metadata)
             except GroupProtocolError:
-                # It joined with a format of its own, and gets nothing that it could not understand.
+                # A member with another metadata format is assigned nothing.
                 subscriptions[member.member_id] = []
-        topics = {topic for wanted in subscriptions.values() for topic in wanted}
-        found = Cluster(self._client).topics(sorted(topics))
-        return assign_by_range(subscriptions, {name: info.partitions for name, info in found.items()})
+        names = {topic for topics in subscriptions.values() for topic in topics}
+        topics = Cluster(self._client).topics(sorted(names))
+        return assign_by_range(subscriptions, {name: topic.partitions for name, topic in topics.items()})
 
-    def _ask(self, ask: Callable[[Connection], T]) -> T:
+    def _with_coordinator(self, send: Callable[[Connection], T]) -> T:
         with self._coordinators.connection(CoordinatorKind.GROUP, self.group_id) as connection:
-            return ask(connection)
+            return send(connection)
 
-    def _persist(self, ask: Callable[[], T]) -> T:
-        return persist(ask, self._client.timeout_s)
+    def _reset(self) -> None:
+        self.member_id, self.generation_id, self.assignment = "", NO_GENERATION, ()
 
-    def _forget(self) -> None:
-        self.member_id, self.generation_id, self.assignment = "", _NO_GENERATION, ()
+
+def _must_rejoin(error: ClientError) -> bool:
+    return isinstance(error, BrokerError) and error.code in REJOIN_GROUP

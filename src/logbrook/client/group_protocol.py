@@ -1,19 +1,19 @@
-"""What the members of a consumer group tell each other through its coordinator (Kafka's consumer protocol).
+"""Kafka's consumer protocol: the subscriptions and assignments that members exchange through the coordinator.
 
-A subscription is a version, topics and bytes of the member's own; an assignment a version, the partitions of each topic
-and such bytes. Later versions add fields at the end, which are not needed here. All is written in version 0, which
-every member reads.
+A subscription is a version, topics and user data; an assignment is a version, partitions by topic and user data. Later
+versions append fields, which are ignored here. Both are written in version 0, which every member reads.
 
-Partitions are assigned by range: of each topic, members in the order of their ids get runs of partitions of the same
-length, and the first ones get one more where they do not divide evenly.
+Partitions are assigned by range: of each topic, members in the order of their ids get consecutive partitions, equally
+many, and the first members one more if the number does not divide evenly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 
+from logbrook.client.client import group_by_topic
 from logbrook.client.errors import ClientError
-from logbrook.core.fields import FieldReader
 from logbrook.model import TopicPartition
+from logbrook.records.fields import FieldReader
 
 PROTOCOL_TYPE = "consumer"
 RANGE = "range"
@@ -25,10 +25,10 @@ _INT32 = Struct(">i")
 
 
 class GroupProtocolError(ClientError):
-    """A member's subscription or assignment that cannot be read: it has a format of its own."""
+    """A member's subscription or assignment is not in the format of the consumer protocol."""
 
-    def __init__(self, what: str, why: str) -> None:
-        super().__init__(f"{what} {why}")
+    def __init__(self, subject: str, reason: str) -> None:
+        super().__init__(f"{subject} {reason}")
 
 
 def encode_subscription(topics: Sequence[str]) -> bytes:
@@ -36,16 +36,14 @@ def encode_subscription(topics: Sequence[str]) -> bytes:
 
 
 def decode_subscription(data: bytes) -> list[str]:
-    """The topics. Raises GroupProtocolError."""
+    """Return the topics. Raises GroupProtocolError."""
     reader = FieldReader(data, "the subscription of a member", GroupProtocolError)
     reader.int16()
     return [reader.string() for _ in range(reader.array_count(item_bytes_min=2))]
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    by_topic: dict[str, list[int]] = {}
-    for one in partitions:
-        by_topic.setdefault(one.topic, []).append(one.partition)
+    by_topic = group_by_topic((partition, partition.partition) for partition in partitions)
     parts = [_VERSION, _INT32.pack(len(by_topic))]
     for topic, numbers in by_topic.items():
         parts += [_string(topic), _INT32.pack(len(numbers)), *map(_INT32.pack, numbers)]
@@ -53,7 +51,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions; none for no bytes at all, which is what a member has before it is given any.
+    """Return the partitions; none for empty data, which is the state before the first assignment.
 
     Raises GroupProtocolError.
     """
@@ -61,25 +59,25 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
         return ()
     reader = FieldReader(data, "the assignment of a member", GroupProtocolError)
     reader.int16()
-    found = []
+    partitions: list[TopicPartition] = []
     for _ in range(reader.array_count(item_bytes_min=6)):
         topic = reader.string()
-        found += [TopicPartition(topic, reader.int32()) for _ in range(reader.array_count(item_bytes_min=4))]
-    return tuple(found)
+        partitions += [TopicPartition(topic, reader.int32()) for _ in range(reader.array_count(item_bytes_min=4))]
+    return tuple(partitions)
 
 
 def assign_by_range(
     subscriptions: Mapping[str, Sequence[str]], partitions: Mapping[str, Sequence[int]]
 ) -> dict[str, list[TopicPartition]]:
-    """Who reads what: member ids to partitions, given what each subscribes to and what there is of each topic."""
+    """Return the partitions of each member, given the topics of each member and the partitions of each topic."""
     assigned: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
     for topic in sorted({topic for topics in subscriptions.values() for topic in topics}):
         numbers = sorted(partitions.get(topic, ()))
         members = sorted(member for member, topics in subscriptions.items() if topic in topics)
-        each, more = divmod(len(numbers), len(members))
-        for place, member in enumerate(members):
-            first = each * place + min(place, more)
-            run = numbers[first : first + each + (place < more)]
+        share, extra = divmod(len(numbers), len(members))
+        for rank, member in enumerate(members):
+            first = share * rank + min(rank, extra)
+            run = numbers[first : first + share + (rank < extra)]
             assigned[member] += [TopicPartition(topic, number) for number in run]
     return assigned
 

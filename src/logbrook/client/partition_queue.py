@@ -1,9 +1,9 @@
-"""What a producer has to write to one partition: its batches in order, and which of them may go now.
+"""The unacknowledged batches of one partition, in order, and which of them may be sent now.
 
-- A broker lets a producer that it does not know begin with any sequence. So the first batch of a partition goes alone:
-  were it to fail, a second one would be taken for the first.
-- When a batch fails, those behind it fail as well, as out of order. So nothing more is sent until all of them are
-  answered; then they go again, the oldest first, after a while that grows with every failure.
+- A broker accepts any sequence from a producer that is new to the partition. So the first batch is sent alone:
+  if it failed with others in flight, the broker would accept the second as the first.
+- When a batch fails, those behind it fail too, as out of order. So nothing more is sent until all of them are answered;
+  then they are sent again, the oldest first, after a backoff.
 """
 
 from collections import deque
@@ -11,72 +11,74 @@ from dataclasses import dataclass, field
 
 from logbrook.client.client import Address
 from logbrook.client.errors import ClientError
-
-_BACKOFF_S = 0.1
-_BACKOFF_S_MAX = 1.0
-_DOUBLINGS_MAX = 10
+from logbrook.client.retry import FailedTry, RetryPolicy
 
 
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
-    """Moments are seconds of one monotonic clock."""
+    """Owned by a `Producer`. Times are seconds on the clock of the retry policy."""
 
     topic: str
     partition: int
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
     next_sequence: int = 0
-    # What is not known to be written, in order. Unless one has failed, the first `in_flight` are under way.
+    # Batches that are not acknowledged, in order. Unless one has failed, the first `in_flight` have been sent.
     batches: deque["QueuedBatch"] = field(default_factory=deque)
     in_flight: int = 0
-    # Where those are under way to.
+    # The broker to which the batches in flight were sent.
     leader: Address | None = None
     last_error: ClientError | None = None
-    try_at_s: float = 0.0
+    retry_at_s: float = 0.0
+    # A batch of those in flight has failed.
     _has_failed: bool = False
     _has_written: bool = False
-    _tries: int = 0
+    _failures: int = 0
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
     def next_to_send(self, now_s: float) -> "QueuedBatch | None":
-        if self._has_failed and not self.in_flight:
-            self._has_failed = False
-        waits_for_first = self.in_flight and not self._has_written
-        if self._has_failed or waits_for_first or now_s < self.try_at_s or self.in_flight == len(self.batches):
+        """Return the batch to send now, None if there is none or it has to wait."""
+        awaits_answers = self.in_flight and (self._has_failed or not self._has_written)
+        if awaits_answers or now_s < self.retry_at_s or self.in_flight == len(self.batches):
             return None
         return self.batches[self.in_flight]
 
-    def sent(self, leader: Address) -> None:
-        """What `next_to_send` gave is under way."""
+    def mark_sent(self, leader: Address) -> None:
+        """Record that the batch of `next_to_send` is in flight."""
+        if not self.in_flight:
+            self._has_failed = False
         self.in_flight += 1
         self.leader = leader
 
-    def written(self, batch: "QueuedBatch") -> None:
+    def mark_written(self, batch: "QueuedBatch") -> None:
+        """Remove an acknowledged batch."""
         self.batches.remove(batch)
         self.in_flight -= 1
         self._has_written = True
-        self._tries = 0
+        self._failures = 0
 
-    def failed(self, error: ClientError, now_s: float) -> None:
-        """One that was under way is to be sent again."""
+    def mark_failed(self, error: ClientError, now_s: float) -> None:
+        """Record that a batch in flight has to be sent again. Of those that fail together, the first backs off."""
         self.in_flight -= 1
         if not self._has_failed:
             self._has_failed = True
-            self.delay(error, now_s)
+            self.back_off(error, now_s)
 
-    def delay(self, error: ClientError, now_s: float) -> None:
+    def back_off(self, error: ClientError, now_s: float) -> None:
+        """Send nothing until the retry policy's delay has passed."""
         self.last_error = error
-        self.try_at_s = now_s + backoff_s(self._tries)
-        self._tries += 1
+        self._failures += 1
+        wait_s = self.retry.delay_s(self._failures)
+        self.retry_at_s = now_s + wait_s
+        if self.retry.on_retry is not None:
+            self.retry.on_retry(FailedTry(error, self._failures, wait_s))
 
 
 @dataclass(slots=True, eq=False)
 class QueuedBatch:
+    """An encoded record batch of a queue, with the time of its delivery timeout."""
+
     queue: PartitionQueue
     data: bytes | bytearray | memoryview
     give_up_at_s: float
-
-
-def backoff_s(tries: int) -> float:
-    """How long to wait after so many failures before this one."""
-    return float(min(_BACKOFF_S * 2 ** min(tries, _DOUBLINGS_MAX), _BACKOFF_S_MAX))

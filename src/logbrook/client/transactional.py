@@ -1,31 +1,32 @@
-"""A producer of transactions (KIP-98): all its batches and offsets become visible together, or none does.
+"""A transactional producer (KIP-98): its batches and committed offsets become visible together or not at all.
 
-Whoever asks for a transactional id last has it. What its predecessors have open is aborted, and what they do from then
-on is refused: `ProducerFencedError`.
+The newest producer with a transactional id owns it. Transactions that its predecessors left open are aborted, and
+their later requests fail with `ProducerFencedError`.
 
-There are two versions of the protocol. In the first a producer says before it writes to a partition, or commits offsets
-of a group, that this belongs to its transaction, and it goes on with its epoch and sequences after the end of one. In
-the second (KIP-890) the brokers see what belongs to it, and each end gives the producer a new epoch, so that nothing
-that comes late can belong to a later transaction. A cluster says by its feature `transaction.version` whether it speaks
-the second. Clusters that do expect the first from those who send requests of versions that are older.
+There are two versions of the protocol. In the first, a producer adds each partition and each group to its transaction
+before it writes to it, and keeps its epoch and sequences from one transaction to the next. In the second (KIP-890) the
+brokers add them implicitly, and the end of each transaction bumps the epoch, so that a late request cannot become part
+of a later transaction. A cluster enables the second with the feature `transaction.version`, and still expects the first
+from producers that use older versions of the requests.
 
-An end whose answer is lost is asked for again, because a broker that has heard of it gives the same answer. When no
-answer comes in time, nobody knows how the transaction ended; a new producer with the same id finds out by reading what
-was committed.
+EndTxn is retried when its response is lost, which is safe because the coordinator repeats its answer. When there is no
+answer in time, the outcome is unknown; a new producer with the same id can determine it by reading committed records.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic
-from types import TracebackType
 
-from logbrook.client.client import Client
+from logbrook.client.client import Client, group_by_topic
 from logbrook.client.connection import Connection
-from logbrook.client.coordinators import CommittedOffset, CoordinatorKind, Coordinators, check
-from logbrook.client.errors import BrokerError, ProducerFencedError, TransactionTimedOutError
+from logbrook.client.coordinators import CoordinatorKind, Coordinators, OffsetAndMetadata
+from logbrook.client.errors import BrokerError, ProducerFencedError, TransactionTimedOutError, check_code
 from logbrook.client.producer import DELIVERY_TIMEOUT_S, IN_FLIGHT_BYTES_MAX, REQUEST_BYTES_MAX, Producer
+from logbrook.client.retry import RetryPolicy
 from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.model.version import VERSION
+from logbrook.protocol.error_classes import FENCED
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from logbrook.protocol.messages.add_partitions_to_txn import (
@@ -50,25 +51,25 @@ from logbrook.records.builder import NO_PRODUCER_EPOCH
 TRANSACTION_TIMEOUT_MS = 60_000
 
 _FEATURE = "transaction.version"
-_SECOND = 2
-# The last versions of the first protocol. Those of AddPartitionsToTxn that follow are for brokers.
+_SECOND_VERSION = 2
+# The newest request versions of the first protocol. Later ones of AddPartitionsToTxn are for brokers.
 _FIRST_PROTOCOL: dict[type[ApiMessage], int] = {
     ProduceRequest: 11,
     AddPartitionsToTxnRequest: 3,
     TxnOffsetCommitRequest: 4,
     EndTxnRequest: 4,
 }
-_FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-# What a producer is told whose transaction the broker has ended.
-_ENDED = _FENCED | {ErrorCode.INVALID_TXN_STATE}
-_GONE = (ProducerFencedError, TransactionTimedOutError)
+# Codes for a producer whose transaction the coordinator has ended: fenced, or timed out.
+_TRANSACTION_ENDED = FENCED | {ErrorCode.INVALID_TXN_STATE}
+# After these the transaction is already aborted, or will be by the coordinator.
+_ENDED_ERRORS = (ProducerFencedError, TransactionTimedOutError)
 
 
 class TransactionalProducer(Producer):
-    """As `Producer`, with batches that are transactional, between `begin` and `commit` or `abort`.
+    """A `Producer` of transactional batches, between `begin` and `commit` or `abort`.
 
-    After an error there is `abort`, and then the next `begin`; unless the error is ProducerFencedError or
-    TransactionTimedOutError, or comes from the end of a transaction. Leaving `with` aborts what is open.
+    After an error, call `abort` and then `begin` again; not after ProducerFencedError, TransactionTimedOutError or an
+    error of `commit` or `abort` itself. Leaving a `with` block aborts an open transaction.
     """
 
     def __init__(
@@ -80,16 +81,18 @@ class TransactionalProducer(Producer):
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         request_bytes_max: int = REQUEST_BYTES_MAX,
+        retry: RetryPolicy | None = None,
     ) -> None:
-        """Takes the transactional id over, and waits until what its predecessors had open has ended."""
+        """Take over the transactional id, fencing its predecessors, and wait until their transactions are completed."""
         self._transactional_id: str = transactional_id
         self._transaction_timeout_ms = transaction_timeout_ms
         self._coordinators = Coordinators(client)
-        self._speaks_second = False
+        # True if the cluster has `transaction.version` 2 (KIP-890).
+        self.uses_second_version = False
         self._is_open = False
         self._is_closed = False
         self._needs_new_epoch = False
-        # When something of the transaction was first sent; the broker counts from a little later.
+        # When the first request of the transaction was sent. The coordinator's timeout starts a little later.
         self._begun_at_s: float | None = None
         self._partitions: set[TopicPartition] = set()
         super().__init__(
@@ -97,12 +100,10 @@ class TransactionalProducer(Producer):
             delivery_timeout_s=delivery_timeout_s,
             in_flight_bytes_max=in_flight_bytes_max,
             request_bytes_max=request_bytes_max,
+            retry=retry,
         )
 
-    def __enter__(self) -> "TransactionalProducer":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             if self._is_open:
                 with suppress(LogbrookError):
@@ -111,18 +112,13 @@ class TransactionalProducer(Producer):
             self.close()
 
     @property
-    def speaks_second_version(self) -> bool:
-        """Of the protocol."""
-        return self._speaks_second
-
-    @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """What the open transaction has written to so far."""
-        return frozenset(self._partitions) | {TopicPartition(*key) for key in self._busy}
+        """The partitions of the open transaction."""
+        return frozenset(self._partitions) | {TopicPartition(*key) for key in self._pending}
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One that is committed at the end of the block, and aborted, if that is possible, when an error ends it."""
+        """Begin a transaction, and commit it at the end of the block; on an exception abort it, if that is possible."""
         self.begin()
         try:
             yield
@@ -134,114 +130,119 @@ class TransactionalProducer(Producer):
         self.commit()
 
     def begin(self) -> None:
+        """Begin a transaction. Raises RuntimeError if one is open."""
         if self._is_open:
             raise RuntimeError("a transaction is open already")
-        with self._remembering_failure():
+        with self._recording_failure():
             if self._needs_new_epoch:
-                self._go_on_as(*self._persist(self._init_producer_id, self._delivery_timeout_s))
+                self._restart_as(*self._run_retrying(self._init_producer_id, self._delivery_timeout_s))
                 self._needs_new_epoch = False
         self._is_open = True
 
     def send(self, topic: str, partition: int, batch: bytes | bytearray | memoryview) -> None:
-        """As `Producer.send`. Raises ValueError as well for a batch that is not transactional."""
+        """Queue a batch, as `Producer.send` does. Raises ValueError also for a batch that is not transactional."""
         self._check_open()
         if not read_header(batch).is_transactional:
             raise ValueError(f"a batch for {topic}-{partition} that is not transactional")
         super().send(topic, partition, batch)
 
-    def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Let a group, which nobody joins, be so far when the transaction is committed."""
+    def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit offsets of a group without members as part of the transaction."""
         self._check_open()
-        with self._remembering_failure():
-            self._note_begin()
-            if not self._speaks_second:
-                self._persist(lambda: self._add_group(group_id), self._delivery_timeout_s)
-            self._persist(lambda: self._commit_offsets(group_id, offsets), self._delivery_timeout_s)
+        with self._recording_failure():
+            self._mark_begun()
+            if not self.uses_second_version:
+                self._run_retrying(lambda: self._add_group(group_id), self._delivery_timeout_s)
+            self._run_retrying(lambda: self._commit_offsets(group_id, offsets), self._delivery_timeout_s)
 
     def commit(self) -> None:
-        """Returns when everything is written and the transaction is decided."""
+        """Flush, and commit the transaction. Returns when the commit is decided; the markers may follow later."""
         self._check_open()
         self.flush()
         self._end(is_commit=True)
 
     def abort(self) -> None:
-        """Nobody who reads what is committed will see anything of the transaction."""
+        """Abort the transaction: consumers with read_committed see nothing of it."""
         self._check_open()
-        if self._is_closed or isinstance(self._failure, _GONE):
-            # The broker aborts it, or has done so.
+        if self._is_closed or isinstance(self._failure, _ENDED_ERRORS):
             self._is_open = False
             return
         self._failure = None
-        self._drop()
+        self._discard_batches()
         self._end(is_commit=False)
 
     def close(self) -> None:
-        """Hang up. A transaction that is open is aborted by whoever has the transactional id next, or in time."""
+        """Close the connections. An open transaction is aborted by the next producer with the id, or by its timeout."""
         self._is_closed = True
         super().close()
 
-    def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """As `Coordinators.committed`, when that is stable."""
-        return self._persist(lambda: self._coordinators.committed(group_id), self._delivery_timeout_s)
+    def committed(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the committed offsets of a group, retrying while they are unstable."""
+        return self._run_retrying(lambda: self._coordinators.committed(group_id), self._delivery_timeout_s)
 
     def _check_open(self) -> None:
         if not self._is_open:
             raise RuntimeError("no transaction is open")
 
-    def _note_begin(self) -> None:
-        self._begun_at_s = monotonic() if self._begun_at_s is None else self._begun_at_s
+    def _mark_begun(self) -> None:
+        if self._begun_at_s is None:
+            self._begun_at_s = monotonic()
 
     def _end(self, *, is_commit: bool) -> None:
         self._is_open = False
-        # An abort that does not come through is made up for by the next who has the transactional id.
-        within_s = self._delivery_timeout_s if is_commit else self._client.timeout_s
+        # An abort that fails is made up for by the next InitProducerId.
+        timeout_s = self._delivery_timeout_s if is_commit else self._client.timeout_s
         has_new_epoch = False
-        with self._remembering_failure():
+        with self._recording_failure():
             if self._begun_at_s is not None:
-                answer = self._persist(lambda: self._request_end(is_commit), within_s)
-                if has_new_epoch := self._speaks_second and answer.producer_id != NO_PRODUCER_ID:
-                    self._go_on_as(answer.producer_id, answer.producer_epoch)
-            # The sequences of what was given up are missing, and only a new epoch begins to count again.
+                response = self._run_retrying(lambda: self._request_end(is_commit), timeout_s)
+                has_new_epoch = self.uses_second_version and response.producer_id != NO_PRODUCER_ID
+                if has_new_epoch:
+                    self._restart_as(ProducerId(response.producer_id), ProducerEpoch(response.producer_epoch))
+            # Discarded batches leave a gap in the sequences, which only a new epoch resets.
             self._needs_new_epoch = not is_commit and not has_new_epoch
             self._begun_at_s = None
             self._partitions.clear()
 
     @contextmanager
-    def _remembering_failure(self) -> Iterator[None]:
-        with super()._remembering_failure():
+    def _recording_failure(self) -> Iterator[None]:
+        with super()._recording_failure():
             try:
                 yield
             except BrokerError as error:
-                raise self._explained(error) from error
+                raise self._specific_error(error) from error
 
-    def _explained(self, error: BrokerError) -> BrokerError:
-        """A transaction that the broker has ended looks like one that somebody else has ended: only time tells."""
+    def _specific_error(self, error: BrokerError) -> BrokerError:
+        """Return ProducerFencedError or TransactionTimedOutError, or `error` if it is neither.
+
+        The coordinator's error code is the same for both; they are distinguished by how long the transaction was open.
+        """
         timeout_s = self._transaction_timeout_ms / 1000
-        if isinstance(error, _GONE):
+        if isinstance(error, _ENDED_ERRORS):
             return error
         has_expired = self._begun_at_s is not None and monotonic() - self._begun_at_s >= timeout_s
-        if error.code in _ENDED and has_expired:
+        if error.code in _TRANSACTION_ENDED and has_expired:
             return TransactionTimedOutError(self._transactional_id, timeout_s, error)
-        return ProducerFencedError(self._transactional_id, error) if error.code in _FENCED else error
+        return ProducerFencedError(self._transactional_id, error) if error.code in FENCED else error
 
-    def _dispatch(self) -> None:
-        added = {TopicPartition(*key) for key in self._busy} - self._partitions
+    def _send_pending(self) -> None:
+        added = {TopicPartition(*key) for key in self._pending} - self._partitions
         if added:
-            self._note_begin()
-            if not self._speaks_second:
-                self._persist(lambda: self._add_partitions(added), self._delivery_timeout_s)
+            self._mark_begun()
+            if not self.uses_second_version:
+                self._run_retrying(lambda: self._add_partitions(added), self._delivery_timeout_s)
             self._partitions |= added
-        super()._dispatch()
+        super()._send_pending()
 
     def _produce_version(self, connection: Connection) -> int:
         return self._version_of(ProduceRequest, connection)
 
     def _version_of(self, request: type[ApiMessage], connection: Connection) -> int:
         version = connection.version_of(request)
-        return version if self._speaks_second else min(version, _FIRST_PROTOCOL.get(request, version))
+        return version if self.uses_second_version else min(version, _FIRST_PROTOCOL.get(request, version))
 
-    def _init_producer_id(self) -> tuple[int, int]:
-        # Who has had the id before says so, and is fenced if somebody else has it by now (KIP-360).
+    def _init_producer_id(self) -> tuple[ProducerId, ProducerEpoch]:
+        # KIP-360: with its current id and epoch, a producer bumps its own epoch, or is fenced if another has the id.
         request = InitProducerIdRequest(
             transactional_id=self._transactional_id,
             transaction_timeout_ms=self._transaction_timeout_ms,
@@ -249,31 +250,29 @@ class TransactionalProducer(Producer):
             producer_epoch=self.producer_epoch if self._needs_new_epoch else NO_PRODUCER_EPOCH,
         )
         with self._coordinator() as connection:
-            self._speaks_second = _finalized(connection, _FEATURE) >= _SECOND
-            answer = connection.request(request, InitProducerIdResponse)
-            check(answer.error_code, f"taking over transactional id {self._transactional_id!r}")
-        return answer.producer_id, answer.producer_epoch
+            self.uses_second_version = _finalized(connection, _FEATURE) >= _SECOND_VERSION
+            response = connection.request(request, InitProducerIdResponse)
+            check_code(response.error_code, f"taking over transactional id {self._transactional_id!r}")
+        return ProducerId(response.producer_id), ProducerEpoch(response.producer_epoch)
 
     def _add_partitions(self, added: Iterable[TopicPartition]) -> None:
-        by_topic: dict[str, list[int]] = {}
-        for name, number in sorted(added):
-            by_topic.setdefault(name, []).append(number)
+        by_topic = group_by_topic((partition, partition.partition) for partition in sorted(added))
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self._transactional_id,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.producer_epoch,
             v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in by_topic.items()
+                AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in by_topic.items()
             ],
         )
         with self._coordinator() as connection:
             version = self._version_of(AddPartitionsToTxnRequest, connection)
             for topic in connection.request(request, AddPartitionsToTxnResponse, version).results_by_topic_v3_and_below:
-                for one in topic.results_by_partition:
-                    # Another has failed, and says why.
-                    if one.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
-                        what = f"adding {topic.name}-{one.partition_index} to the transaction"
-                        check(one.partition_error_code, f"{what} of {self._transactional_id!r}")
+                for result in topic.results_by_partition:
+                    # OPERATION_NOT_ATTEMPTED: another partition has failed, and has the reason.
+                    if result.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
+                        operation = f"adding {topic.name}-{result.partition_index} to the transaction"
+                        check_code(result.partition_error_code, f"{operation} of {self._transactional_id!r}")
 
     def _add_group(self, group_id: str) -> None:
         request = AddOffsetsToTxnRequest(
@@ -283,29 +282,32 @@ class TransactionalProducer(Producer):
             group_id=group_id,
         )
         with self._coordinator() as connection:
-            answer = connection.request(request, AddOffsetsToTxnResponse)
-            check(answer.error_code, f"adding group {group_id!r} to the transaction of {self._transactional_id!r}")
-
-    def _commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, number), (offset, metadata) in offsets.items():
-            one = TxnOffsetCommitRequestPartition(
-                partition_index=number, committed_offset=offset, committed_metadata=metadata
+            response = connection.request(request, AddOffsetsToTxnResponse)
+            check_code(
+                response.error_code, f"adding group {group_id!r} to the transaction of {self._transactional_id!r}"
             )
-            by_topic.setdefault(topic, []).append(one)
+
+    def _commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        entries = [
+            TxnOffsetCommitRequestPartition(
+                partition_index=partition.partition, committed_offset=offset, committed_metadata=metadata
+            )
+            for partition, (offset, metadata) in offsets.items()
+        ]
+        by_topic = group_by_topic(zip(offsets, entries, strict=True))
         request = TxnOffsetCommitRequest(
             transactional_id=self._transactional_id,
             group_id=group_id,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=some) for name, some in by_topic.items()],
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in by_topic.items()],
         )
         with self._coordinators.connection(CoordinatorKind.GROUP, group_id) as connection:
             version = self._version_of(TxnOffsetCommitRequest, connection)
             for answered in connection.request(request, TxnOffsetCommitResponse, version).topics:
                 for partition in answered.partitions:
-                    what = f"committing for group {group_id!r} to {answered.name}-{partition.partition_index}"
-                    check(partition.error_code, what)
+                    operation = f"committing for group {group_id!r} to {answered.name}-{partition.partition_index}"
+                    check_code(partition.error_code, operation)
 
     def _request_end(self, is_commit: bool) -> EndTxnResponse:
         request = EndTxnRequest(
@@ -315,12 +317,12 @@ class TransactionalProducer(Producer):
             committed=is_commit,
         )
         with self._coordinator() as connection:
-            answer = connection.request(request, EndTxnResponse, self._version_of(EndTxnRequest, connection))
-            # What never reached the broker needs no end.
-            if is_commit or answer.error_code != ErrorCode.INVALID_TXN_STATE:
+            response = connection.request(request, EndTxnResponse, self._version_of(EndTxnRequest, connection))
+            # An abort of a transaction of which the coordinator has received nothing is INVALID_TXN_STATE.
+            if is_commit or response.error_code != ErrorCode.INVALID_TXN_STATE:
                 verb = "committing" if is_commit else "aborting"
-                check(answer.error_code, f"{verb} the transaction of {self._transactional_id!r}")
-        return answer
+                check_code(response.error_code, f"{verb} the transaction of {self._transactional_id!r}")
+        return response
 
     @contextmanager
     def _coordinator(self) -> Iterator[Connection]:
@@ -329,9 +331,9 @@ class TransactionalProducer(Producer):
 
 
 def _finalized(connection: Connection, feature: str) -> int:
-    """The version of a feature that a cluster has agreed on, 0 for none."""
+    """Return the finalized version level of a feature, 0 if it has none."""
     version = connection.version_of(ApiVersionsRequest)
     request = ApiVersionsRequest(client_software_name="logbrook", client_software_version=VERSION)
-    answer = connection.request(request, ApiVersionsResponse, version)
-    check(answer.error_code, "ApiVersions")
-    return next((one.max_version_level for one in answer.finalized_features if one.name == feature), 0)
+    response = connection.request(request, ApiVersionsResponse, version)
+    check_code(response.error_code, "ApiVersions")
+    return next((level.max_version_level for level in response.finalized_features if level.name == feature), 0)

@@ -1,21 +1,30 @@
-"""Every setting, declared once."""
+"""Settings of the broker: declarations, loading, Kafka's names for them, and the generated reference.
 
-from logbrook.config.broker import (
-    BrokerConfig,
-    LogFormat,
-    LoggingConfig,
-    LogLevel,
-    Maintenance,
-    MaintenanceConfig,
-    MetricsConfig,
+- Declarations: each section is a frozen dataclass of type `setting.Settings` (`network`, `topics`, `storage`,
+  `coordinators`), and `broker.BrokerConfig` holds them all.
+- `catalogue` lists every setting with its flag, environment variable and key; `values` parses and formats values.
+- `loading.load_settings` merges command line, environment and TOML file into a `LoadedSettings`, or raises
+  `errors.SettingsRefusedError` with every mistake and its line (`toml_lines`).
+- `kafka_settings` reads and writes the same settings under Kafka's names for the config APIs; `accepted_settings` are
+  those of Kafka that have no effect here.
+- `reference` generates docs/SETTINGS.md.
+
+Other packages import the section classes from here. This package imports `model` only.
+"""
+
+from logbrook.config.broker import BrokerConfig, LogFormat, LoggingConfig, LogLevel
+from logbrook.config.coordinators import GroupConfig, OffsetStore, TransactionConfig
+from logbrook.config.network import ConsoleConfig, MetricsConfig, NetworkConfig
+from logbrook.config.storage import Durability, MaintenanceConfig, MaintenanceMode, StorageConfig
+from logbrook.config.topics import (
+    UNLIMITED,
+    CleanupPolicy,
+    CompressionType,
+    LogConfig,
+    TimestampSource,
+    TopicsConfig,
+    Validation,
 )
-from logbrook.config.console import ConsoleConfig
-from logbrook.config.groups import GroupConfig, OffsetStore
-from logbrook.config.log import UNLIMITED, CleanupPolicy, CompressionType, LogConfig, TimestampSource
-from logbrook.config.network import NetworkConfig
-from logbrook.config.storage import Durability, StorageConfig
-from logbrook.config.topics import TopicsConfig
-from logbrook.config.transactions import TransactionConfig
 
 __all__ = [
     "UNLIMITED",
@@ -29,8 +38,8 @@ __all__ = [
     "LogFormat",
     "LogLevel",
     "LoggingConfig",
-    "Maintenance",
     "MaintenanceConfig",
+    "MaintenanceMode",
     "MetricsConfig",
     "NetworkConfig",
     "OffsetStore",
@@ -38,4 +47,5 @@ __all__ = [
     "TimestampSource",
     "TopicsConfig",
     "TransactionConfig",
+    "Validation",
 ]

@@ -1,27 +1,17 @@
-"""All settings of a broker: the sections that its parts read, and what is left over."""
+"""`BrokerConfig`, the root of all settings: one section per subsystem, the data directory, the broker's own log."""
 
 from dataclasses import field
 from enum import StrEnum
 
-from logbrook.config.console import ConsoleConfig
-from logbrook.config.groups import GroupConfig
-from logbrook.config.log import LogConfig
-from logbrook.config.network import NetworkConfig
+from logbrook.config.coordinators import GroupConfig, TransactionConfig
+from logbrook.config.network import ConsoleConfig, MetricsConfig, NetworkConfig
 from logbrook.config.setting import Settings, setting
-from logbrook.config.storage import StorageConfig
-from logbrook.config.topics import TopicsConfig
-from logbrook.config.transactions import TransactionConfig
-
-
-class Maintenance(StrEnum):
-    """Who decides when retention, compaction and checkpoints happen."""
-
-    BACKGROUND = "background"
-    ON_DEMAND = "on-demand"
+from logbrook.config.storage import MaintenanceConfig, StorageConfig
+from logbrook.config.topics import LogConfig, TopicsConfig
 
 
 class LogFormat(StrEnum):
-    """How the broker's own log reads. auto: for people on a terminal, JSON elsewhere."""
+    """Format of the broker's own log."""
 
     AUTO = "auto"
     HUMAN = "human"
@@ -29,7 +19,7 @@ class LogFormat(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """How much the broker says, from all to little."""
+    """Minimum severity of a line in the broker's own log."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -37,47 +27,28 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-class MaintenanceConfig(Settings):
-    """The settings of the broker's housekeeping."""
-
-    mode: Maintenance = setting(
-        Maintenance.BACKGROUND,
-        "background: retention, compaction and expiry run by themselves. on-demand: they are left to the operator.",
-        flag="maintenance",
-    )
-    interval_ms: int = setting(
-        30_000,
-        "How often the logs are looked at for something to remove or compact.",
-        unit="ms",
-        kafka="log.retention.check.interval.ms",
-        at_least=1,
-    )
-
-
-class MetricsConfig(Settings):
-    """The settings of the HTTP listener for metrics, health and readiness."""
-
-    listen: str = setting(
-        "127.0.0.1:9644", "HOST:PORT for /metrics, /healthz and /readyz; empty for none.", flag="metrics"
-    )
-
-
 class LoggingConfig(Settings):
     """The settings of the broker's own log, which goes to standard error."""
 
     format: LogFormat = setting(
-        LogFormat.AUTO, "human, json, or auto: human on a terminal and JSON elsewhere.", flag="log-format"
+        LogFormat.AUTO,
+        "human: one readable line per event. json: one JSON object per line. auto: human on a terminal, else json.",
+        flag="log-format",
     )
-    level: LogLevel = setting(
-        LogLevel.INFO, "The least that is logged: debug, info, warning or error.", flag="log-level"
-    )
+    level: LogLevel = setting(LogLevel.INFO, "Minimum severity of the lines that are logged.", flag="log-level")
 
 
 class BrokerConfig(Settings):
-    """Everything that `logbrook serve` can be told."""
+    """All settings of `logbrook serve`."""
 
-    data: str = setting("logbrook-data", "The data directory; it is created when it is not there.")
-    node_id: int = setting(1, "The broker's number, as clients see it.", kafka="node.id", at_least=0, at_most=2**31 - 1)
+    data: str = setting("logbrook-data", "Data directory; created if it does not exist. One process can have it open.")
+    node_id: int = setting(
+        1,
+        "Broker id that clients see in metadata; unique within a cluster.",
+        kafka="node.id",
+        at_least=0,
+        at_most=2**31 - 1,
+    )
     network: NetworkConfig = field(default_factory=NetworkConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     log: LogConfig = field(default_factory=LogConfig)

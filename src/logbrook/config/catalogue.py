@@ -1,10 +1,10 @@
-"""Every setting that is declared, with the names that the command line, the environment and the file know it by.
+"""Catalogue of all declared settings, with their names on the command line, in the environment and in the TOML file.
 
-The rule of the names: `connections_max` in the section `network` is
+The names of `connections_max` in the section `network`:
 
-    network.connections_max                 the key, `connections_max` under `[network]` in the file
-    --network-connections-max               the flag: section and name, or the short one that the field declares
-    LOGBROOK_NETWORK_CONNECTIONS_MAX        the environment variable: the flag in capitals
+    network.connections_max                 key; `connections_max` under `[network]` in the file
+    --network-connections-max               flag: section and name, unless the field declares a shorter one
+    LOGBROOK_NETWORK_CONNECTIONS_MAX        environment variable: the flag in capitals
 """
 
 from dataclasses import Field, dataclass, fields, replace
@@ -14,13 +14,13 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
 from logbrook.config.broker import BrokerConfig
-from logbrook.config.setting import facts_of, section_of
+from logbrook.config.setting import SettingFacts, facts_of, section_of
 
 ENVIRONMENT_PREFIX = "LOGBROOK_"
 
 
-class Kind(StrEnum):
-    """What the value of a setting is."""
+class ValueKind(StrEnum):
+    """Type of a setting's value as users write it."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -33,13 +33,13 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """What a value may look like. `optional`: the text may be empty, which stands for None if that is `nullable`.
+class ValueForm:
+    """Syntax of a value. `optional`: it may be empty, which means None if the setting is `nullable`.
 
-    `bare_port`: an address may be written without its host, which is this machine then.
+    `bare_port`: an address may be a port alone, which means that port of 127.0.0.1.
     """
 
-    kind: Kind
+    kind: ValueKind
     choices: tuple[str, ...] = ()
     optional: bool = False
     nullable: bool = False
@@ -47,28 +47,22 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """A table of the file; `name` is empty for the settings above all tables."""
+class SettingsSection:
+    """A table of the TOML file; `name` is empty for the settings above all tables."""
 
     name: str
     title: str
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
-    """One setting, as it was declared."""
+class DeclaredSetting:
+    """A setting with its section and everything that its field declares."""
 
     section: str
     name: str
-    doc: str
     default: Any
-    form: Form
-    at_least: float | None
-    at_most: float | None
-    unit: str | None
-    kafka: str | None
-    dynamic: bool
-    short_flag: str | None
+    form: ValueForm
+    facts: SettingFacts
 
     @property
     def key(self) -> str:
@@ -76,82 +70,70 @@ class Declared:
 
     @property
     def long_flag(self) -> str:
-        """The flag by the rule, which is not the flag where the field declares a shorter one."""
+        """The flag derived from section and name, even if the field declares a shorter one."""
         return "--" + self.key.replace(".", "-").replace("_", "-")
 
     @property
     def flag(self) -> str:
-        return f"--{self.short_flag}" if self.short_flag else self.long_flag
+        return f"--{self.facts.flag}" if self.facts.flag else self.long_flag
 
     @property
     def variable(self) -> str:
         return ENVIRONMENT_PREFIX + self.flag.removeprefix("--").replace("-", "_").upper()
 
 
-# What the type `str` does not tell: the form that the description of each of these promises.
+# Syntax of settings of type `str`, whose type alone does not define it.
 _TEXT_FORMS = {
-    "data": Form(Kind.PATH),
-    "network.listen": Form(Kind.ADDRESS),
-    "network.advertise": Form(Kind.ADDRESS, optional=True, nullable=True),
-    "network.json_listen": Form(Kind.ADDRESS, optional=True, bare_port=True),
-    "metrics.listen": Form(Kind.ADDRESS, optional=True),
-    "console.listen": Form(Kind.ADDRESS, optional=True, bare_port=True),
+    "data": ValueForm(ValueKind.PATH),
+    "network.listen": ValueForm(ValueKind.ADDRESS),
+    "network.advertise": ValueForm(ValueKind.ADDRESS, optional=True, nullable=True),
+    "network.json_listen": ValueForm(ValueKind.ADDRESS, optional=True, bare_port=True),
+    "metrics.listen": ValueForm(ValueKind.ADDRESS, optional=True),
+    "console.listen": ValueForm(ValueKind.ADDRESS, optional=True, bare_port=True),
 }
 
 
 @cache
-def all_sections() -> tuple[Section, ...]:
-    """The tables of the file in the order of their declaration, what is above all tables first."""
-    sections = [Section("", "General")]
+def all_sections() -> tuple[SettingsSection, ...]:
+    """Return all sections in the order of declaration; the settings above all tables come first."""
+    sections = [SettingsSection("", "General")]
     for field in fields(BrokerConfig):
         if section := section_of(field):
             title = (section.__doc__ or "").split("\n")[0].removeprefix("The settings of ").removesuffix(".")
-            sections.append(Section(field.name, f"{field.name}: {title}"))
+            sections.append(SettingsSection(field.name, f"{field.name}: {title}"))
     return tuple(sections)
 
 
 @cache
-def all_settings() -> tuple[Declared, ...]:
-    """Every setting in the order of the sections."""
-    found = [_declared("", field) for field in fields(BrokerConfig) if not section_of(field)]
+def all_settings() -> tuple[DeclaredSetting, ...]:
+    """Return every setting in the order of the sections."""
+    settings = [_declared("", field) for field in fields(BrokerConfig) if not section_of(field)]
     for field in fields(BrokerConfig):
         if section := section_of(field):
-            found += [_declared(field.name, inner) for inner in fields(section)]
-    return tuple(found)
+            settings += [_declared(field.name, inner) for inner in fields(section)]
+    return tuple(settings)
 
 
 @cache
-def settings_by_key() -> dict[str, Declared]:
+def settings_by_key() -> dict[str, DeclaredSetting]:
     return {setting.key: setting for setting in all_settings()}
 
 
-def _declared(section: str, field: Field[Any]) -> Declared:
-    facts = facts_of(field)
+def _declared(section: str, field: Field[Any]) -> DeclaredSetting:
     key = f"{section}.{field.name}" if section else field.name
-    return Declared(
-        section=section,
-        name=field.name,
-        doc=facts.doc,
-        default=field.default,
-        form=_TEXT_FORMS.get(key) or _form_of(field.type),
-        at_least=facts.at_least,
-        at_most=facts.at_most,
-        unit=facts.unit,
-        kafka=facts.kafka,
-        dynamic=facts.dynamic,
-        short_flag=facts.flag,
-    )
+    form = _TEXT_FORMS.get(key) or _form_of(field.type)
+    return DeclaredSetting(section, field.name, field.default, form, facts_of(field))
 
 
-def _form_of(annotation: Any) -> Form:
+def _form_of(annotation: Any) -> ValueForm:
     if get_origin(annotation) is frozenset:
         (choice,) = get_args(annotation)
-        return Form(Kind.CHOICES, choices=tuple(choice))
+        return ValueForm(ValueKind.CHOICES, choices=tuple(choice))
     if get_origin(annotation) is UnionType:
-        (inner,) = (one for one in get_args(annotation) if one is not NoneType)
+        (inner,) = (member for member in get_args(annotation) if member is not NoneType)
         return replace(_form_of(inner), optional=True, nullable=True)
     if issubclass(annotation, StrEnum):
-        return Form(Kind.CHOICE, choices=tuple(annotation))
+        return ValueForm(ValueKind.CHOICE, choices=tuple(annotation))
     if annotation is str:
-        return Form(Kind.TEXT, optional=True)
-    return Form({bool: Kind.BOOLEAN, int: Kind.INTEGER, float: Kind.NUMBER}[annotation])
+        return ValueForm(ValueKind.TEXT, optional=True)
+    return ValueForm({bool: ValueKind.BOOLEAN, int: ValueKind.INTEGER, float: ValueKind.NUMBER}[annotation])

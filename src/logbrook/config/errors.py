@@ -1,12 +1,11 @@
-"""What is said about settings that are wrong: where each was written, what was written, and what is allowed."""
+"""Errors about settings: the invalid value, its location, and the allowed values."""
 
 import reprlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 class NotAllowedError(ValueError):
-    """A value that a setting cannot have. `must_be` says what it can have."""
+    """A value is not allowed for a setting; `must_be` describes the allowed ones."""
 
     def __init__(self, must_be: str) -> None:
         super().__init__(f"it must be {must_be}")
@@ -14,7 +13,7 @@ class NotAllowedError(ValueError):
 
 
 class WrongValueError(NotAllowedError):
-    """Settings were made with a value that the field `name` cannot have."""
+    """A `Settings` object was constructed with a value that is not allowed for the field `name`."""
 
     def __init__(self, name: str, value: object, must_be: str) -> None:
         super().__init__(must_be)
@@ -24,25 +23,22 @@ class WrongValueError(NotAllowedError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. `where` is a file, the environment, or the command line; only a file has a `line`."""
+    """One mistake in a file, in the environment or on the command line; `where` is its location.
+
+    `line` counts from 1; it is 0 for everything but files.
+    """
 
     where: str
-    what: str
+    message: str
     line: int = 0
 
     def __str__(self) -> str:
-        return f"{self.where}:{self.line}: {self.what}" if self.line else f"{self.where}: {self.what}"
+        return f"{self.where}:{self.line}: {self.message}" if self.line else f"{self.where}: {self.message}"
 
 
 class SettingsRefusedError(Exception):
-    """The settings are wrong; all that is wrong with them is in `problems`."""
+    """The settings are invalid; `problems` lists every mistake in every source."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
-
-
-def listed(words: Sequence[str], last: str) -> str:
-    """The words as a sentence lists them, with `last` before the last."""
-    *others, end = words
-    return f"{', '.join(others)} {last} {end}" if others else end

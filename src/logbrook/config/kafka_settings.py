@@ -1,40 +1,51 @@
-"""Settings under Kafka's names, as Kafka's tools read and write them.
+"""Settings under Kafka's names and in Kafka's notation, for DescribeConfigs, AlterConfigs and CreateTopics.
 
-A topic's settings are those of `LogConfig`. A broker has the same ones under other names (`log.retention.ms` for
-`retention.ms`); there they are the defaults of all topics that do not set their own. Values are text in Kafka's own
-notation, which is Java's: numbers without units and underscores, true and false, and lists with commas. Blanks around
-a value do not count. Topics may also set what `accepted_settings` has, which changes nothing.
+A topic's settings are those of `LogConfig`. The broker has the same settings under other names (`log.retention.ms` for
+`retention.ms`), as defaults for all topics. Values are strings in Java's notation: numbers without units and
+underscores, true and false, comma-separated lists; surrounding blanks are ignored. The settings of `accepted_settings`
+may also be set; they have no effect.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from logbrook.config.accepted_settings import ACCEPTED, AcceptedSetting, check_flushes
+from logbrook.config.accepted_settings import (
+    ACCEPTED,
+    ACCEPTED_BY_BROKERS,
+    ACCEPTED_BY_GROUPS,
+    READ_ONLY,
+    AcceptedSetting,
+    check_flushes,
+)
 from logbrook.config.broker import BrokerConfig
 from logbrook.config.errors import NotAllowedError, WrongValueError
-from logbrook.config.log import LogConfig
-from logbrook.config.setting import Settings, facts_of, section_of
-from logbrook.config.setting_kind import SettingKind
+from logbrook.config.setting import ConfigType, Settings, facts_of, section_of
 from logbrook.config.storage import StorageConfig
+from logbrook.config.topics import LogConfig
 from logbrook.model import LogbrookError
 
 _LOG_SECTION = "log"
 
-# Kafka's broker-wide name for what a topic calls otherwise.
+# Kafka's name of the broker-wide default, by the name of the topic setting, where the two differ.
 _BROKER_NAMES = {
     "segment.bytes": "log.segment.bytes",
     "segment.ms": "log.roll.ms",
     "index.interval.bytes": "log.index.interval.bytes",
     "max.message.bytes": "message.max.bytes",
     "message.timestamp.type": "log.message.timestamp.type",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "validate": "log.validate",
     "cleanup.policy": "log.cleanup.policy",
     "retention.ms": "log.retention.ms",
     "retention.bytes": "log.retention.bytes",
     "file.delete.delay.ms": "log.segment.delete.delay.ms",
     "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
     "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
 }
 
@@ -43,10 +54,12 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 _LONG_LENGTH_MAX = len(str(_LONG_MIN))
 _SHOWN_LENGTH_MAX = 100
+# Twice that of the longest setting; comparing longer texts costs time.
+_NAME_LENGTH_MAX = 100
 
 
 class InvalidSettingError(LogbrookError):
-    """A name that is not known, or a value that is not allowed."""
+    """The setting does not exist, or the value is not allowed."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -55,88 +68,112 @@ class InvalidSettingError(LogbrookError):
 
 
 class KafkaSetting(NamedTuple):
-    """One setting, with what Kafka's tools ask about it. One that is `accepted` is a field of nothing."""
+    """A setting with the attributes that DescribeConfigs returns.
+
+    `accepted` marks a setting without effect; it has no field in any section.
+    """
 
     name: str
     field: str
     section: str
-    kind: SettingKind
+    kind: ConfigType
     doc: str
     default: str
     dynamic: bool
     accepted: AcceptedSetting | None = None
 
 
-def topic_settings() -> Mapping[str, KafkaSetting]:
-    """What a topic may set, by Kafka's name."""
-    return _TOPIC
-
-
-def broker_settings() -> Mapping[str, KafkaSetting]:
-    """What a broker may set, by Kafka's name."""
-    return _BROKER
-
-
 def broker_name(topic_name: str) -> str:
-    """What a broker calls the default of a topic's setting."""
+    """Return the name of the broker setting that is the default of a topic setting."""
     return _BROKER_NAMES.get(topic_name, topic_name)
 
 
-def override(defaults: LogConfig, texts: Mapping[str, str], names: Mapping[str, KafkaSetting]) -> LogConfig:
-    """`defaults` with the settings in `texts`, by names of `names`. Raises InvalidSettingError."""
+def apply_overrides(
+    defaults: LogConfig, texts: Mapping[str, str], names: Mapping[str, KafkaSetting], *, is_stored: bool = False
+) -> LogConfig:
+    """Return `defaults` with the values of `texts`, whose names must be in `names`. Raises InvalidSettingError.
+
+    `is_stored`: the values are in the metadata. Those without effect are then not checked, since an earlier version may
+    have had wider limits.
+    """
     values: dict[str, Any] = {}
     for name, text in texts.items():
-        known = names.get(name)
-        if known is None:
-            raise InvalidSettingError(name, "there is no such setting")
-        if known.section != _LOG_SECTION:
+        setting = names.get(name)
+        if setting is None:
+            similar = similar_setting(name, names)
+            hint = f"; did you mean {similar}?" if similar else ""
+            raise InvalidSettingError(name, f"there is no such setting{hint}")
+        if setting.section != _LOG_SECTION:
             raise InvalidSettingError(name, "it is not a setting of logs")
         try:
-            value = from_text(known.kind, text)
-            if known.accepted is None:
-                values[known.field] = value
-            else:
-                known.accepted.check(value)
+            value = parse_text(setting.kind, text)
+            if setting.accepted is None:
+                values[setting.field] = value
+            elif not is_stored:
+                setting.accepted.check(value)
         except NotAllowedError as error:
             raise _refusal(name, text, error) from None
     try:
         return replace(defaults, **values) if values else defaults
     except WrongValueError as error:
-        # The defaults were checked when they were made, so only what is new can be wrong.
+        # The defaults were checked on construction, so the invalid value is one of `texts`.
         name = next(name for name in texts if names[name].field == error.name)
         raise _refusal(name, texts[name], error) from None
 
 
-def check_promises(texts: Mapping[str, str], storage: StorageConfig) -> None:
-    """Whether this broker does what settings that it accepts promise. Raises InvalidSettingError."""
+def similar_setting(name: str, names: Iterable[str]) -> str | None:
+    """Return the most similar of `names`, None if none is similar: retention.ms for retention_ms."""
+    if len(name) > _NAME_LENGTH_MAX:
+        return None
+    similar = get_close_matches(name.replace("_", ".").casefold(), names, 1)
+    return similar[0] if similar else None
+
+
+def check_flush_settings(texts: Mapping[str, str], storage: StorageConfig) -> None:
+    """Check settings of a topic or a broker that require syncs against the broker's durability.
+
+    Raises InvalidSettingError.
+    """
     for name, text in texts.items():
-        if name in ACCEPTED:
+        accepted = ACCEPTED.get(name) or ACCEPTED_BY_BROKERS.get(name)
+        if accepted is not None:
             try:
-                check_flushes(name, from_text(ACCEPTED[name].kind, text), storage)
+                check_flushes(name, parse_text(accepted.kind, text), storage)
             except NotAllowedError as error:
                 raise _refusal(name, text, error) from None
 
 
-def in_one_notation(texts: Mapping[str, str], names: Mapping[str, KafkaSetting]) -> dict[str, str]:
-    """The settings as Kafka would write them. Raises InvalidSettingError."""
-    config = override(LogConfig(), texts, names)
+def check_compaction_lags(config: LogConfig) -> None:
+    """Raises InvalidSettingError if records would have to be compacted before they may be."""
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise InvalidSettingError(
+            "max.compaction.lag.ms",
+            f"{config.max_compaction_lag_ms} is below min.compaction.lag.ms, {config.min_compaction_lag_ms}",
+        )
+
+
+def canonical_values(texts: Mapping[str, str], names: Mapping[str, KafkaSetting]) -> dict[str, str]:
+    """Return the settings in Kafka's canonical notation. Raises InvalidSettingError."""
+    config = apply_overrides(LogConfig(), texts, names)
     return {
-        name: to_text(from_text(names[name].kind, text) if names[name].accepted else getattr(config, names[name].field))
+        name: format_text(
+            parse_text(names[name].kind, text) if names[name].accepted else getattr(config, names[name].field)
+        )
         for name, text in texts.items()
     }
 
 
-def from_text(kind: SettingKind, text: str) -> Any:
-    """What a text in Kafka's notation stands for.
+def parse_text(kind: ConfigType, text: str) -> Any:
+    """Parse a value in Kafka's notation.
 
-    What is not in the notation of its kind stays a text, which a field of another type refuses, saying what it takes.
-    Raises NotAllowedError for a number that is too large for any field.
+    A value that is not in the notation of its type is returned as a string; the field then refuses it with a
+    description of the allowed values. Raises NotAllowedError for a number beyond 64 bits.
     """
     return _READERS[kind](text.strip())
 
 
-def to_text(value: object) -> str:
-    """A value in Kafka's notation."""
+def format_text(value: object) -> str:
+    """Format a value in Kafka's notation."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, frozenset):
@@ -147,7 +184,7 @@ def to_text(value: object) -> str:
 
 
 def _shown(text: str) -> str:
-    """A value as a message quotes it. Whoever sent it may have sent much."""
+    """Quote a value for a message; long ones are cut."""
     return repr(text if len(text) <= _SHOWN_LENGTH_MAX else f"{text[:_SHOWN_LENGTH_MAX]}...")
 
 
@@ -155,34 +192,22 @@ def _refusal(name: str, text: str, error: NotAllowedError) -> InvalidSettingErro
     return InvalidSettingError(name, f"{_shown(text)} is not allowed (it must be {error.must_be})")
 
 
-def _read_boolean(text: str) -> bool | str:
-    return {"true": True, "false": False}.get(text.lower(), text)
-
-
 def _read_whole_number(text: str) -> int | str:
     if not _WHOLE_NUMBER.fullmatch(text):
         return text
-    # The length is looked at first, since Python reads no number of thousands of digits.
+    # The length is checked first: int() refuses numbers with thousands of digits.
     if len(text) > _LONG_LENGTH_MAX or not _LONG_MIN <= int(text) <= _LONG_MAX:
         raise NotAllowedError("a whole number that fits into 64 bits")
     return int(text)
 
 
-def _read_number(text: str) -> float | str:
-    return float(text) if _NUMBER.fullmatch(text) else text
-
-
-def _read_list(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")]
-
-
-_READERS: dict[SettingKind, Callable[[str], Any]] = {
-    SettingKind.BOOLEAN: _read_boolean,
-    SettingKind.STRING: str,
-    SettingKind.INT: _read_whole_number,
-    SettingKind.LONG: _read_whole_number,
-    SettingKind.DOUBLE: _read_number,
-    SettingKind.LIST: _read_list,
+_READERS: dict[ConfigType, Callable[[str], Any]] = {
+    ConfigType.BOOLEAN: lambda text: {"true": True, "false": False}.get(text.lower(), text),
+    ConfigType.STRING: str,
+    ConfigType.INT: _read_whole_number,
+    ConfigType.LONG: _read_whole_number,
+    ConfigType.DOUBLE: lambda text: float(text) if _NUMBER.fullmatch(text) else text,
+    ConfigType.LIST: lambda text: [part.strip() for part in text.split(",")] if text else [],
 }
 
 
@@ -193,38 +218,51 @@ def _settings_of(section: str, settings: type[Settings]) -> Iterator[KafkaSettin
         facts = facts_of(field)
         if facts.kafka:
             kind = _kind(field.default, facts.unit)
-            default = to_text(field.default)
+            default = format_text(field.default)
             yield KafkaSetting(facts.kafka, field.name, section, kind, facts.doc, default, facts.dynamic)
 
 
-def _accepted_settings() -> Iterator[KafkaSetting]:
-    for one in ACCEPTED.values():
-        doc = f"Accepted, and changes nothing: {one.doc[:1].lower()}{one.doc[1:]}"
-        yield KafkaSetting(one.name, "", _LOG_SECTION, one.kind, doc, one.default, True, one)
+def _accepted_settings(table: Mapping[str, AcceptedSetting]) -> Iterator[KafkaSetting]:
+    for name, accepted in table.items():
+        is_dynamic = name not in READ_ONLY
+        doc = (
+            f"Accepted, and changes nothing: {accepted.doc[:1].lower()}{accepted.doc[1:]}"
+            if is_dynamic
+            else accepted.doc
+        )
+        section = _LOG_SECTION if is_dynamic else ""
+        yield KafkaSetting(name, "", section, accepted.kind, doc, accepted.default, is_dynamic, accepted)
 
 
-def _kind(default: object, unit: object) -> SettingKind:
+def _kind(default: object, unit: object) -> ConfigType:
     if isinstance(default, bool):
-        return SettingKind.BOOLEAN
+        return ConfigType.BOOLEAN
     if isinstance(default, int):
-        return SettingKind.LONG if unit in ("ms", "bytes") else SettingKind.INT
+        return ConfigType.LONG if unit in ("ms", "bytes") else ConfigType.INT
     if isinstance(default, float):
-        return SettingKind.DOUBLE
-    return SettingKind.LIST if isinstance(default, frozenset) else SettingKind.STRING
+        return ConfigType.DOUBLE
+    return ConfigType.LIST if isinstance(default, frozenset) else ConfigType.STRING
 
 
 def _by_name(settings: Iterable[KafkaSetting]) -> dict[str, KafkaSetting]:
-    return {one.name: one for one in settings}
+    return {setting.name: setting for setting in settings}
 
 
 def _broker_settings() -> Iterator[KafkaSetting]:
-    yield from (one._replace(name=broker_name(one.name)) for one in _TOPIC.values() if one.accepted is None)
-    yield from (one._replace(section="") for one in _settings_of("", BrokerConfig))
+    for setting in TOPIC_SETTINGS.values():
+        if setting.accepted is None:
+            yield setting._replace(name=broker_name(setting.name))
+    yield from _accepted_settings(ACCEPTED_BY_BROKERS)
+    yield from _settings_of("", BrokerConfig)
     for field in fields(BrokerConfig):
         section = section_of(field)
         if section and field.name != _LOG_SECTION:
-            yield from (one._replace(dynamic=False) for one in _settings_of(field.name, section))
+            yield from (setting._replace(dynamic=False) for setting in _settings_of(field.name, section))
 
 
-_TOPIC = _by_name([*_settings_of(_LOG_SECTION, LogConfig), *_accepted_settings()])
-_BROKER = _by_name(_broker_settings())
+# The settings of topics, brokers and groups by Kafka's names.
+TOPIC_SETTINGS: Mapping[str, KafkaSetting] = _by_name(
+    [*_settings_of(_LOG_SECTION, LogConfig), *_accepted_settings(ACCEPTED)]
+)
+BROKER_SETTINGS: Mapping[str, KafkaSetting] = _by_name(_broker_settings())
+GROUP_SETTINGS: Mapping[str, KafkaSetting] = _by_name(_accepted_settings(ACCEPTED_BY_GROUPS))

@@ -1,90 +1,182 @@
-"""What may be set for the broker's sockets: where it listens, and how much of a stranger it puts up with."""
+"""Settings of the listeners (Kafka protocol, JSON protocol, metrics, web console), and parsing of HOST:PORT.
+
+The limits in `NetworkConfig` bound everything that a client can make the broker hold in memory.
+"""
+
+import re
+from ipaddress import AddressValueError, IPv6Address, ip_address
 
 from logbrook.config.setting import Settings, setting
 
+# Address of the console when `--console` is given without a value, and of `logbrook console`.
+CONSOLE_LISTEN = "127.0.0.1:9080"
+# The console's token is an environment variable only: settings are printed by `config show`, a secret must not be.
+TOKEN_VARIABLE = "LOGBROOK_CONSOLE_TOKEN"
 _MIB = 1 << 20
+_HOST_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_PORT_MAX = 65_535
 
 
 class NetworkConfig(Settings):
     """The settings of the listeners for clients."""
 
-    listen: str = setting("127.0.0.1:9092", "HOST:PORT to listen on; port 0 takes a free one.", flag="listen")
+    listen: str = setting(
+        "127.0.0.1:9092",
+        "HOST:PORT of the listener for Kafka clients. Use 0.0.0.0:9092 to accept clients from other hosts (then set "
+        "advertise too); port 0 takes a free port.",
+        flag="listen",
+    )
     advertise: str | None = setting(
         None,
-        "HOST:PORT that clients are told to connect to; without it, where the broker listens.",
+        "HOST:PORT that metadata responses give to clients; needed behind NAT or a proxy and in containers. Without it "
+        "the listener's own address is given.",
         flag="advertise",
     )
     json_listen: str = setting(
         "",
-        "HOST:PORT for the JSON protocol, or a port of 127.0.0.1 alone; empty for none.",
+        "HOST:PORT of the listener for the JSON protocol, or a port alone to listen on 127.0.0.1. Empty disables it.",
         flag="json-port",
     )
     connections_max: int = setting(
-        10_000, "More connections than this are closed as they come.", kafka="max.connections", at_least=1
+        10_000,
+        "Maximum number of open client connections; further ones are closed when they are accepted. Each needs a file "
+        "descriptor, so the process limit (ulimit -n) must be higher.",
+        kafka="max.connections",
+        at_least=1,
+    )
+    connections_per_address_max: int = setting(
+        5_000,
+        "Maximum number of open connections from one address; further ones are closed when they are accepted. Raise it "
+        "if all clients come through one proxy.",
+        kafka="max.connections.per.ip",
+        at_least=1,
+    )
+    connection_first_request_ms: int = setting(
+        30_000,
+        "A new connection that sends nothing within this time is closed. At the limit of connections, the oldest one "
+        "without a request is closed at once, to make room.",
+        at_least=1,
     )
     connection_idle_ms: int = setting(
         600_000,
-        "A connection that asks for nothing for this long is closed.",
-        unit="ms",
+        "A connection without a request for this long is closed. Kafka clients reconnect when they need to; the "
+        "default is Kafka's.",
         kafka="connections.max.idle.ms",
         at_least=1,
     )
     connection_stalled_ms: int = setting(
         30_000,
-        "A connection that takes this long over 64 KiB of a request or of an answer is closed.",
-        unit="ms",
+        "A connection that transfers less than 64 KiB of a pending request or response within this time is closed, so "
+        "that slow or dead peers do not hold memory; so is one whose request takes longer than this plus 2 s per MiB. "
+        "Raise it for very slow links.",
         at_least=1,
     )
     request_bytes_max: int = setting(
         100 * _MIB,
-        "The largest produce request; others may have a sixteenth of it, though never less than 1 MiB.",
-        unit="bytes",
+        "Maximum size of a produce request; a larger one closes the connection. Other requests are limited to a "
+        "sixteenth of it, but at least 1 MiB.",
         kafka="socket.request.max.bytes",
         at_least=1024,
         at_most=2**31 - 1,
     )
     json_request_bytes_max: int = setting(
         2 * _MIB,
-        "The largest request on the listener for the JSON protocol. Others wait while it is read.",
-        unit="bytes",
+        "Maximum size of a request in the JSON protocol. JSON is parsed on the event loop: a large request delays all "
+        "other clients while it is parsed.",
         at_least=1024,
         at_most=64 * _MIB,
     )
     in_flight_bytes_max: int = setting(
         32 * _MIB,
-        "Once a connection has this much in requests and answers under way, no more is read from it.",
-        unit="bytes",
+        "Back-pressure per connection: no further request is read while its unanswered requests and unsent responses "
+        "hold this much.",
         at_least=1024,
     )
     in_flight_requests_max: int = setting(
-        128, "Once a connection has this many requests under way, no more is read from it.", at_least=1
+        128,
+        "Back-pressure per connection: no further request is read while this many are unanswered. 1 disables "
+        "pipelining.",
+        at_least=1,
     )
     received_bytes_max: int = setting(
         1024 * _MIB,
-        "Once the requests of all connections that are not answered yet hold this much, reading large ones waits.",
-        unit="bytes",
+        "Back-pressure across all connections: it bounds the broker's memory for unanswered requests. The clients of "
+        "one address get at most half, and each connection a quarter of what is left; other large requests wait. A "
+        "quarter of both is kept for requests up to 1/32 of the bound.",
         kafka="queued.max.request.bytes",
         at_least=1024,
     )
     fetch_bytes_max: int = setting(
         16 * _MIB,
-        "The most that one fetch is answered with, whatever the client asks for; a first batch may be larger.",
-        unit="bytes",
+        "Upper bound for the records in one fetch response, whatever the client asks for. The first batch is returned "
+        "even if it alone is larger, so that consumers make progress.",
         kafka="fetch.max.bytes",
         at_least=1024,
     )
     answers_bytes_max: int = setting(
         256 * _MIB,
-        "Once the answers that clients have not taken yet hold this much, fetches are answered with little.",
-        unit="bytes",
+        "Maximum size of all responses in memory. From three quarters of it on, fetch responses have at most 64 KiB or "
+        "one batch, and clients that take longer than connection_stalled_ms to read their responses are disconnected; "
+        "at the limit fetches wait.",
         at_least=1024,
     )
     fetch_sessions_max: int = setting(
         1_000,
-        "How many incremental fetch sessions are remembered (KIP-227).",
+        "Number of incremental fetch sessions kept (KIP-227). Consumers without a session send their full partition "
+        "list with each fetch; 0 disables sessions.",
         kafka="max.incremental.fetch.session.cache.slots",
         at_least=0,
     )
     stop_ms: int = setting(
-        10_000, "How long a stop waits for the answers to requests it has accepted.", unit="ms", at_least=0
+        10_000,
+        "On shutdown, time to finish and send responses to accepted requests before connections are closed.",
+        at_least=0,
     )
+
+
+class MetricsConfig(Settings):
+    """The settings of the HTTP listener for metrics, health and readiness."""
+
+    listen: str = setting(
+        "127.0.0.1:9644",
+        "HOST:PORT of the HTTP listener for /metrics (Prometheus), /healthz, /readyz and maintenance on demand. It has "
+        "no authentication: expose it to trusted networks only. Empty disables it.",
+        flag="metrics",
+    )
+
+
+class ConsoleConfig(Settings):
+    """The settings of the web console that is started with the broker."""
+
+    listen: str = setting(
+        "",
+        "HOST:PORT of the web console and the HTTP API, or a port alone to listen on 127.0.0.1. Empty: no console is "
+        f"started. Any other host requires a token in {TOKEN_VARIABLE}.",
+        flag="console",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if `host` is localhost or a loopback address; other host names are not resolved."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Split HOST:PORT; the brackets around an IPv6 host are removed. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdecimal() and int(port) <= _PORT_MAX):
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    if host.startswith("[") and host.endswith("]"):
+        try:
+            IPv6Address(host[1:-1])
+        except AddressValueError as error:
+            raise ValueError(f"{text!r} has no IPv6 address in its brackets") from error
+        return host[1:-1], int(port)
+    if not _HOST_NAME.fullmatch(host):
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return host, int(port)

@@ -1,4 +1,4 @@
-"""What may be set for a data directory."""
+"""Settings of the data directory: durability, write-ahead log, caches and maintenance."""
 
 from enum import StrEnum
 
@@ -8,10 +8,17 @@ _MIB = 1 << 20
 
 
 class Durability(StrEnum):
-    """When an append counts as done."""
+    """The point at which an append is acknowledged."""
 
     FSYNC = "fsync"
     INTERVAL = "interval"
+
+
+class MaintenanceMode(StrEnum):
+    """The trigger of retention, compaction and expiry. Checkpoints run in both modes."""
+
+    BACKGROUND = "background"
+    ON_DEMAND = "on-demand"
 
 
 class StorageConfig(Settings):
@@ -19,60 +26,88 @@ class StorageConfig(Settings):
 
     durability: Durability = setting(
         Durability.FSYNC,
-        "fsync: an append is done when it would survive a power loss, one sync serving all that wait. "
-        "interval: it is done at once and is synced within flush_interval_ms.",
+        "fsync: an append is acknowledged after it is synced to the write-ahead log; one sync serves all waiting "
+        "appends. interval: it is acknowledged at once and synced within flush_interval_ms.",
         flag="durability",
     )
     flush_interval_ms: int = setting(
         1_000,
-        "With durability = interval: the most that a power loss may take.",
-        unit="ms",
+        "With durability = interval: time between two syncs, and so the acknowledged writes that a power loss can "
+        "lose. A crash of the process alone loses nothing.",
         at_least=1,
     )
     checkpoint_interval_ms: int = setting(
         60_000,
-        "With durability = fsync: how often the segments themselves are synced, which shortens recovery.",
-        unit="ms",
+        "With durability = fsync: time between two checkpoints, which sync the segments and free the write-ahead log. "
+        "Shorter intervals make recovery faster and cost more disk writes.",
         at_least=1,
     )
     wal_file_bytes: int = setting(
-        32 * _MIB,
-        "The size of a file of the write-ahead log; its room on the disk is taken when it is created.",
-        unit="bytes",
-        at_least=4096,
+        32 * _MIB, "Size of a write-ahead log file. Its space is allocated when the file is created.", at_least=4096
     )
     wal_bytes_max: int = setting(
         256 * _MIB,
-        "A checkpoint is due once the write-ahead log holds this much.",
-        unit="bytes",
+        "A checkpoint starts as soon as the write-ahead log holds this much. It bounds the data that recovery replays "
+        "after a crash.",
         at_least=4096,
     )
-    mapped_segments_max: int = setting(
+    open_segments_max: int = setting(
         256,
-        "How many closed segments are kept mapped for reading; each costs up to two file descriptors.",
+        "Number of closed segments kept open for reading, each with a file descriptor and its index in memory; the "
+        "least recently read is closed first.",
         at_least=1,
     )
     open_files_max: int = setting(
         4096,
-        "How many segments are kept open for writing, as far as the process may have files open.",
+        "Number of segments kept open for writing; the least recently written is closed first. The process limit "
+        "(ulimit -n) lowers it.",
         at_least=1,
     )
     producer_id_expiration_ms: int = setting(
         24 * 60 * 60 * 1_000,
-        "A producer that was silent for this long is forgotten.",
-        unit="ms",
+        "The sequence state of an idempotent producer is dropped after this time without an append. A producer that "
+        "retries later than this may write a duplicate.",
         kafka="producer.id.expiration.ms",
         at_least=1,
     )
+    producer_ids_max: int = setting(
+        10_000,
+        "Maximum number of idempotent producers per partition whose sequence state is kept. Beyond it, the state of "
+        "those that have written nothing for the longest time is dropped, as after producer_id_expiration_ms.",
+        at_least=10,
+    )
+    producer_ids_total_max: int = setting(
+        200_000,
+        "Maximum number of idempotent producers whose sequence state is kept, of all partitions together: a producer "
+        "counts once per partition, and takes about 350 bytes. Beyond it, the partitions with the most producers drop "
+        "those that have written nothing for the longest time. Producers with an open transaction are kept.",
+        at_least=10,
+    )
     compaction_map_bytes_max: int = setting(
         64 * _MIB,
-        "Memory for the key map of a compaction; a log with more keys is compacted in several rounds.",
-        unit="bytes",
+        "Memory for the key map of a compaction. A log with more keys than fit is compacted in several passes.",
         at_least=1024,
     )
     decompressed_bytes_max: int = setting(
         128 * _MIB,
-        "The most that one batch may decompress to where the engine itself must look inside.",
-        unit="bytes",
+        "Maximum decompressed size of a batch that the broker itself has to read, for compaction, time lookups, the "
+        "JSON protocol and internal topics. It protects against decompression bombs.",
         at_least=1024,
+    )
+
+
+class MaintenanceConfig(Settings):
+    """The settings of the broker's housekeeping."""
+
+    mode: MaintenanceMode = setting(
+        MaintenanceMode.BACKGROUND,
+        "background: retention, compaction and expiry run every interval_ms. on-demand: they run only when an operator "
+        "asks (POST /maintenance, logbrook log compact and retain). Checkpoints always run.",
+        flag="maintenance",
+    )
+    interval_ms: int = setting(
+        15_000,
+        "Time between two checks of all logs for segments to delete or compact.",
+        kafka="log.retention.check.interval.ms",
+        at_least=1,
     )

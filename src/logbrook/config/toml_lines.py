@@ -1,7 +1,7 @@
-"""TOML with line numbers, which the standard library's parser does not tell.
+"""Line numbers of keys in a TOML document, which the standard library's parser does not report.
 
-A document is a sequence of statements (a table header, or a key with its value), each of which is a document of its
-own. So the lines are found without a second parser: a statement ends with the first line at which `tomllib` takes it.
+A document is a sequence of statements (table headers, and keys with their values), each of which is a valid document by
+itself. A statement therefore ends at the first line at which `tomllib` can parse it, and no second parser is needed.
 """
 
 import re
@@ -13,7 +13,7 @@ _PLACE = re.compile(r"(?P<reason>.*) \(at (?:line (?P<line>\d+), column \d+|end 
 
 
 class TomlSyntaxError(ValueError):
-    """This is not TOML; `line` counts from 1."""
+    """The document is not valid TOML; `line` counts from 1."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
@@ -30,16 +30,16 @@ def parse_toml(content: bytes) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except ValueError as error:
-        found = _PLACE.fullmatch(str(error))
+        match = _PLACE.fullmatch(str(error))
         last_line = text.rstrip().count("\n") + 1
-        line = int(found["line"]) if found and found["line"] else last_line
-        raise TomlSyntaxError(line, found["reason"] if found else str(error)) from None
+        line = int(match["line"]) if match and match["line"] else last_line
+        raise TomlSyntaxError(line, match["reason"] if match else str(error)) from None
     except RecursionError:
         raise TomlSyntaxError(1, "it is nested too deeply") from None
 
 
 def lines_of_keys(text: str) -> dict[tuple[str, ...], int]:
-    """The line on which each key and each table of a valid document begins, counted from 1."""
+    """Map the path of each key and table of a valid document to its first line, counted from 1."""
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for line, statement in _statements(text):

@@ -1,6 +1,13 @@
-"""The web console and the HTTP API: a process of its own, that speaks Kafka's protocol to any cluster.
+"""The web console and the HTTP API: a separate process that is a Kafka client of any cluster.
 
-`cluster` asks the cluster, on threads of its own; `sampling` keeps the last minutes of it for the charts; `messages`
-reads what a page shows of a topic. `pages/` draws that, `api` answers it as JSON, `guard` says who may ask, and `app`
-puts all of it together.
+- `cluster.ClusterAccess` runs blocking client calls on threads; `describe_error` turns errors into messages.
+- `sampling.ConsoleSampler` keeps the recent state of the cluster for charts and tables.
+- `messages` reads and searches pages of a topic's messages, and writes messages; `filters` are conditions on fields.
+- `decoding` makes keys and values readable, with `schema_values` for those with a registered schema.
+- `pages/` are the web pages (nicegui); `message_query` is the address of a view of messages.
+- `api` is the HTTP API (FastAPI): `api_messages` its messages, `api_inputs` and `api_models` the bodies of requests and
+  responses, `api_errors` its errors, `api_docs` its documentation.
+- `guard.Guard` is the access control in front of both; `app` composes everything and runs it.
+
+May import `client`, `monitoring`, `pipelines` and the packages below them.
 """

@@ -1,74 +1,62 @@
 """The HTTP API under /api: produce, fetch, topics, groups, pipelines and health as JSON, for curl and scripts.
 
-Every error is `{"error": {"code": ..., "message": ...}}` with a status that fits: the code is Kafka's where the cluster
-said no.
+An error is `{"error": {"code": ..., "message": ...}}` with a matching HTTP status. The code is Kafka's if the cluster
+refused the request.
 """
 
+import asyncio
 from collections.abc import Mapping
-from time import time
 from typing import Annotated
 
-from fastapi import FastAPI, Path, Query, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
-from starlette.exceptions import HTTPException
+from fastapi import Body, Depends, FastAPI, Path, Query
+from fastapi.responses import HTMLResponse
 
-from logbrook.client import BrokerError, ConnectFailedError, TimedOutError
 from logbrook.client.admin import Admin
 from logbrook.client.admin_topics import CLUSTER_DEFAULT
+from logbrook.client.offset_specs import Earliest, OffsetSpec
+from logbrook.console.api_docs import api_docs_page
+from logbrook.console.api_errors import add_error_handlers, refuse_unknown_parameters
+from logbrook.console.api_inputs import PartitionsIn, ResetIn, SettingText, TopicIn, TrimIn
+from logbrook.console.api_messages import TopicName, add_messages
 from logbrook.console.api_models import (
     ChangeOut,
     ErrorOut,
-    FetchOut,
     GroupOut,
-    GroupRow,
+    GroupSummaryOut,
     HealthOut,
-    MessageOut,
     PipelineOut,
-    Place,
-    ProduceIn,
-    ProduceOut,
-    ResetIn,
     ResetOut,
+    SettingOut,
     TopicDetailOut,
-    TopicIn,
     TopicOut,
-    given_bytes,
+    TrimmedOut,
+    TrimOut,
 )
-from logbrook.console.api_page import page_of
 from logbrook.console.cluster import ClusterAccess
-from logbrook.console.forms import position_of
-from logbrook.console.guard import BODY_BYTES_MAX, BodyTooLargeError
-from logbrook.console.messages import Page, Wanted, first_page
-from logbrook.console.pipelines import Pipelines, now_ms
-from logbrook.console.producing import NoSuchPartitionError, write
-from logbrook.console.sentences import sentence_of
-from logbrook.model import LogbrookError
+from logbrook.console.formatting import parse_position
+from logbrook.console.messages import NoSuchPartitionError, log_bounds_of
+from logbrook.console.sampling import PipelineReports, now_ms
+from logbrook.model import TopicPartition
 from logbrook.model.version import VERSION
-from logbrook.protocol.error_codes import ErrorCode
-from logbrook.records.record import Record
 
-MESSAGES_MAX = 1_000
-_MESSAGES = 50
 _DESCRIPTION = "Produce, fetch, topics and groups of a Kafka-protocol cluster, as JSON."
-_NOT_FOUND = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND})
-_CONFLICT = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NON_EMPTY_GROUP})
-_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-_FORBIDDEN = frozenset(
-    {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
-_ERRORS: Mapping[int | str, dict[str, object]] = {"default": {"model": ErrorOut, "description": "What went wrong"}}
+_ERRORS: Mapping[int | str, dict[str, object]] = {
+    "default": {"model": ErrorOut, "description": "Error code and message"}
+}
 
-TopicName = Annotated[str, Path(description="The topic's name.")]
-GroupName = Annotated[str, Path(description="The group's id.")]
+# A group's id may contain slashes.
+GroupName = Annotated[str, Path(description="Id of the group.")]
+SettingChanges = Annotated[
+    dict[str, SettingText | None],
+    Body(
+        min_length=1,
+        description="New values by name; null removes the topic's own value, so that the default applies.",
+    ),
+]
 
 
-def make_api(access: ClusterAccess, pipelines: Pipelines) -> FastAPI:
-    """An application to be mounted at /api."""
+def create_api(access: ClusterAccess, pipelines: PipelineReports, stopping: asyncio.Event) -> FastAPI:
+    """Create the application to mount at /api. When `stopping` is set, open streams end."""
     api = FastAPI(
         title="Logbrook",
         version=VERSION,
@@ -76,27 +64,29 @@ def make_api(access: ClusterAccess, pipelines: Pipelines) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         responses=dict(_ERRORS),
+        dependencies=[Depends(refuse_unknown_parameters)],
     )
-    _answer_errors(api)
+    add_error_handlers(api)
     _add_topics(api, access)
-    _add_messages(api, access)
+    _add_topic_changes(api, access)
+    add_messages(api, access, stopping)
     _add_groups(api, access)
 
     @api.get("/pipelines", tags=["pipelines"])
     async def list_pipelines() -> list[PipelineOut]:
-        """The pipelines that have said how they are, and what they said last."""
+        """List pipelines with their last status report."""
         await pipelines.refresh()
-        return [PipelineOut.of(one, now_ms()) for one in pipelines.latest]
+        return [PipelineOut.of(report, now_ms()) for report in pipelines.latest]
 
     @api.get("/health", tags=["health"])
     async def health() -> HealthOut:
-        """Whether the cluster answers."""
-        found = await access.ask(lambda admin: admin.describe_cluster())
-        return HealthOut(status="ok", cluster_id=found.cluster_id, brokers=len(found.brokers))
+        """Check that the cluster responds."""
+        cluster = await access.ask(lambda admin: admin.describe_cluster())
+        return HealthOut(status="ok", cluster_id=cluster.cluster_id, brokers=len(cluster.brokers))
 
     @api.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(page_of(api.openapi()))
+        return HTMLResponse(api_docs_page(api.openapi()))
 
     return api
 
@@ -104,25 +94,22 @@ def make_api(access: ClusterAccess, pipelines: Pipelines) -> FastAPI:
 def _add_topics(api: FastAPI, access: ClusterAccess) -> None:
     @api.get("/topics", tags=["topics"])
     async def list_topics(
-        internal: Annotated[bool, Query(description="The cluster's own topics too.")] = False,
+        internal: Annotated[bool, Query(description="Include internal topics.")] = False,
     ) -> list[TopicOut]:
-        """All topics, with their partitions and sizes."""
+        """List topics with their partitions and sizes."""
         topics = await access.ask(lambda admin: admin.topics.all())
-        return [TopicOut.of(one) for one in topics if internal or not one.is_internal]
+        return [TopicOut.of(topic) for topic in topics if internal or not topic.is_internal]
 
     @api.post("/topics", tags=["topics"], status_code=201)
-    async def create_topic(wanted: TopicIn) -> TopicDetailOut:
-        """Make a topic; what is not said is the cluster's default."""
-
-        def create(admin: Admin) -> None:
-            admin.topics.create(wanted.name, wanted.partitions or CLUSTER_DEFAULT, settings=wanted.settings)
-
-        await access.ask(create)
-        return await access.ask(lambda admin: _topic(admin, wanted.name))
+    async def create_topic(request: TopicIn) -> TopicDetailOut:
+        """Create a topic; the cluster's defaults apply to everything that is left out."""
+        count = request.partitions or CLUSTER_DEFAULT
+        await access.ask(lambda admin: admin.topics.create(request.name, count, settings=request.settings))
+        return await access.ask(lambda admin: _topic(admin, request.name))
 
     @api.get("/topics/{topic}", tags=["topics"])
     async def describe_topic(topic: TopicName) -> TopicDetailOut:
-        """One topic, with its settings."""
+        """Describe a topic with its settings."""
         return await access.ask(lambda admin: _topic(admin, topic))
 
     @api.delete("/topics/{topic}", tags=["topics"], status_code=204)
@@ -131,122 +118,85 @@ def _add_topics(api: FastAPI, access: ClusterAccess) -> None:
         await access.ask(lambda admin: admin.topics.delete([topic]))
 
 
-def _add_messages(api: FastAPI, access: ClusterAccess) -> None:
-    @api.post("/topics/{topic}/messages", tags=["messages"])
-    async def produce(topic: TopicName, wanted: ProduceIn) -> ProduceOut:
-        """Write messages. They are as durable as the cluster makes them when this is answered."""
-        now_ms = round(time() * 1000)
-        records = [
-            (
-                Record(
-                    given_bytes(one.key),
-                    given_bytes(one.value),
-                    tuple((header.name, given_bytes(header.value)) for header in one.headers),
-                    now_ms if one.timestamp_ms is None else one.timestamp_ms,
-                ),
-                one.partition,
-            )
-            for one in wanted.records
-        ]
-        written = await access.ask(lambda admin: write(admin, topic, records))
-        return ProduceOut(written=[Place(partition=one.partition, offset=one.offset) for one in written])
+def _add_topic_changes(api: FastAPI, access: ClusterAccess) -> None:
+    @api.get("/topics/{topic}/settings", tags=["topics"])
+    async def list_settings(topic: TopicName) -> list[SettingOut]:
+        """List the settings of a topic, with their defaults."""
+        settings = await access.ask(lambda admin: admin.configs.of_topic(topic))
+        return [SettingOut.of(setting) for setting in settings]
 
-    @api.get("/topics/{topic}/messages", tags=["messages"])
-    async def fetch(
-        topic: TopicName,
-        begin: Annotated[str, Query(alias="from", description="start, end (newest first), offset or time.")] = "start",
-        at: Annotated[str, Query(description="The offset, or the time (ISO 8601 or ms).")] = "",
-        partition: Annotated[int | None, Query(ge=0, description="Only this one.")] = None,
-        limit: Annotated[int, Query(ge=1, le=MESSAGES_MAX)] = _MESSAGES,
-        search: Annotated[str, Query(max_length=1_000, description="A text in keys, values or headers.")] = "",
-        base64: Annotated[bool, Query(description="All keys and values as base64.")] = False,
-    ) -> FetchOut:
-        """Read messages. Go on with `from=offset`, `partition` and the offset that `next` has for it."""
-        place = position_of(begin, at)
-        wanted = Wanted(limit, search, BODY_BYTES_MAX)
-        page: Page = await access.ask(lambda admin: first_page(admin, topic, partition, place, wanted))
-        messages = [MessageOut.of(one, base64) for one in page.messages]
-        return FetchOut(messages=messages, next=dict(page.following), scanned=page.scanned, was_cut=page.was_cut)
+    @api.patch("/topics/{topic}/settings", tags=["topics"])
+    async def change_settings(topic: TopicName, changes: SettingChanges) -> list[SettingOut]:
+        """Set and unset settings of a topic; if one is invalid, none is changed. Returns the settings."""
+        values = {name: value for name, value in changes.items() if value is not None}
+        unset = [name for name, value in changes.items() if value is None]
+        await access.ask(lambda admin: admin.configs.alter_topic(topic, values, unset))
+        return await list_settings(topic)
+
+    @api.post("/topics/{topic}/partitions", tags=["topics"])
+    async def add_partitions(topic: TopicName, request: PartitionsIn) -> TopicDetailOut:
+        """Add partitions. Keys may map to other partitions from then on, and partitions cannot be removed."""
+        await access.ask(lambda admin: admin.topics.set_partitions(topic, request.count))
+        return await access.ask(lambda admin: _topic(admin, topic))
+
+    @api.post("/topics/{topic}/trim", tags=["topics"])
+    async def trim(topic: TopicName, request: TrimIn) -> TrimOut:
+        """Delete the messages before a position. This cannot be undone."""
+        position = parse_position(request.to, str(request.at))
+        if isinstance(position, Earliest):
+            raise ValueError("to: nothing is before the start; write end, offset or time")
+        trimmed = await access.ask(lambda admin: _trim(admin, topic, position, request))
+        return TrimOut(partitions=trimmed, was_done=not request.dry_run)
+
+
+def _trim(admin: Admin, topic: str, position: OffsetSpec, request: TrimIn) -> list[TrimmedOut]:
+    bounds = log_bounds_of(admin, topic)
+    offsets = bounds.resolve(position)
+    chosen = {TopicPartition(topic, number) for number in request.partitions} or set(offsets)
+    for partition in sorted(chosen - set(offsets)):
+        raise NoSuchPartitionError(f"partition {partition.partition} does not exist: {topic} has {len(offsets)}")
+    after = {partition: offsets[partition] for partition in sorted(chosen)}
+    if not request.dry_run:
+        after = admin.topics.delete_records(after)
+    return [
+        TrimmedOut(partition=partition.partition, before=bounds.starts[partition], after=offset)
+        for partition, offset in sorted(after.items())
+    ]
 
 
 def _add_groups(api: FastAPI, access: ClusterAccess) -> None:
     @api.get("/groups", tags=["groups"])
-    async def list_groups() -> list[GroupRow]:
-        """All consumer groups."""
+    async def list_groups() -> list[GroupSummaryOut]:
+        """List all consumer groups."""
         groups = await access.ask(lambda admin: admin.groups.all())
-        return [GroupRow(group_id=one.group_id, state=one.state) for one in groups]
+        return [GroupSummaryOut(group_id=group.group_id, state=group.state) for group in groups]
 
-    @api.get("/groups/{group}", tags=["groups"])
+    @api.get("/groups/{group:path}", tags=["groups"])
     async def describe_group(group: GroupName) -> GroupOut:
-        """Its members, and how far it is in each partition."""
+        """Describe a group: its members, and its committed offset and lag in each partition."""
         return GroupOut.of(await access.ask(lambda admin: admin.groups.describe(group)))
 
-    @api.post("/groups/{group}/reset", tags=["groups"])
-    async def reset_group(group: GroupName, wanted: ResetIn) -> ResetOut:
-        """Put a group without members elsewhere, in these topics or in all that it has read."""
-        place = position_of(wanted.to, wanted.at)
-        planned = await access.ask(lambda admin: admin.groups.plan_reset(group, place, wanted.topics))
-        if not wanted.dry_run:
+    @api.post("/groups/{group:path}/reset", tags=["groups"])
+    async def reset_group(group: GroupName, request: ResetIn) -> ResetOut:
+        """Set the committed offsets of a group without members, in these topics or in all that it has offsets for."""
+        position = parse_position(request.to, str(request.at))
+        planned = await access.ask(
+            lambda admin: admin.groups.plan_reset(group, position, request.topics, request.partitions)
+        )
+        if not request.dry_run:
             await access.ask(lambda admin: admin.groups.reset(group, planned))
         changes = [
-            ChangeOut(topic=one.partition.topic, partition=one.partition.partition, before=one.before, after=one.after)
-            for one in planned
+            ChangeOut(**change.partition._asdict(), before=change.before, after=change.after) for change in planned
         ]
-        return ResetOut(changes=changes, was_done=not wanted.dry_run)
+        return ResetOut(changes=changes, was_done=not request.dry_run)
 
-    @api.delete("/groups/{group}", tags=["groups"], status_code=204)
+    @api.delete("/groups/{group:path}", tags=["groups"], status_code=204)
     async def delete_group(group: GroupName) -> None:
-        """Forget a group without members and all that it has committed."""
+        """Delete a group without members, with its committed offsets."""
         await access.ask(lambda admin: admin.groups.delete([group]))
 
 
 def _topic(admin: Admin, name: str) -> TopicDetailOut:
-    found = TopicOut.of(admin.topics.describe(name))
-    settings = {one.name: one.value for one in admin.configs.of_topic(name)}
-    return TopicDetailOut(**found.model_dump(), settings=settings)
-
-
-def _answer_errors(api: FastAPI) -> None:
-    @api.exception_handler(LogbrookError)
-    async def refused(_: Request, error: LogbrookError) -> JSONResponse:
-        status, code = _status_of(error)
-        return _answer(status, code, sentence_of(error))
-
-    @api.exception_handler(RequestValidationError)
-    async def not_understood(_: Request, error: RequestValidationError) -> JSONResponse:
-        told = [f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors()]
-        # A value of several forms has a problem for each.
-        return _answer(400, "INVALID_REQUEST", "; ".join(told[:5]))
-
-    @api.exception_handler(ValueError)
-    async def not_possible(_: Request, error: ValueError) -> JSONResponse:
-        return _answer(400, "INVALID_REQUEST", str(error))
-
-    @api.exception_handler(BodyTooLargeError)
-    async def too_large(_: Request, __: BodyTooLargeError) -> JSONResponse:
-        return _answer(413, "TOO_LARGE", f"a request has {BODY_BYTES_MAX} bytes at most")
-
-    @api.exception_handler(HTTPException)
-    async def not_there(_: Request, error: HTTPException) -> JSONResponse:
-        return _answer(error.status_code, "NO_SUCH_CALL", f"{error.detail}; /api/docs lists what there is")
-
-
-def _status_of(error: LogbrookError) -> tuple[int, str]:
-    match error:
-        case BrokerError():
-            for codes, status in ((_NOT_FOUND, 404), (_CONFLICT, 409), (_TOO_LARGE, 413), (_FORBIDDEN, 403)):
-                if error.code in codes:
-                    return status, error.code.name
-            return (503 if error.is_retriable else 400), error.code.name
-        case NoSuchPartitionError():
-            return 404, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
-        case TimedOutError():
-            return 504, "TIMED_OUT"
-        case ConnectFailedError():
-            return 503, "NO_BROKER"
-        case _:
-            return 502, "BAD_ANSWER"
-
-
-def _answer(status: int, code: str, message: str) -> JSONResponse:
-    return JSONResponse({"error": {"code": code, "message": message}}, status_code=status)
+    topic = TopicOut.of(admin.topics.describe(name))
+    settings = {setting.name: setting.value for setting in admin.configs.of_topic(name)}
+    return TopicDetailOut(**topic.model_dump(), settings=settings)

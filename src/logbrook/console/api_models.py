@@ -1,75 +1,30 @@
-"""What the HTTP API takes and gives, as JSON.
+"""Response bodies of the HTTP API.
 
-A key, a value or a header's value is `null`, a text, or an object for what is none: `{"base64": "AAE="}`. In a request
-it may also be `{"json": ...}`, which is written as compact JSON.
+A key, value or header value is `null`, a string, or `{"base64": "AAE="}` for bytes that are not UTF-8.
 """
 
 import base64
-import binascii
-import json
-from dataclasses import asdict
-from typing import Annotated, Any, Self
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
-from logbrook.client.admin_results import GroupInfo, TopicInfo
-from logbrook.console.messages import Message
-from logbrook.pipelines.report import Report
+from logbrook.client.admin_results import GroupInfo, Setting, TopicDescription
+from logbrook.console.api_inputs import Binary
+from logbrook.console.messages import TopicMessage
+from logbrook.pipelines.report import PipelineReport
 
-RECORDS_MAX = 10_000
-
-
-class Binary(BaseModel):
-    """Any bytes."""
-
-    model_config = ConfigDict(extra="forbid")
-    base64: str
-
-
-class AsJson(BaseModel):
-    """Written as compact JSON."""
-
-    model_config = ConfigDict(extra="forbid")
-    json_: Any = Field(alias="json")
-
-
-Given = str | Binary | AsJson | None
 Shown = str | Binary | None
 
 
-class HeaderIn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    name: str
-    value: Given = None
-
-
-class RecordIn(BaseModel):
-    """`timestamp_ms` is now unless it is given; the partition is that of the key unless it is given."""
-
-    model_config = ConfigDict(extra="forbid")
-    key: Given = None
-    value: Given = None
-    headers: list[HeaderIn] = []
-    partition: Annotated[int | None, Field(ge=0)] = None
-    timestamp_ms: Annotated[int | None, Field(ge=0, lt=2**63)] = None
-
-
-class ProduceIn(BaseModel):
-    """Records, in the order in which they are to be written."""
-
-    model_config = ConfigDict(extra="forbid")
-    records: Annotated[list[RecordIn], Field(min_length=1, max_length=RECORDS_MAX)]
-
-
-class Place(BaseModel):
+class RecordPositionOut(BaseModel):
     partition: int
     offset: int
 
 
 class ProduceOut(BaseModel):
-    """Where each record is, in the order of the request."""
+    """Partition and offset of each record, in the order of the request."""
 
-    written: list[Place]
+    written: list[RecordPositionOut]
 
 
 class HeaderOut(BaseModel):
@@ -86,33 +41,29 @@ class MessageOut(BaseModel):
     headers: list[HeaderOut]
 
     @classmethod
-    def of(cls, one: Message, only_base64: bool) -> Self:
-        headers = [HeaderOut(name=name, value=shown(value, only_base64)) for name, value in one.headers]
+    def of(cls, message: TopicMessage, only_base64: bool) -> Self:
+        headers = [HeaderOut(name=name, value=shown(value, only_base64)) for name, value in message.headers]
         return cls(
-            partition=one.partition,
-            offset=one.offset,
-            timestamp_ms=one.timestamp_ms,
-            key=shown(one.key, only_base64),
-            value=shown(one.value, only_base64),
+            partition=message.partition,
+            offset=message.offset,
+            timestamp_ms=message.timestamp_ms,
+            key=shown(message.key, only_base64),
+            value=shown(message.value, only_base64),
             headers=headers,
         )
 
 
 class FetchOut(BaseModel):
-    """`next` has, for each partition that goes on, the offset from which; `was_cut` says that a search or a page of
-    large messages stopped early."""
+    """A page. `next` has the next offset of each partition, also at its end, and `next_query` the parameters of the
+    request that continues there. `has_more` is True if there are more messages now; `was_cut` is True if a search, or
+    a page of large messages, stopped at its limit."""
 
     messages: list[MessageOut]
     next: dict[int, int]
+    next_query: str
+    has_more: bool
     scanned: int
     was_cut: bool
-
-
-class TopicIn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    name: Annotated[str, Field(min_length=1, max_length=249)]
-    partitions: Annotated[int | None, Field(ge=1)] = None
-    settings: dict[str, str] = {}
 
 
 class PartitionOut(BaseModel):
@@ -131,22 +82,13 @@ class TopicOut(BaseModel):
     partitions: list[PartitionOut]
 
     @classmethod
-    def of(cls, one: TopicInfo) -> Self:
-        partitions = [
-            PartitionOut(
-                partition=each.partition,
-                leader=each.leader,
-                start_offset=each.start_offset,
-                end_offset=each.end_offset,
-                size_bytes=each.size_bytes,
-            )
-            for each in one.partitions
-        ]
+    def of(cls, topic: TopicDescription) -> Self:
+        partitions = [PartitionOut.model_validate(info, from_attributes=True) for info in topic.partitions]
         return cls(
-            name=one.name,
-            is_internal=one.is_internal,
-            messages=one.offsets,
-            size_bytes=one.size_bytes,
+            name=topic.name,
+            is_internal=topic.is_internal,
+            messages=topic.offsets,
+            size_bytes=topic.size_bytes,
             partitions=partitions,
         )
 
@@ -155,7 +97,40 @@ class TopicDetailOut(TopicOut):
     settings: dict[str, str | None] = {}
 
 
-class GroupRow(BaseModel):
+class SettingOut(BaseModel):
+    """`source` says where the value is set; `default` is the value without the topic's own."""
+
+    name: str
+    value: str | None
+    source: str
+    default: str | None
+    is_read_only: bool
+
+    @classmethod
+    def of(cls, setting: Setting) -> Self:
+        return cls(
+            name=setting.name,
+            value=None if setting.is_sensitive else setting.value,
+            source=setting.source.name,
+            default=setting.default,
+            is_read_only=setting.is_read_only,
+        )
+
+
+class TrimmedOut(BaseModel):
+    """The first offset of a partition, before and after."""
+
+    partition: int
+    before: int
+    after: int
+
+
+class TrimOut(BaseModel):
+    partitions: list[TrimmedOut]
+    was_done: bool
+
+
+class GroupSummaryOut(BaseModel):
     group_id: str
     state: str
 
@@ -175,38 +150,25 @@ class GroupPartitionOut(BaseModel):
     member_id: str | None
 
 
-class GroupOut(GroupRow):
+class GroupOut(GroupSummaryOut):
     lag: int | None
     members: list[MemberOut]
     partitions: list[GroupPartitionOut]
 
     @classmethod
-    def of(cls, one: GroupInfo) -> Self:
-        members = [
-            MemberOut(member_id=each.member_id, client_id=each.client_id, host=each.host) for each in one.members
-        ]
+    def of(cls, group: GroupInfo) -> Self:
+        members = [MemberOut.model_validate(info, from_attributes=True) for info in group.members]
         partitions = [
             GroupPartitionOut(
-                topic=each.partition.topic,
-                partition=each.partition.partition,
-                committed_offset=each.committed_offset,
-                end_offset=each.end_offset,
-                lag=each.lag,
-                member_id=None if each.member is None else each.member.member_id,
+                **info.partition._asdict(),
+                committed_offset=info.committed_offset,
+                end_offset=info.end_offset,
+                lag=info.lag,
+                member_id=None if info.member is None else info.member.member_id,
             )
-            for each in one.partitions
+            for info in group.partitions
         ]
-        return cls(group_id=one.group_id, state=one.state, lag=one.lag, members=members, partitions=partitions)
-
-
-class ResetIn(BaseModel):
-    """`to` is start, end, offset or time, with `at` for the last two. With `dry_run` nothing is changed."""
-
-    model_config = ConfigDict(extra="forbid")
-    to: str
-    at: str = ""
-    topics: list[str] = []
-    dry_run: bool = False
+        return cls(group_id=group.group_id, state=group.state, lag=group.lag, members=members, partitions=partitions)
 
 
 class ChangeOut(BaseModel):
@@ -228,6 +190,7 @@ class SinkOut(BaseModel):
     batch_id: int | None
     batch_s: float | None
     batch_at_ms: int | None
+    restarts: int
 
 
 class SourceOut(BaseModel):
@@ -236,7 +199,7 @@ class SourceOut(BaseModel):
 
 
 class PipelineOut(BaseModel):
-    """`state` is starting, running, stopped, failed, or lost when nothing was heard of a running one."""
+    """`state` is starting, running, stopped, failed, or lost if a running pipeline has stopped reporting."""
 
     pipeline: str
     state: str
@@ -245,6 +208,7 @@ class PipelineOut(BaseModel):
     rows_per_s: float
     lag: int | None
     batch_s: float | None
+    restarts: int
     error: str | None
     host: str
     pid: int
@@ -253,59 +217,29 @@ class PipelineOut(BaseModel):
     sources: list[SourceOut]
 
     @classmethod
-    def of(cls, one: Report, now_ms: int) -> Self:
-        return cls(
-            pipeline=one.pipeline,
-            state=one.state_at(now_ms),
-            since_ms=one.since_ms,
-            said_ms=one.said_ms,
-            rows_per_s=one.rows_per_s,
-            lag=one.lag,
-            batch_s=one.batch_s,
-            error=one.error,
-            host=one.host,
-            pid=one.pid,
-            version=one.version,
-            sinks=[SinkOut(**asdict(sink)) for sink in one.sinks],
-            sources=[SourceOut(**asdict(source)) for source in one.sources],
-        )
+    def of(cls, report: PipelineReport, now_ms: int) -> Self:
+        return cls.model_validate(report.status_at(now_ms))
 
 
 class HealthOut(BaseModel):
-    """`brokers` are those that the cluster says it has."""
+    """`brokers` is the number of brokers in the cluster's metadata."""
 
     status: str
     cluster_id: str | None
     brokers: int
 
 
-class Problem(BaseModel):
+class ErrorBody(BaseModel):
     code: str
     message: str
 
 
 class ErrorOut(BaseModel):
-    error: Problem
-
-
-def given_bytes(given: Given) -> bytes | None:
-    """Raises ValueError for what is no base64."""
-    match given:
-        case None:
-            return None
-        case str():
-            return given.encode()
-        case Binary():
-            try:
-                return base64.b64decode(given.base64, validate=True)
-            except binascii.Error as error:
-                raise ValueError(f"it is not base64: {error}") from None
-        case AsJson():
-            return json.dumps(given.json_, separators=(",", ":"), ensure_ascii=False).encode()
+    error: ErrorBody
 
 
 def shown(data: bytes | None, only_base64: bool = False) -> Shown:
-    """As text if it is one."""
+    """Return bytes as a string if they are UTF-8, else as base64."""
     if data is None:
         return None
     if not only_base64:

@@ -1,4 +1,4 @@
-"""The console's process: the pages and the API behind one listener, from start to the signal that stops it."""
+"""The console's process: composes pages, API, sampler and access control, and serves them until a signal."""
 
 import asyncio
 import os
@@ -14,13 +14,13 @@ import uvloop
 from fastapi import FastAPI
 from nicegui import ui
 
-from logbrook.console.api import make_api
+from logbrook.console.api import create_api
 from logbrook.console.cluster import ClusterAccess
 from logbrook.console.guard import Guard
 from logbrook.console.pages import add_pages
-from logbrook.console.pages.layout import ICON, Console
-from logbrook.console.pipelines import Pipelines
-from logbrook.console.sampling import INTERVAL_S, Sampler
+from logbrook.console.pages.layout import ICON, ConsoleContext
+from logbrook.console.sampling import INTERVAL_S, ConsoleSampler, PipelineReports
+from logbrook.console.schema_values import SchemaValues, registry_fetch
 from logbrook.pipelines.report import REPORTS_TOPIC
 
 _STOP_S = 2
@@ -28,8 +28,12 @@ _STOP_S = 2
 
 @dataclass(frozen=True, slots=True)
 class ConsoleOptions:
-    """`metrics` is HOST:PORT of a Logbrook broker's metrics; `with_parent` stops when standard input ends; `reports` is
-    the topic in which pipelines say how they are."""
+    """Options of the process.
+
+    `metrics` is HOST:PORT of a Logbrook broker's metrics. With `with_parent` the process stops when standard input
+    ends, which happens when the broker that started it exits. `reports` is the topic of pipeline reports, and
+    `schema_registry` the URL of a registry for values with a schema.
+    """
 
     bootstrap_servers: str
     host: str
@@ -39,10 +43,11 @@ class ConsoleOptions:
     with_parent: bool = False
     interval_s: float = INTERVAL_S
     reports: str = REPORTS_TOPIC
+    schema_registry: str | None = None
 
 
 def run_console(options: ConsoleOptions, announce: Callable[[str], None]) -> None:
-    """Serve until a signal comes. `announce` is told the address. Raises OSError."""
+    """Serve until SIGTERM or SIGINT; calls `announce` with the URL. Raises OSError if it cannot listen."""
     access = ClusterAccess(options.bootstrap_servers)
     try:
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
@@ -52,11 +57,11 @@ def run_console(options: ConsoleOptions, announce: Callable[[str], None]) -> Non
         access.close()
 
 
-def make_app(options: ConsoleOptions, access: ClusterAccess) -> FastAPI:
-    """All of it as one application. Its pages are registered with nicegui, so there is one in a process."""
+def create_app(options: ConsoleOptions, access: ClusterAccess, stopping: asyncio.Event) -> FastAPI:
+    """Compose the application. Pages are registered globally with nicegui, so a process can have only one."""
     url = None if options.metrics is None else f"http://{options.metrics}/metrics"
-    pipelines = Pipelines(access, options.reports)
-    sampler = Sampler(access, url, options.interval_s, pipelines)
+    pipelines = PipelineReports(access, options.reports)
+    sampler = ConsoleSampler(access, url, options.interval_s, pipelines)
 
     @asynccontextmanager
     async def sampling(_: FastAPI) -> AsyncIterator[None]:
@@ -65,15 +70,16 @@ def make_app(options: ConsoleOptions, access: ClusterAccess) -> FastAPI:
         await sampler.stop()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=sampling)
-    app.mount("/api", make_api(access, pipelines))
-    add_pages(Console(access, sampler))
-    ui.run_with(app, title="Logbrook", favicon=ICON, dark=None, show_welcome_message=False)
+    app.mount("/api", create_api(access, pipelines, stopping))
+    schemas = None if options.schema_registry is None else SchemaValues(registry_fetch(options.schema_registry))
+    add_pages(ConsoleContext(access, sampler, schemas))
+    ui.run_with(app, title="Logbrook", favicon=ICON, dark=None, language="en-US", show_welcome_message=False)
     app.add_middleware(Guard, token=options.token)
     return app
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to us: uvicorn would raise them once more at the end, and the process would die of them."""
+    """Does not handle signals: uvicorn would raise them again on shutdown and so end the process."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -83,16 +89,18 @@ class _Server(uvicorn.Server):
 async def _serve(
     options: ConsoleOptions, access: ClusterAccess, listener: socket.socket, announce: Callable[[str], None]
 ) -> None:
-    app = make_app(options, access)
+    stopping = asyncio.Event()
+    app = create_app(options, access, stopping)
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_STOP_S)
     server = _Server(config)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
+        stopping.set()
         server.should_exit = True
 
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
     if options.with_parent:
         loop.add_reader(sys.stdin.fileno(), lambda: stop() if not os.read(sys.stdin.fileno(), 4096) else None)
     host, port = listener.getsockname()[:2]

@@ -1,15 +1,22 @@
-"""The vocabulary every other package speaks. It imports nothing of ours."""
+"""Types shared by all packages.
 
-from logbrook.model.errors import InvalidPartitionError, InvalidTopicNameError, LogbrookError, NothingNamedSoError
-from logbrook.model.topic_partition import TopicPartition, check_partition, check_topic_name, named_partitions
+- `TopicPartition` with the checks of topic names and partition numbers; `LogbrookError`, the base of all errors.
+- `identifiers`: distinct integer types (offset, leader epoch, producer id and epoch, broker id and epoch).
+- `event_log.event_logger`: structured logging. `version`: the version and the install commands of optional parts.
+
+This is the lowest layer: it imports nothing else of Logbrook.
+"""
+
+from logbrook.model.errors import InvalidPartitionError, InvalidTopicNameError, LogbrookError, UnknownPartitionNameError
+from logbrook.model.topic_partition import TopicPartition, check_partition, check_topic_name, select_partitions
 
 __all__ = [
     "InvalidPartitionError",
     "InvalidTopicNameError",
     "LogbrookError",
-    "NothingNamedSoError",
     "TopicPartition",
+    "UnknownPartitionNameError",
     "check_partition",
     "check_topic_name",
-    "named_partitions",
+    "select_partitions",
 ]

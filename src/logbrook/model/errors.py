@@ -1,16 +1,16 @@
-"""The root of every error that Logbrook raises on purpose.
+"""The base class of Logbrook's errors, and errors about names of topics and partitions.
 
-Each subsystem derives its own from `LogbrookError`, in its own `errors.py`, and gives them the facts as attributes:
-a reader of a log, a metric and the wire mapping need the topic, the offset and the file, not a sentence to parse.
+Each subsystem derives its errors from `LogbrookError` in its own `errors.py`. Errors carry their facts (topic, offset,
+file) as attributes, for logging, metrics and the mapping to wire codes.
 """
 
 
 class LogbrookError(Exception):
-    """Something went wrong that the caller can be told about."""
+    """Base class of errors that are reported to the caller, as opposed to bugs."""
 
 
 class InvalidTopicNameError(LogbrookError):
-    """A topic name that may not become a directory, or that Kafka would refuse."""
+    """The topic name violates Kafka's rules."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"topic name {name!r} {reason}")
@@ -18,8 +18,8 @@ class InvalidTopicNameError(LogbrookError):
         self.reason = reason
 
 
-class NothingNamedSoError(LogbrookError):
-    """A name that is none of the partitions, and none of their topics."""
+class UnknownPartitionNameError(LogbrookError):
+    """The name matches no partition and no topic."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no partition or topic {name} here")
@@ -27,7 +27,7 @@ class NothingNamedSoError(LogbrookError):
 
 
 class InvalidPartitionError(LogbrookError):
-    """A partition number that Kafka has no place for."""
+    """The partition number is not an int32 of at least 0."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"partition number {number} is not between 0 and 2147483647")

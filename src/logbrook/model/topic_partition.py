@@ -1,15 +1,14 @@
-"""A topic's partition, the unit of order and of storage.
+"""Topic partitions, their directory names, and the rules for topic names.
 
-A topic name becomes part of a directory name, so the rules are Kafka's and they are strict: letters, digits, `.`,
-`_` and `-`, at most 249 of them, and neither `.` nor `..`. The partition's directory is `<topic>-<partition>`, which
-reads back unambiguously because the number is what follows the last dash.
+The rules are Kafka's: ASCII letters, digits, `.`, `_` and `-`, at most 249 characters, and neither `.` nor `..`. A
+partition's directory is `<topic>-<partition>`; the number is what follows the last dash.
 """
 
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from logbrook.model.errors import InvalidPartitionError, InvalidTopicNameError, NothingNamedSoError
+from logbrook.model.errors import InvalidPartitionError, InvalidTopicNameError, UnknownPartitionNameError
 
 TOPIC_NAME_LENGTH_MAX = 249
 PARTITION_MAX = 2**31 - 1
@@ -27,7 +26,7 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def from_directory(cls, name: str) -> "TopicPartition | None":
-        """The partition a directory belongs to, or None when the name is not a partition's."""
+        """Parse a directory name; None if it is not a partition's."""
         match = _DIRECTORY.fullmatch(name)
         if match is None or int(match["partition"]) > PARTITION_MAX:
             return None
@@ -42,7 +41,7 @@ class TopicPartition(NamedTuple):
 
 
 def check_topic_name(name: str) -> None:
-    """Raises InvalidTopicNameError unless `name` may name a topic."""
+    """Raises InvalidTopicNameError unless `name` is a valid topic name."""
     if not name:
         raise InvalidTopicNameError(name, "is empty")
     if name in (".", ".."):
@@ -54,23 +53,24 @@ def check_topic_name(name: str) -> None:
 
 
 def check_partition(partition: TopicPartition) -> None:
-    """Raises InvalidTopicNameError or InvalidPartitionError unless there may be such a partition."""
+    """Raises InvalidTopicNameError or InvalidPartitionError unless the topic name and the number are valid."""
     check_topic_name(partition.topic)
     if not 0 <= partition.partition <= PARTITION_MAX:
         raise InvalidPartitionError(partition.partition)
 
 
-def named_partitions(there: Sequence[TopicPartition], names: Sequence[str]) -> list[TopicPartition]:
-    """Those of the partitions that are named, one by one or by their topic; all if there are no names.
+def select_partitions(partitions: Sequence[TopicPartition], names: Sequence[str]) -> list[TopicPartition]:
+    """Return the partitions that match `names`, each a topic or `<topic>-<partition>`; all if `names` is empty.
 
-    Raises NothingNamedSoError.
+    Raises UnknownPartitionNameError.
     """
     if not names:
-        return sorted(there)
-    found: list[TopicPartition] = []
+        return sorted(partitions)
+    selected: list[TopicPartition] = []
     for name in names:
-        named = [one for one in there if one.directory == name] or [one for one in there if one.topic == name]
-        if not named:
-            raise NothingNamedSoError(name)
-        found += sorted(named)
-    return list(dict.fromkeys(found))
+        matching = [partition for partition in partitions if partition.directory == name]
+        matching = matching or [partition for partition in partitions if partition.topic == name]
+        if not matching:
+            raise UnknownPartitionNameError(name)
+        selected += sorted(matching)
+    return list(dict.fromkeys(selected))

@@ -1,5 +1,7 @@
-"""What runs of pipelines say of themselves, in a compacted topic of the cluster that they work with.
+"""Progress reports of running pipelines, in a compacted topic of the cluster they work with.
 
-`report` is what is said, `reporter` says it while a pipeline runs, `reading` finds what was said last. Whoever shows
-pipelines, be it the console, its HTTP API or the command line, reads it here, and needs no Spark for that.
+A `report.PipelineReport` is a record's JSON value, keyed by the pipeline's name. `reporter.PipelineReporter` sends
+reports from a background thread while a pipeline runs (`logbrook.spark.pipeline`). `report_reader.read_new_reports`
+reads them incrementally for the console, its HTTP API and `logbrook pipeline list`, without Spark. Imports `client` and
+below.
 """

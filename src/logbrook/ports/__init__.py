@@ -1,9 +1,19 @@
-"""The doors to the world: the disk, the clock and chance. The rest of Logbrook is a function of what comes through."""
+"""Interfaces to the outside: files, clock, randomness and the metadata store of a cluster.
 
-from logbrook.ports.clock import Clock, SystemClock
+Code that needs one takes it as an argument, so that tests and simulations can pass their own (`logbrook.testing` has an
+in-memory disk, a recording one, a faulty one and a fake clock).
+
+- `files`: the `Files` and `File` protocols and the rules of durability; `os_files.OsFiles` implements them.
+- `system`: the `Clock` and `Random` protocols with `SystemClock` and `SystemRandom`.
+- `buffer_pool`: reusable buffers for large reads and requests.
+- `metadata_store`: the `MetadataStore` protocol, which keeps the metadata of a cluster, and its transactions.
+
+The package imports only the standard library and `model`.
+"""
+
 from logbrook.ports.files import Advice, Bytes, File, Files, Lock, Space
 from logbrook.ports.os_files import OsFiles
-from logbrook.ports.random import Random, SystemRandom
+from logbrook.ports.system import Clock, Random, SystemClock, SystemRandom
 
 __all__ = [
     "Advice",

@@ -1,76 +1,84 @@
-"""The one door to the disk.
+"""The file system interface. All durable data goes through `Files`, so that tests can record, lose or fail any write.
 
-Everything durable goes through `Files`, so that one recorder sees every write and one fake can lose, tear or refuse
-any of them. The rules that its users live by:
+The rules for implementations and users:
 
-- Paths are relative to the root the door was opened on, with `/` between the parts.
-- There is no cursor: every read and write names its position, so handles can be shared.
-- A write is all or an OSError; what reached the file before the error is undefined.
-- Nothing is durable before `fsync` of the file; no name is durable before `fsync_dir` of its directory.
-- A file that is mapped is never truncated: reading past the end of a mapping is SIGBUS, which no one can catch.
-- A failed `fsync` is final. The kernel may have marked the pages clean, so a second call proves nothing.
+- Paths are relative to the root directory, with `/` as separator.
+- There is no cursor: every read and write has an explicit position, so handles can be shared.
+- A write is complete or raises OSError; after an error, which bytes reached the file is undefined.
+- Bytes are durable after `fsync` of the file; a name is durable after `fsync_dir` of its directory.
+- A mapped file is never truncated: reading a mapping past the end of the file is a SIGBUS, which kills the process.
+- A failed `fsync` is final. The kernel may have marked the pages clean, so a successful retry proves nothing.
 """
 
 from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
-# What can be written: a run of bytes that knows its length.
+# Buffers that can be written.
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
 class Advice(Enum):
-    """How a file is about to be used. A hint: it changes speed, never results."""
+    """Expected access pattern: a hint that affects speed, not results."""
 
     SEQUENTIAL = "sequential"
+    # Pages are read one by one, no further than asked for. Around a bad sector the kernel reads large units, and a unit
+    # with an unreadable page is unreadable as a whole.
+    EXACT = "exact"
 
 
 class Space(NamedTuple):
-    """What the disk has in all, and what of it we may still write."""
+    """Size of the file system, and bytes available to this process."""
 
     total_bytes: int
     usable_bytes: int
 
 
 class File(Protocol):
-    """One open file."""
+    """An open file."""
 
     @property
     def path(self) -> str: ...
 
     def pwrite(self, data: Bytes, position: int) -> None:
         """Write all of `data` at `position`, extending the file as needed."""
-        ...
 
     def pwritev(self, buffers: Sequence[Bytes], position: int) -> None:
-        """Write the buffers one after the other, starting at `position`."""
-        ...
+        """Write the buffers consecutively from `position` on."""
 
     def pread(self, length: int, position: int) -> bytes:
-        """Up to `length` bytes; fewer only where the file ends."""
-        ...
+        """Read up to `length` bytes; fewer only at the end of the file."""
 
     def pread_into(self, buffer: memoryview, position: int) -> int:
-        """The same into memory that is there already; how many bytes there were."""
-        ...
+        """Read into `buffer` and return the number of bytes read; fewer than its size only at the end of the file."""
+
+    def pread_cached_into(self, buffer: memoryview, position: int) -> int:
+        """Read into `buffer` only what is in the page cache, without waiting for the disk; return the bytes read.
+
+        On a file system that cannot tell, it reads as `pread_into` does.
+        """
+
+    def load(self, position: int, length: int) -> int:
+        """Read into the page cache, and wait for the disk; return the number of bytes, fewer than `length` only at the
+        end of the file."""
+
+    def read_ahead(self, position: int, length: int) -> None:
+        """Begin to read into the page cache without waiting: a hint that affects speed, not results."""
 
     def size(self) -> int: ...
 
     def truncate(self, length: int) -> None: ...
 
     def reserve(self, length: int) -> None:
-        """Take the room for `length` bytes, so that writing them cannot fail for want of it. What is past the end of
-        the file until now reads as zeros."""
-        ...
+        """Allocate disk space for `length` bytes, so that writing them cannot fail with ENOSPC. Extends the file with
+        zeros."""
 
     def fsync(self) -> None:
         """Make the file's bytes and length durable (fdatasync)."""
-        ...
 
     def map_readonly(self, length: int) -> memoryview:
-        """The first `length` bytes, mapped. `length` must not pass the end of the file. The pages stay mapped until
-        the view and every slice of it are released, whatever becomes of the file's name or of this handle."""
-        ...
+        """Map the first `length` bytes, which must exist. The pages stay mapped until the view and all its slices are
+        released, even if the file is unlinked or this handle closed."""
 
     def advise(self, advice: Advice) -> None: ...
 
@@ -85,43 +93,36 @@ class Files(Protocol):
     """A directory tree."""
 
     def create(self, path: str) -> File:
-        """A new, empty file. FileExistsError if the name is taken."""
-        ...
+        """Create an empty file. Raises FileExistsError if the name exists."""
 
     def open(self, path: str) -> File:
-        """An existing file, for reading and writing. FileNotFoundError if there is none."""
-        ...
+        """Open an existing file for reading and writing. Raises FileNotFoundError."""
 
     def size(self, path: str) -> int:
-        """The length of the file with this name, without opening it. FileNotFoundError if there is none."""
-        ...
+        """Return the size of a file without opening it. Raises FileNotFoundError."""
 
     def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted. `""` is the root."""
-        ...
+        """Return the sorted names in a directory; `""` is the root."""
 
     def make_dir(self, path: str) -> None:
-        """A new directory. FileExistsError if the name is taken."""
-        ...
+        """Create a directory. Raises FileExistsError if the name exists."""
 
     def remove_dir(self, path: str) -> None:
         """Remove an empty directory."""
-        ...
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file or directory another name, replacing a file of that name atomically."""
-        ...
+        """Rename a file or directory, atomically replacing an existing file."""
 
     def unlink(self, path: str) -> None: ...
 
     def fsync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
-        ...
 
     def space(self) -> Space:
-        """Of the disk that the root is on."""
-        ...
+        """Return the size and free space of the root's file system."""
 
     def lock(self, path: str) -> Lock:
-        """Take the file's exclusive lock, creating it if needed. BlockingIOError if another process holds it."""
-        ...
+        """Acquire an exclusive lock on the file, creating it if needed.
+
+        Raises BlockingIOError if it is held elsewhere.
+        """

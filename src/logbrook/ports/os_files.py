@@ -1,4 +1,4 @@
-"""The real disk behind the `Files` port."""
+"""`Files` on the operating system's file system."""
 
 import errno
 import fcntl
@@ -6,23 +6,46 @@ import mmap
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 
 from logbrook.ports.files import Advice, Bytes, Space
 
-# The kernel takes at most IOV_MAX buffers in one call; 1024 on Linux.
+# IOV_MAX on Linux: the most buffers of one writev call.
 _BUFFERS_PER_CALL_MAX = 1024
 
-_FADVISE = {Advice.SEQUENTIAL: os.POSIX_FADV_SEQUENTIAL}
+# Linux only. Elsewhere a read with flags 0 waits for the disk.
+_NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
+_NO_WAIT_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
+# Of `load`: more at once would delay other reads of the disk.
+_PIECE_BYTES = 1 << 20
+
+# Reads of cached bytes are preceded by a probe if they are at least as long.
+_PROBED_BYTES_MIN = 64 * 1024
+
+_FADVISE = {
+    Advice.SEQUENTIAL: (os.POSIX_FADV_SEQUENTIAL,),
+    # Units that were read before are dropped from the page cache.
+    Advice.EXACT: (os.POSIX_FADV_DONTNEED, os.POSIX_FADV_RANDOM),
+}
+
+
+@cache
+def _null_device() -> int:
+    """Return a descriptor that is never closed."""
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 class OsFile:
     """A file descriptor and the path it was opened under."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd", "_is_random", "path")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
+        # True once the kernel was told not to read ahead.
+        self._is_random = False
 
     def pwrite(self, data: Bytes, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
@@ -33,11 +56,11 @@ class OsFile:
 
     def pwritev(self, buffers: Sequence[Bytes], position: int) -> None:
         for first in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
-            some = buffers[first : first + _BUFFERS_PER_CALL_MAX]
-            expected = sum(map(len, some))
-            if os.pwritev(self._fd, some, position) != expected:
-                # A short write is rare (a signal, a nearly full disk): write it again whole, in one piece.
-                self.pwrite(b"".join(some), position)
+            chunk = buffers[first : first + _BUFFERS_PER_CALL_MAX]
+            expected = sum(map(len, chunk))
+            if os.pwritev(self._fd, chunk, position) != expected:
+                # Short writes are rare (a signal, a nearly full disk): write all of it again as one buffer.
+                self.pwrite(b"".join(chunk), position)
             position += expected
 
     def pread(self, length: int, position: int) -> bytes:
@@ -54,12 +77,46 @@ class OsFile:
 
     def pread_into(self, buffer: memoryview, position: int) -> int:
         if position < 0:
-            # preadv takes -1 for "where the file is at".
+            # preadv takes -1 for "at the file's cursor".
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self.path)
         filled = os.preadv(self._fd, [buffer], position)
         while 0 < filled < len(buffer) and (more := os.preadv(self._fd, [buffer[filled:]], position + filled)):
             filled += more
         return filled
+
+    def pread_cached_into(self, buffer: memoryview, position: int) -> int:
+        if not self._is_random:
+            # The kernel would read ahead before it returns, which takes 3 ms for 8 MiB.
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+            self._is_random = True
+        try:
+            if len(buffer) >= _PROBED_BYTES_MIN:
+                # For bytes that are not cached, it allocates pages and begins to read them before it returns, which
+                # takes 0.4 ms for 1 MiB. So the last byte is tried alone.
+                os.preadv(self._fd, [bytearray(1)], position + len(buffer) - 1, _NO_WAIT)
+            return os.preadv(self._fd, [buffer], position, _NO_WAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if error.errno not in _NO_WAIT_UNSUPPORTED:
+                raise
+        return self.pread_into(buffer, position)
+
+    def load(self, position: int, length: int) -> int:
+        start, end = position, position + length
+        while position < end:
+            # A piece is requested from the disk at once. Then `sendfile` to the null device waits for each page, and
+            # reports errors, without a copy of the bytes and without the interpreter lock.
+            piece_bytes = min(_PIECE_BYTES, end - position)
+            self.read_ahead(position, piece_bytes)
+            loaded = os.sendfile(_null_device(), self._fd, position, piece_bytes)
+            if not loaded:
+                break
+            position += loaded
+        return position - start
+
+    def read_ahead(self, position: int, length: int) -> None:
+        os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_WILLNEED)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -75,10 +132,10 @@ class OsFile:
 
     def map_readonly(self, length: int) -> memoryview:
         if self._fd < 0:
-            # mmap takes -1 for "no file", and would map zeros.
+            # mmap takes -1 for an anonymous mapping, which is zeros.
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         if length == 0:
-            # mmap takes 0 for "the whole file", and refuses an empty one.
+            # mmap takes 0 for "the whole file", and fails for an empty one.
             return memoryview(b"")
         if sys.version_info >= (3, 13):
             mapped = mmap.mmap(self._fd, length, prot=mmap.PROT_READ, trackfd=False)
@@ -88,7 +145,8 @@ class OsFile:
         return memoryview(mapped)
 
     def advise(self, advice: Advice) -> None:
-        os.posix_fadvise(self._fd, 0, 0, _FADVISE[advice])
+        for number in _FADVISE[advice]:
+            os.posix_fadvise(self._fd, 0, 0, number)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -97,16 +155,16 @@ class OsFile:
 
 
 class UnsyncedFile(OsFile):
-    """A file of which nothing needs to be left after a power loss."""
+    """A file whose content need not survive a power loss."""
 
     __slots__ = ()
 
     def fsync(self) -> None:
-        """The kernel writes it out when it likes."""
+        """Do nothing: the kernel writes back dirty pages in its own time."""
 
 
 class OsLock:
-    """An advisory lock that the kernel drops when the process dies, however it dies."""
+    """An advisory lock that the kernel releases when the process ends, in whatever way."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -118,9 +176,9 @@ class OsLock:
 
 
 class OsFiles:
-    """The directory tree below `root`, which is created if it is not there.
+    """The directory tree below `root`, which is created if it does not exist.
 
-    Without `synced` nothing is ever synced: for data that goes when the process does.
+    With `synced=False` all syncs are skipped: for data that is discarded when the process ends.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, synced: bool = True) -> None:
@@ -164,9 +222,9 @@ class OsFiles:
             os.close(fd)
 
     def space(self) -> Space:
-        found = os.statvfs(self.root)
-        # What is kept for the superuser is not ours.
-        return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+        status = os.statvfs(self.root)
+        # f_bavail excludes blocks reserved for the superuser.
+        return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
     def lock(self, path: str) -> OsLock:
         fd = os.open(self._full(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

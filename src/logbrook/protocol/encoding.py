@@ -1,15 +1,16 @@
-"""The encoder of Kafka's messages: the mirror image of the decoder.
+"""Encoder of Kafka messages: one compiled function per message class and version, as in `decoding`.
 
-What is written is a list of pieces. Numbers and strings become small `bytes`; record batches stay the views that they
-are, from wherever they are mapped, and go to the socket as they are. `assemble` joins the small ones.
+A message is encoded to a list of buffers. Numbers and strings become `bytes`; record batches stay the memoryviews they
+are (of pooled buffers, for example) and reach the socket without being copied. `assemble` joins the rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
+from operator import attrgetter
 from struct import Struct
 from typing import Any, TypeAlias
 
-from logbrook.protocol.schema import ApiMessage, Field, Message
+from logbrook.protocol.schema import FIXED_SIZE_CODES, ApiMessage, Field, Message
 
 Piece: TypeAlias = bytes | bytearray | memoryview
 Pieces: TypeAlias = list[Piece]
@@ -22,17 +23,22 @@ _SMALL_UVARINTS = [bytes([value]) for value in range(0x80)]
 
 
 def encode(message: ApiMessage, version: int) -> Pieces:
-    """The message in the given version. Fields that the version does not have are left out."""
+    """Return the message in the given version, without the fields that the version does not have."""
     pieces: Pieces = []
-    message_writer(type(message), version, version >= message.FLEXIBLE_SINCE)(pieces, message)
+    kind = type(message)
+    write = _WRITERS.get((kind, version)) or message_writer(kind, version, version >= message.FLEXIBLE_SINCE)
+    write(pieces, message)
     return pieces
 
 
 def assemble(pieces: Pieces) -> tuple[Pieces, int]:
-    """The same bytes in few pieces, and how many bytes they are: small ones are joined, views are left alone."""
+    """Return the same bytes in few buffers, and their number: small buffers are joined, memoryviews are kept."""
+    if memoryview not in map(type, pieces):
+        whole = b"".join(pieces)
+        return [whole] if whole else [], len(whole)
     joined: Pieces = []
     size = 0
-    for is_view, group in groupby(pieces, key=_is_view):
+    for is_view, group in groupby(pieces, key=lambda piece: type(piece) is memoryview):
         run: Pieces = list(group)
         if not is_view:
             run = [b"".join(run)]
@@ -52,40 +58,98 @@ def uvarint(value: int) -> bytes:
     return bytes(encoded)
 
 
+def _compact_length(length: int) -> bytes:
+    return uvarint(length + 1)
+
+
 def message_writer(message: type[Message], version: int, flexible: bool) -> Write:
-    """A writer of one version of a message or of a part of one."""
-    known = _WRITERS.get((message, version))
-    if known is None:
-        known = _WRITERS[message, version] = _make_writer(message, version, flexible)
-    return known
+    """Return the writer of one version of a message or nested struct."""
+    cached = _WRITERS.get((message, version))
+    if cached is None:
+        cached = _WRITERS[message, version] = _compile_writer(message, version, flexible)
+    return cached
 
 
-def _make_writer(message: type[Message], version: int, flexible: bool) -> Write:
-    here = [field for field in message.FIELDS if version in field.versions]
-    fields = [(field.name, _field_writer(field, version, flexible)) for field in here if field.tag is None]
+def _compile_writer(message: type[Message], version: int, flexible: bool) -> Write:
+    present = [field for field in message.FIELDS if version in field.versions]
+    untagged = [field for field in present if field.tag is None]
     tagged = [
         (field.name, field.tag, field.default, _field_writer(field, version, flexible))
-        for field in sorted(here, key=lambda field: field.tag or 0)
+        for field in sorted(present, key=lambda field: field.tag or 0)
         if field.tag is not None
     ]
+    names: dict[str, Any] = {"uvarint": uvarint, "small": _SMALL_UVARINTS}
+    lines: list[str] = []
+    for is_fixed, group in groupby(untagged, key=attrgetter("is_fixed_size")):
+        if is_fixed:
+            _add_fixed(lines, names, list(group))
+        else:
+            for field in group:
+                _add_field(lines, names, field, version, flexible)
+    if tagged:
+        # Most messages have the defaults in all tagged fields, the very objects.
+        names["write_tags"] = _tags_writer(tagged)
+        names |= {f"default_{name}": default for name, _, default, _ in tagged}
+        is_default = " and ".join(f"value.{name} is default_{name}" for name, *_ in tagged)
+        lines += [f"if {is_default}:", " pieces.append(b'\\0')", "else:", " write_tags(pieces, value)"]
+    elif flexible:
+        lines.append("pieces.append(b'\\0')")
+    source = "def write(pieces, value):\n" + "".join(f" {line}\n" for line in lines or ["pass"])
+    exec(compile(source, f"<encoder of {message.__name__} version {version}>", "exec"), names)
+    writer: Write = names["write"]
+    return writer
+
+
+def _add_fixed(lines: list[str], names: dict[str, Any], fields: Sequence[Field]) -> None:
+    """Pack fixed-size fields that follow each other in one call."""
+    pack = f"pack_{fields[0].name}"
+    names[pack] = Struct(">" + "".join(FIXED_SIZE_CODES[str(field.kind)] for field in fields)).pack
+    lines += [f"assert len(value.{field.name}) == 16" for field in fields if field.kind == "uuid"]
+    lines.append(f"pieces.append({pack}({', '.join(f'value.{field.name}' for field in fields)}))")
+
+
+def _add_field(lines: list[str], names: dict[str, Any], field: Field, version: int, flexible: bool) -> None:
+    """Write a field of variable size; the code for the two kinds that hot messages have is inlined."""
+    write = f"write_{field.name}"
+    is_nullable = field.is_nullable(version)
+    is_struct_array = field.array and not isinstance(field.kind, str)
+    is_string = field.kind == "string" and not field.array
+    if not flexible or is_nullable or not (is_struct_array or is_string):
+        names[write] = _field_writer(field, version, flexible)
+        lines.append(f"{write}(pieces, value.{field.name})")
+        return
+    lines += [
+        f"items = value.{field.name}",
+        f"assert items is not None, '{field.name} is not nullable in this version'",
+    ]
+    if is_string:
+        lines.append("items = items.encode()")
+    lines += ["length = len(items) + 1", "pieces.append(small[length] if length < 128 else uvarint(length))"]
+    if is_string:
+        lines.append("pieces.append(items)")
+    else:
+        assert not isinstance(field.kind, str)
+        names[write] = message_writer(field.kind, version, flexible)
+        lines += ["for item in items:", f" {write}(pieces, item)"]
+
+
+def _tags_writer(tagged: Sequence[tuple[str, int, Any, Write]]) -> Write:
+    """Return the writer of the tagged fields that do not have their default value."""
 
     def write(pieces: Pieces, value: Any) -> None:
-        for name, write_field in fields:
-            write_field(pieces, getattr(value, name))
-        if flexible:
-            present = [one for one in tagged if (told := getattr(value, one[0])) != one[2] and told != []]
-            pieces.append(uvarint(len(present)))
-            for name, tag, _, write_field in present:
-                inner: Pieces = []
-                write_field(inner, getattr(value, name))
-                data = b"".join(inner)
-                pieces += (uvarint(tag), uvarint(len(data)), data)
+        present = [field for field in tagged if (content := getattr(value, field[0])) != field[2] and content != []]
+        pieces.append(uvarint(len(present)))
+        for name, tag, _, write_field in present:
+            inner: Pieces = []
+            write_field(inner, getattr(value, name))
+            data = b"".join(inner)
+            pieces += (uvarint(tag), uvarint(len(data)), data)
 
     return write
 
 
 def _field_writer(field: Field, version: int, flexible: bool) -> Write:
-    nullable = field.nullable is not None and version in field.nullable
+    nullable = field.is_nullable(version)
     write: Write
     if isinstance(field.kind, str):
         write = _primitive(field.kind, flexible)
@@ -119,7 +183,7 @@ def _primitive(kind: str, flexible: bool) -> Write:
         return _FIXED[kind]
     if kind == "string":
         return _write_compact_string if flexible else _write_string
-    return _sized(flexible, _add_records if kind == "records" else _add_bytes)
+    return _sized(flexible, _add_records if kind == "records" else lambda value: [bytes(value)])
 
 
 def _fixed(code: str) -> Write:
@@ -153,7 +217,7 @@ def _write_compact_string(pieces: Pieces, value: str | None) -> None:
 
 
 def _length(flexible: bool, length: int) -> bytes:
-    return uvarint(length + 1) if flexible else _INT32.pack(length)
+    return _compact_length(length) if flexible else _INT32.pack(length)
 
 
 def _sized(flexible: bool, add: Callable[[Any], Pieces]) -> Write:
@@ -166,10 +230,6 @@ def _sized(flexible: bool, add: Callable[[Any], Pieces]) -> Write:
         pieces += data
 
     return write
-
-
-def _add_bytes(value: bytes) -> Pieces:
-    return [bytes(value)]
 
 
 def _add_records(value: Any) -> Pieces:
@@ -188,17 +248,7 @@ def _array_of(write: Write, flexible: bool) -> Write:
     return write_array
 
 
-def _is_view(piece: Piece) -> bool:
-    return type(piece) is memoryview
-
-
 _FIXED: dict[str, Write] = {
-    "bool": _fixed("?"),
-    "int8": _fixed("b"),
-    "int16": _fixed("h"),
-    "uint16": _fixed("H"),
-    "int32": _fixed("i"),
-    "int64": _fixed("q"),
-    "float64": _fixed("d"),
+    **{kind: _fixed(code) for kind, code in FIXED_SIZE_CODES.items()},
     "uuid": _write_uuid,
 }

@@ -1,31 +1,31 @@
-"""What can be wrong with what comes over the wire."""
+"""Errors in received bytes."""
 
 from logbrook.model import LogbrookError
 
 
 class ProtocolError(LogbrookError):
-    """The sender does not speak the protocol, or not this part of it. Nothing but its connection is affected."""
+    """The peer violates the protocol or uses an unsupported part of it. Only its connection is affected."""
 
 
 class FrameTooLargeError(ProtocolError):
     def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(f"a frame of {size} bytes is outside 0 to {size_max}")
+        super().__init__(f"a frame of {size} bytes exceeds the limit of {size_max}")
         self.size = size
         self.size_max = size_max
 
 
 class MalformedMessageError(ProtocolError):
-    """The bytes are not the message that its header says they are."""
+    """The bytes are not a valid message of the API and version in its header."""
 
 
 class UnsupportedApiError(ProtocolError):
     def __init__(self, api_key: int) -> None:
-        super().__init__(f"API key {api_key} is not served here")
+        super().__init__(f"API key {api_key} is not supported")
         self.api_key = api_key
 
 
 class UnsupportedVersionError(ProtocolError):
     def __init__(self, api_name: str, version: int, first: int, last: int) -> None:
-        super().__init__(f"{api_name} version {version} is outside {first} to {last}")
+        super().__init__(f"{api_name} version {version} is not supported; versions {first} to {last} are")
         self.api_name = api_name
         self.version = version

@@ -1,81 +1,118 @@
-"""From bytes to frames and back: four bytes of length, then a message with its header.
+"""Frames: a length of four bytes, then a message with its header.
 
-`FrameReader` hands out the memory that the socket is to write into, so a large request is never copied: it is received
-where it will be read from. Memory is taken as bytes arrive. A frame that merely announces itself costs nothing.
+`FrameReader` provides the memory that the socket receives into, so a large request is never copied: it is decoded where
+it was received. Memory is taken as bytes arrive; the announced length alone reserves nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
-from logbrook.ports.lent_memory import PIECE_BYTES
+from logbrook.ports.buffer_pool import BUFFER_BYTES, BufferPool
 from logbrook.protocol.encoding import Piece, Pieces, assemble
 from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError
-from logbrook.protocol.frame_memory import FrameMemory
-from logbrook.protocol.reader import Reader
+from logbrook.protocol.reader import Reader, read_int16, read_text, skip_tags
 
 _LENGTH = Struct(">i")
 _REQUEST_START = Struct(">hhi")
-_CORRELATION_ID = Struct(">i")
+_LENGTH_AND_API_KEY = Struct(">ih")
+_RESPONSE_START = Struct(">ii")
+_CORRELATION_ID_BYTES = 4
 REQUEST_START_BYTES = _REQUEST_START.size
-# A frame is given twice the memory of what has come of it; at first more, so that a batch of 1 MB need not grow.
+# A partial frame gets twice the memory of the bytes received. At first it gets 16 times, unless memory is scarce, so
+# that 1 MB need not grow.
 _GROWTH = 2
 _FIRST_GROWTH = 16
 _FRAME_BYTES_MIN = 4096
+# Large enough for many small requests, and no larger, because frames that start in it are copied.
+_CHUNK_BYTES = 64 * 1024
 
 
 class RequestStart(NamedTuple):
-    """What every request begins with, whatever its version."""
+    """The header fields that requests of every version start with."""
 
     api_key: int
     api_version: int
     correlation_id: int
 
 
-class FrameReader:
-    """Give `buffer()` to the socket, say with `received(count)` how much came, and get the frames that are complete.
+class ReceiveBuffers:
+    """Receive memory shared by the connections of one thread.
 
-    `memory` may be shared by all readers of a thread, as long as nothing comes between the two calls. `size_max_of`
-    says how long a frame may be that begins as a request does; it is asked before the frame is given any memory.
+    Every frame starts in `chunk`. Small frames are copied out of it; a large frame gets a buffer of `pool`.
     """
 
-    # The least that a frame has, which tells how long it may be.
+    def __init__(self, chunk_bytes: int = _CHUNK_BYTES, pool: BufferPool | None = None) -> None:
+        self.chunk = memoryview(bytearray(chunk_bytes))
+        self.pool = pool or BufferPool()
+        # Set by the owner while memory is scarce: a frame then gets little more than the bytes that have arrived.
+        self.is_scarce = False
+
+    def take(self, size: int) -> memoryview:
+        """Return memory for a frame. Larger buffers of the pool would be much more than the bytes that have arrived."""
+        return self.pool.take(size) if size <= BUFFER_BYTES else memoryview(bytearray(size))
+
+
+class FrameReader:
+    """Splits a byte stream into frames. `buffer()` is where the socket writes; then call `received(count)`.
+
+    `buffers` may be shared by all readers of a thread, as long as no other reader is used between the two calls.
+    `size_max_of(api_key)` is the largest frame of that API; it is called before the frame is given any memory.
+    """
+
+    # The least number of bytes of a frame; they decide its largest size.
     START_BYTES = REQUEST_START_BYTES
 
-    __slots__ = ("_filled", "_frame", "_frame_size", "_memory", "_rest", "_size_max_of")
+    __slots__ = ("_buffers", "_filled", "_frame", "_frame_size", "_rest", "_size_max_of")
 
-    def __init__(self, memory: FrameMemory, size_max_of: Callable[[RequestStart], int]) -> None:
-        self._memory = memory
+    def __init__(self, buffers: ReceiveBuffers, size_max_of: Callable[[int], int]) -> None:
+        self._buffers = buffers
         self._size_max_of = size_max_of
-        # The beginning of a frame, too short to tell its size.
+        # The first bytes of a frame, fewer than its length field and START_BYTES.
         self._rest = b""
+        # A frame that is received in parts, in memory of its own.
         self._frame: memoryview | None = None
         self._frame_size = 0
         self._filled = 0
 
     @property
     def is_within_frame(self) -> bool:
-        """Whether a frame has begun and not ended."""
+        """True if a frame is received in part."""
         return self._frame is not None or bool(self._rest)
 
     @property
+    def frame_bytes(self) -> int:
+        """Size of the frame that is received in part, as far as it is known; 0 if there is none."""
+        return self._frame_size if self._frame is not None else len(self._rest)
+
+    @property
     def held_bytes(self) -> int:
-        """The memory that the frame being received has taken so far."""
+        """Memory taken for the frame that is received in part."""
         return 0 if self._frame is None else len(self._frame)
 
+    @property
+    def growth_bytes(self) -> int:
+        """Memory that `buffer` is going to take, because that of the frame is full; 0 if it is not."""
+        frame = self._frame
+        if frame is None or self._filled < len(frame):
+            return 0
+        return min(self._frame_size, _GROWTH * len(frame)) - len(frame)
+
     def buffer(self) -> memoryview:
-        """Where the next bytes are to be written."""
+        """Return the memory for the next bytes of the stream."""
         if self._frame is not None:
             if self._filled == len(self._frame):
                 self._grow(self._frame)
             return self._frame[self._filled :]
+        chunk = self._buffers.chunk
         length = len(self._rest)
-        chunk = self._memory.chunk
+        if not length:
+            return chunk
         chunk[:length] = self._rest
         return chunk[length:]
 
     def received(self, count: int) -> list[memoryview]:
-        """The frames that are complete now. Raises FrameTooLargeError or MalformedMessageError."""
+        """Return the frames that are complete now. Raises FrameTooLargeError or MalformedMessageError."""
         if self._frame is not None:
             self._filled += count
             if self._filled < self._frame_size:
@@ -84,57 +121,76 @@ class FrameReader:
             return [frame]
         stop = len(self._rest) + count
         self._rest = b""
-        return list(self._split(stop))
+        frames: list[memoryview] = []
+        self._split(stop, frames)
+        return frames
 
-    def _split(self, stop: int) -> Iterator[memoryview]:
-        chunk, position = self._memory.chunk, 0
+    def _split(self, stop: int, frames: list[memoryview]) -> None:
+        """Add the complete frames in the first `stop` bytes of the chunk to `frames`, and keep the rest."""
+        chunk, position = self._buffers.chunk, 0
         while (available := stop - position - _LENGTH.size) >= self.START_BYTES:
-            (size,) = _LENGTH.unpack_from(chunk, position)
-            if size < self.START_BYTES:
-                raise MalformedMessageError(f"a request of {size} bytes, where its header alone has more")
+            size = self._frame_size_at(chunk, position)
             position += _LENGTH.size
-            size_max = self._size_max(chunk[position:])
-            if size > size_max:
-                raise FrameTooLargeError(size, size_max)
             if available < size:
-                first = min(_FIRST_GROWTH * available, PIECE_BYTES)
-                self._frame = self._memory.pieces.take(min(size, max(first, _GROWTH * available, _FRAME_BYTES_MIN)))
-                self._frame[:available] = chunk[position:stop]
-                self._frame_size, self._filled = size, available
+                first = 0 if self._buffers.is_scarce else min(_FIRST_GROWTH * available, BUFFER_BYTES)
+                frame = self._buffers.take(min(size, max(first, _GROWTH * available, _FRAME_BYTES_MIN)))
+                frame[:available] = chunk[position:stop]
+                self._frame, self._frame_size, self._filled = frame, size, available
                 return
-            yield memoryview(bytearray(chunk[position : position + size]))
+            frames.append(memoryview(bytearray(chunk[position : position + size])))
             position += size
-        self._rest = bytes(chunk[position:stop])
+        if position < stop:
+            self._rest = bytes(chunk[position:stop])
 
-    def _size_max(self, start: memoryview) -> int:
-        return self._size_max_of(read_request_start(start))
+    def _frame_size_at(self, chunk: memoryview, position: int) -> int:
+        """Return the size of the frame at `position`. Raises FrameTooLargeError or MalformedMessageError."""
+        size, api_key = _LENGTH_AND_API_KEY.unpack_from(chunk, position)
+        if size < self.START_BYTES:
+            raise MalformedMessageError(f"a request of {size} bytes; its header has at least {self.START_BYTES}")
+        size_max = self._size_max_of(api_key)
+        if size > size_max:
+            raise FrameTooLargeError(size, size_max)
+        return int(size)
 
     def _grow(self, frame: memoryview) -> None:
-        self._frame = self._memory.pieces.take(min(self._frame_size, _GROWTH * len(frame)))
+        self._frame = self._buffers.take(min(self._frame_size, _GROWTH * len(frame)))
         self._frame[: self._filled] = frame
+
+
+def frame_response(correlation_id: int, body: Pieces, *, has_tags: bool) -> tuple[list[Piece], int]:
+    """Return a response with its length and header in front, and its size in bytes."""
+    joined, size = assemble(body)
+    size += _CORRELATION_ID_BYTES + has_tags
+    head = _RESPONSE_START.pack(size, correlation_id) + b"\x00" * has_tags
+    if joined and type(joined[0]) is bytes:
+        joined[0] = head + joined[0]
+    else:
+        joined.insert(0, head)
+    return joined, size + _LENGTH.size
+
+
+def frame_request(start: RequestStart, client_id: str | None, body: Pieces, *, has_tags: bool) -> list[Piece]:
+    """Return a request with its length and header in front."""
+    client = b"\xff\xff" if client_id is None else Struct(">h").pack(len(client_id.encode())) + client_id.encode()
+    joined, size = assemble([_REQUEST_START.pack(*start) + client + b"\x00" * has_tags, *body])
+    return [_LENGTH.pack(size), *joined]
 
 
 def read_request_start(frame: memoryview) -> RequestStart:
     return RequestStart._make(_REQUEST_START.unpack_from(frame))
 
 
-def frame_response(correlation_id: int, body: Pieces, *, has_tags: bool) -> tuple[list[Piece], int]:
-    """A response with its header and length in front, and the number of its bytes."""
-    pieces: Pieces = [b"", _CORRELATION_ID.pack(correlation_id) + b"\x00" * has_tags, *body]
-    joined, size = assemble(pieces)
-    first = joined[0]
-    assert not isinstance(first, memoryview)
-    joined[0] = _LENGTH.pack(size) + first
-    return joined, size + _LENGTH.size
+def read_request_body(frame: memoryview, *, has_tags: bool) -> tuple[str, Reader]:
+    """Return the client id, empty if it is null, and a reader positioned after the header.
 
-
-def frame_request(start: RequestStart, client_id: str | None, body: Pieces, *, has_tags: bool) -> list[Piece]:
-    """A request with its header and length in front."""
-    client = b"\xff\xff" if client_id is None else Struct(">h").pack(len(client_id.encode())) + client_id.encode()
-    joined, size = assemble([_REQUEST_START.pack(*start) + client + b"\x00" * has_tags, *body])
-    return [_LENGTH.pack(size), *joined]
-
-
-def request_reader(frame: memoryview) -> Reader:
-    """A reader placed after the start of a request's header."""
-    return Reader(frame, REQUEST_START_BYTES)
+    Raises MalformedMessageError.
+    """
+    reader = Reader(frame, REQUEST_START_BYTES)
+    length = read_int16(reader)
+    client_id = "" if length == -1 else read_text(reader.take(length))
+    if has_tags:
+        if reader.position < reader.end and not frame[reader.position]:
+            reader.position += 1
+        else:
+            skip_tags(reader)
+    return client_id, reader

@@ -1,37 +1,37 @@
-"""The frames of the JSON protocol: four bytes of length, a byte that says what the frame is, and a JSON object.
+"""Frames of the JSON protocol: a length of four bytes, a type byte, and a JSON object.
 
 The length is big-endian and counts the type byte and the object. An object that is empty may be left out. An answer has
-the type of its request plus 128; an error has a type of its own, whatever was asked. `docs/JSON_PROTOCOL.md` is for
-those who write clients.
+the type of its request plus 128; an error has one type for all requests. `docs/JSON_PROTOCOL.md`
+describes the protocol for authors of clients.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from struct import Struct
 from typing import Any
 
 from logbrook.model import LogbrookError
-from logbrook.protocol.errors import ProtocolError
-from logbrook.protocol.frame_memory import FrameMemory
-from logbrook.protocol.framing import FrameReader
+from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError, ProtocolError
+from logbrook.protocol.framing import FrameReader, ReceiveBuffers
 
 ANSWER_BIT = 0x80
 ERROR_TYPE = 0xFF
-# What JSON costs to read is its values much more than its bytes, and everyone else waits meanwhile.
+# The time to parse JSON depends on the number of values more than on bytes, and parsing blocks the event loop.
 VALUES_MAX = 32_768
 
-# More than 64 bits have.
+# Characters of the longest 64-bit integer, with its sign.
 _DIGITS_MAX = 20
 _TOO_LARGE = 10**_DIGITS_MAX
 
 _HEAD = Struct(">iB")
+_LENGTH = Struct(">i")
 _TYPE_BYTES = 1
 _BROKEN = memoryview(b"")
 
 
 class RequestType(IntEnum):
-    """What a client may ask for. The names are those of RustLog, the numbers their order there."""
+    """Types of requests. The names are those of RustLog, the numbers their order there."""
 
     PRODUCE = 1
     FETCH = 2
@@ -50,11 +50,11 @@ class RequestType(IntEnum):
 
 
 class InvalidRequestError(LogbrookError):
-    """A whole frame whose content is not a request. Its sender is told, and may go on."""
+    """A complete frame that is not a valid request. It is answered with an error; the connection stays open."""
 
 
 class RecordTooLargeError(LogbrookError):
-    """A record of a compressed batch that is more than an answer may have."""
+    """A record of a compressed batch that exceeds the largest response."""
 
     def __init__(self, offset: int, size: int, size_max: int) -> None:
         super().__init__(
@@ -65,16 +65,16 @@ class RecordTooLargeError(LogbrookError):
 
 
 class JsonFrameReader(FrameReader):
-    """Gives frames without their length. Where the stream breaks it gives an empty one, and from then on nothing.
+    """Returns frames without their length. After a framing error it returns an empty frame, then nothing more.
 
-    An empty frame cannot come otherwise. It stands where the break is, so that what came before is answered first.
+    No valid frame is empty. The empty one marks the position of the error, so that earlier requests are answered first.
     """
 
     START_BYTES = _TYPE_BYTES
 
     __slots__ = ("_bytes_max", "broken")
 
-    def __init__(self, memory: FrameMemory, bytes_max: int) -> None:
+    def __init__(self, memory: ReceiveBuffers, bytes_max: int) -> None:
         super().__init__(memory, lambda _: bytes_max)
         self._bytes_max = bytes_max
         self.broken: ProtocolError | None = None
@@ -82,19 +82,24 @@ class JsonFrameReader(FrameReader):
     def received(self, count: int) -> list[memoryview]:
         return [] if self.broken is not None else super().received(count)
 
-    def _split(self, stop: int) -> Iterator[memoryview]:
+    def _split(self, stop: int, frames: list[memoryview]) -> None:
         try:
-            yield from super()._split(stop)
+            super()._split(stop, frames)
         except ProtocolError as error:
             self.broken = error
-            yield _BROKEN
+            frames.append(_BROKEN)
 
-    def _size_max(self, start: memoryview) -> int:  # noqa: ARG002 - all frames may have the same size
-        return self._bytes_max
+    def _frame_size_at(self, chunk: memoryview, position: int) -> int:
+        (size,) = _LENGTH.unpack_from(chunk, position)
+        if size < _TYPE_BYTES:
+            raise MalformedMessageError(f"a frame of {size} bytes; it has at least {_TYPE_BYTES}")
+        if size > self._bytes_max:
+            raise FrameTooLargeError(size, self._bytes_max)
+        return int(size)
 
 
 def encode_frame(kind: int, body: Mapping[str, Any] | str, request_id: str | int | None = None) -> bytes:
-    """A frame as it is sent. `body` is an object, or the text of one; it gets the id of the request it answers."""
+    """Return a frame. `body` is an object or its JSON text; `request_id` is added as field `id`."""
     text = body if isinstance(body, str) else to_json(body)
     if request_id is not None:
         rest = text[1:] if text == "{}" else "," + text[1:]
@@ -104,19 +109,19 @@ def encode_frame(kind: int, body: Mapping[str, Any] | str, request_id: str | int
 
 
 def decode_object(payload: memoryview) -> dict[str, Any]:
-    """The JSON object of a frame. Raises InvalidRequestError."""
+    """Return the JSON object of a frame. Raises InvalidRequestError."""
     if not payload:
         return {}
     try:
         text = str(payload, "utf-8")
         if _has_too_many_values(text):
             raise InvalidRequestError(f"the payload has more than {VALUES_MAX} values")
-        found = json.loads(text, parse_constant=_refuse_constant, parse_float=_read_fraction, parse_int=_read_integer)
+        decoded = json.loads(text, parse_constant=_refuse_constant, parse_float=_read_fraction, parse_int=_read_integer)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the payload is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         raise InvalidRequestError("the payload is JSON, but not an object")
-    return found
+    return decoded
 
 
 def to_json(value: Any) -> str:
@@ -124,10 +129,10 @@ def to_json(value: Any) -> str:
 
 
 def _has_too_many_values(text: str) -> bool:
-    """Every value but the first follows a comma or a bracket."""
+    """Return True for more than VALUES_MAX values. Every value but the first follows a comma or a bracket."""
     if _openings(text) < VALUES_MAX:
         return False
-    # Those in texts do not count. What stands between quotes is every other piece, once quotes in texts are gone.
+    # Do not count characters inside strings: without escaped quotes, every second piece between quotes is a string.
     text = text.replace("\\\\", "").replace('\\"', "")
     if text.count('"') > 4 * VALUES_MAX:
         return True
@@ -139,12 +144,12 @@ def _openings(text: str) -> int:
 
 
 def _read_fraction(_text: str) -> float:
-    """No field is a number with a fraction, so nobody asks which one it is."""
+    """Return any fraction: no field accepts one, so its value does not matter."""
     return 0.5
 
 
 def _read_integer(text: str) -> int:
-    """One of thousands of digits takes its time, and fits no field."""
+    """Parse an integer. Thousands of digits would be slow to parse and fit no field."""
     return int(text) if len(text) <= _DIGITS_MAX else _TOO_LARGE
 
 

@@ -1,6 +1,6 @@
 """The requests of the JSON protocol, read from their objects, and the objects of records.
 
-Nothing is guessed: a field that is not known, is of another type or is missing is an InvalidRequestError that names it.
+Parsing is strict: an unknown field, a missing one or one of the wrong type raises InvalidRequestError with its name.
 Keys, values and the values of headers are bytes. In JSON each is a text beside its name, or base64 beside its name with
 `_base64` behind it; what is left out is null.
 """
@@ -15,7 +15,7 @@ from logbrook.protocol.json_frames import InvalidRequestError, RequestType, to_j
 from logbrook.records.batch import NO_TIMESTAMP
 from logbrook.records.record import Header, RawRecord, Record
 
-# They are read and written one by one while everyone else waits, which for so many takes a few hundredths of a second.
+# Records are parsed and encoded on the event loop; this many occupy it for a few hundredths of a second.
 RECORDS_MAX = 2_000
 HEADERS_MAX = 4_000
 FETCH_BYTES_DEFAULT = 1 << 20
@@ -30,7 +30,7 @@ C = TypeVar("C", bound=StrEnum)
 
 
 class Position(StrEnum):
-    """Where a fetch may begin, beside an offset."""
+    """Start positions of a fetch other than an offset."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -42,7 +42,7 @@ class Isolation(StrEnum):
 
 
 class Encoding(StrEnum):
-    """How bytes are answered. auto: as text where they are UTF-8."""
+    """Encoding of bytes in a response. auto: text if they are UTF-8, else base64."""
 
     AUTO = "auto"
     BASE64 = "base64"
@@ -55,7 +55,7 @@ class Produce(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Without `offset` it begins where `group_id` has committed."""
+    """A fetch. Without `offset` it starts at the committed offset of `group_id`."""
 
     topic: str
     partition: int
@@ -82,7 +82,7 @@ class OffsetFetch(NamedTuple):
 
 
 class CreateTopic(NamedTuple):
-    """`partition_count` is None for the broker's default."""
+    """A topic to create; a `partition_count` of None means the broker's default."""
 
     topic: str
     partition_count: int | None
@@ -110,23 +110,13 @@ class Ping(NamedTuple):
     pass
 
 
-Request: TypeAlias = (
-    Produce
-    | Fetch
-    | OffsetCommit
-    | OffsetFetch
-    | CreateTopic
-    | ListTopics
-    | DescribeTopic
-    | DescribePartition
-    | MetricsFetch
-    | Ping
-)
+_TopicRequest: TypeAlias = CreateTopic | ListTopics | DescribeTopic | DescribePartition
+Request: TypeAlias = Produce | Fetch | OffsetCommit | OffsetFetch | _TopicRequest | MetricsFetch | Ping
 
 
-def read_id(found: Mapping[str, Any]) -> str | int | None:
-    """What the client calls its request, if it calls it anything. Raises InvalidRequestError."""
-    request_id = found.get("id")
+def read_id(request_object: Mapping[str, Any]) -> str | int | None:
+    """Return the request id that the client chose, or None. Raises InvalidRequestError."""
+    request_id = request_object.get("id")
     if isinstance(request_id, str) and len(request_id) <= _ID_LENGTH_MAX and _is_encodable(request_id):
         return request_id
     if request_id is None or (type(request_id) is int and abs(request_id) <= _INT64_MAX):
@@ -134,9 +124,9 @@ def read_id(found: Mapping[str, Any]) -> str | int | None:
     raise InvalidRequestError(f"id must be a whole number or a text of at most {_ID_LENGTH_MAX} characters")
 
 
-def read_request(kind: RequestType, found: Mapping[str, Any]) -> Request:
+def read_request(kind: RequestType, request_object: Mapping[str, Any]) -> Request:
     """Raises InvalidRequestError."""
-    fields = _Fields(found, kind.title)
+    fields = _Fields(request_object, kind.title)
     fields.take("id", None)
     request = _READERS[kind](fields)
     fields.end()
@@ -144,27 +134,27 @@ def read_request(kind: RequestType, found: Mapping[str, Any]) -> Request:
 
 
 def record_object(record: RawRecord, encoding: Encoding) -> str:
-    """A record as it is answered: the text of an object."""
-    found: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
-    _put_bytes(found, "key", record.key, encoding)
-    _put_bytes(found, "value", record.value, encoding)
+    """Return a record of a response as JSON text."""
+    json_object: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
+    _put_bytes(json_object, "key", record.key, encoding)
+    _put_bytes(json_object, "value", record.value, encoding)
     if record.headers:
         headers: list[dict[str, Any]] = [{"key": key} for key, _ in record.headers]
         for header, (_, value) in zip(headers, record.headers, strict=True):
             _put_bytes(header, "value", value, encoding)
-        found["headers"] = headers
-    return to_json(found)
+        json_object["headers"] = headers
+    return to_json(json_object)
 
 
 class _Fields:
-    """The fields of an object, each of which is to be taken once."""
+    """The fields of a request object. A field that is not read is an error."""
 
-    def __init__(self, found: Mapping[str, Any], where: str) -> None:
-        self._found = dict(found)
+    def __init__(self, fields: Mapping[str, Any], where: str) -> None:
+        self._remaining = dict(fields)
         self._where = where
 
     def take(self, name: str, default: Any = _MISSING) -> Any:
-        value = self._found.pop(name, default)
+        value = self._remaining.pop(name, default)
         if value is _MISSING:
             raise InvalidRequestError(f"{self._where} needs the field {name!r}")
         return value
@@ -178,7 +168,7 @@ class _Fields:
     def name(self, name: str, default: Any = _MISSING) -> Any:
         value = self.text(name, default)
         if value == "":
-            # Kafka keeps a group without a name, for clients of long ago. Here it is a variable that was not set.
+            # Kafka accepts an empty group id for old clients. Here it is most likely an unset variable of the client.
             raise self.wrong(name, "a text that is not empty")
         return value
 
@@ -192,11 +182,11 @@ class _Fields:
         value = self.take(name, default)
         choices = type(default)
         if not isinstance(value, str) or value not in list(choices):
-            raise self.wrong(name, " or ".join(repr(one.value) for one in choices))
+            raise self.wrong(name, " or ".join(repr(choice.value) for choice in choices))
         return choices(value)
 
     def bytes(self, name: str) -> bytes | None:
-        """What the field has as text, or the field beside it as base64."""
+        """Return the bytes of a text field, or of its base64 counterpart."""
         text, encoded = self.text(name, None), self.text(f"{name}_base64", None)
         if encoded is None:
             return None if text is None else str(text).encode()
@@ -211,8 +201,8 @@ class _Fields:
         return InvalidRequestError(f"{self._where}: {name!r} must be {needed}")
 
     def end(self) -> None:
-        if self._found:
-            name = next(iter(self._found))
+        if self._remaining:
+            name = next(iter(self._remaining))
             raise InvalidRequestError(f"{self._where} has no field {name!r}")
 
 
@@ -280,7 +270,7 @@ def _records(fields: _Fields) -> list[Record]:
         raise fields.wrong("records", f"a list of 1 to {RECORDS_MAX} records")
     if _count_headers(records) > HEADERS_MAX:
         raise fields.wrong("records", f"a list of records with at most {HEADERS_MAX} headers in all")
-    return [_plain_record(found) or _record(found, f"record {number}") for number, found in enumerate(records)]
+    return [_plain_record(record) or _record(record, f"record {number}") for number, record in enumerate(records)]
 
 
 def _count_headers(records: Sequence[Any]) -> int:
@@ -288,42 +278,42 @@ def _count_headers(records: Sequence[Any]) -> int:
     return sum(len(headers) for headers in lists if isinstance(headers, list))
 
 
-def _plain_record(found: Any) -> Record | None:
-    """What most records are, read in a tenth of the time: texts alone, or base64 alone. None for all others."""
+def _plain_record(json_object: Any) -> Record | None:
+    """Fast path for records with only text or only base64 fields, ten times as fast. None for other records."""
     try:
-        if found.keys() <= _TEXTS:
-            key, value = found.get("key"), found.get("value")
+        if json_object.keys() <= _TEXTS:
+            key, value = json_object.get("key"), json_object.get("value")
             return Record(None if key is None else key.encode(), None if value is None else value.encode())
-        if found.keys() <= _BASE64:
-            key, value = found.get("key_base64"), found.get("value_base64")
+        if json_object.keys() <= _BASE64:
+            key, value = json_object.get("key_base64"), json_object.get("value_base64")
             return Record(None if key is None else _from_base64(key), None if value is None else _from_base64(value))
     except (AttributeError, TypeError, ValueError):
-        # Something is wrong with it, and the long way tells what.
+        # The record is invalid; `_record` raises the error that says why.
         return None
     return None
 
 
-def _record(found: Any, where: str) -> Record:
-    if not isinstance(found, dict):
+def _record(json_object: Any, where: str) -> Record:
+    if not isinstance(json_object, dict):
         raise InvalidRequestError(f"{where} must be an object")
-    fields = _Fields(found, where)
+    fields = _Fields(json_object, where)
     headers = fields.take("headers", [])
     if not isinstance(headers, list):
         raise fields.wrong("headers", "a list")
     record = Record(
         key=fields.bytes("key"),
         value=fields.bytes("value"),
-        headers=[_header(one, f"{where}, header {number}") for number, one in enumerate(headers)],
+        headers=[_header(header, f"{where}, header {number}") for number, header in enumerate(headers)],
         timestamp=fields.integer("timestamp", NO_TIMESTAMP),
     )
     fields.end()
     return record
 
 
-def _header(found: Any, where: str) -> Header:
-    if not isinstance(found, dict):
+def _header(json_object: Any, where: str) -> Header:
+    if not isinstance(json_object, dict):
         raise InvalidRequestError(f"{where} must be an object")
-    fields = _Fields(found, where)
+    fields = _Fields(json_object, where)
     header = fields.text("key"), fields.bytes("value")
     fields.end()
     return header
@@ -336,17 +326,17 @@ def _settings(fields: _Fields) -> dict[str, str]:
     return settings
 
 
-def _put_bytes(found: dict[str, Any], name: str, data: bytes | None, encoding: Encoding) -> None:
+def _put_bytes(json_object: dict[str, Any], name: str, data: bytes | None, encoding: Encoding) -> None:
     if data is None:
-        found[name] = None
+        json_object[name] = None
         return
     if encoding is Encoding.AUTO:
         try:
-            found[name] = data.decode()
+            json_object[name] = data.decode()
             return
         except UnicodeDecodeError:
             pass
-    found[f"{name}_base64"] = b64encode(data).decode()
+    json_object[f"{name}_base64"] = b64encode(data).decode()
 
 
 def _from_base64(text: str) -> bytes:
@@ -355,7 +345,7 @@ def _from_base64(text: str) -> bytes:
 
 
 def _is_encodable(text: str) -> bool:
-    """JSON can speak of halves of a character, which are no text."""
+    """Return False for text with lone surrogates, which JSON can express but UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""Reading primitives from a frame, with every length checked against the bytes that are left.
+"""Readers of the primitive types in a frame, with every length checked against the remaining bytes.
 
-Nothing is allocated from a number that was merely claimed: an array may have as many elements as could still fit, and
-a whole request no more than `ELEMENTS_MAX`: an element of one byte becomes an object of a hundred, and takes a handler
-some microseconds for which everyone else waits.
+No memory is allocated for a length that is only claimed. An array has at most as many elements as fit into the
+remaining bytes, and a whole request at most `ELEMENTS_MAX`: an element of one byte becomes an object of a hundred
+bytes and costs a handler microseconds, during which all other requests wait.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _VARINT_BYTES_MAX = 5
 
 
 class Reader:
-    """A position in a frame."""
+    """A position in a frame, and the number of array elements read so far."""
 
     __slots__ = ("data", "elements", "elements_max", "end", "position")
 
@@ -32,7 +32,7 @@ class Reader:
         return self.end - self.position
 
     def take(self, length: int) -> memoryview:
-        """The next `length` bytes, which are not copied. Raises MalformedMessageError."""
+        """Return a view of the next `length` bytes. Raises MalformedMessageError."""
         start = self.position
         stop = start + length
         if length < 0 or stop > self.end:
@@ -41,7 +41,7 @@ class Reader:
         return self.data[start:stop]
 
     def count(self, claimed: int, element_bytes_min: int) -> int:
-        """A number of array elements, if so many can follow. Raises MalformedMessageError."""
+        """Return `claimed` if that many elements fit into the remaining bytes. Raises MalformedMessageError."""
         if claimed * element_bytes_min > self.end - self.position:
             raise MalformedMessageError(
                 f"{claimed} elements are claimed at byte {self.position}, {self.remaining} bytes are left"
@@ -78,16 +78,8 @@ read_int64 = _fixed("q")
 read_float64 = _fixed("d")
 
 
-def read_bool(reader: Reader) -> bool:
-    return bool(read_int8(reader))
-
-
-def read_uuid(reader: Reader) -> bytes:
-    return bytes(reader.take(16))
-
-
 def read_uvarint(reader: Reader) -> int:
-    """An unsigned varint of at most 32 bits. Raises MalformedMessageError."""
+    """Read an unsigned varint of at most 32 bits. Raises MalformedMessageError."""
     data, position, end = reader.data, reader.position, reader.end
     if position < end and (first := data[position]) < 0x80:
         reader.position = position + 1
@@ -104,24 +96,23 @@ def read_uvarint(reader: Reader) -> int:
                 break
             reader.position = position
             return value
-    raise MalformedMessageError(f"no varint at byte {reader.position}")
+    raise MalformedMessageError(f"invalid varint at byte {reader.position}")
 
 
-def _text(view: memoryview) -> str:
+def skip_tags(reader: Reader) -> None:
+    """Skip the tagged fields at the reader's position. Raises MalformedMessageError."""
+    count = read_uvarint(reader)
+    if count:
+        for _ in range(reader.count(count, 2)):
+            read_uvarint(reader)
+            reader.take(read_uvarint(reader))
+
+
+def read_text(view: memoryview) -> str:
     try:
         return str(view, "utf-8")
     except UnicodeDecodeError as error:
         raise MalformedMessageError(f"a string is not UTF-8: {error.reason}") from None
-
-
-def _string_length(reader: Reader) -> int:
-    length: int = read_int16(reader)
-    return length
-
-
-def _bytes_length(reader: Reader) -> int:
-    length: int = read_int32(reader)
-    return length
 
 
 def _compact_length(reader: Reader) -> int:
@@ -129,42 +120,38 @@ def _compact_length(reader: Reader) -> int:
 
 
 def sized(read_length: Callable[[Reader], int], convert: Callable[[memoryview], Any], *, nullable: bool) -> Read:
-    """A reader of what has its length in front, where -1 stands for null."""
+    """Return a reader of a value with its length in front; a length of -1 means null."""
 
     def read(reader: Reader) -> Any:
         length = read_length(reader)
         if length < 0:
             if nullable and length == -1:
                 return None
-            raise MalformedMessageError(f"length {length} at byte {reader.position}, where there is no null")
+            raise MalformedMessageError(f"length {length} at byte {reader.position}, in a field that is not nullable")
         return convert(reader.take(length))
 
     return read
 
 
-def _as_is(view: memoryview) -> memoryview:
-    return view
-
-
 _SIZED: dict[str, tuple[Callable[[Reader], int], Callable[[memoryview], Any]]] = {
-    "string": (_string_length, _text),
-    "bytes": (_bytes_length, bytes),
-    "records": (_bytes_length, _as_is),
+    "string": (read_int16, read_text),
+    "bytes": (read_int32, bytes),
+    "records": (read_int32, lambda view: view),
 }
 _FIXED: dict[str, tuple[Read, int]] = {
-    "bool": (read_bool, 1),
+    "bool": (lambda reader: bool(read_int8(reader)), 1),
     "int8": (read_int8, 1),
     "int16": (read_int16, 2),
     "uint16": (read_uint16, 2),
     "int32": (read_int32, 4),
     "int64": (read_int64, 8),
     "float64": (read_float64, 8),
-    "uuid": (read_uuid, 16),
+    "uuid": (lambda reader: bytes(reader.take(16)), 16),
 }
 
 
 def primitive(kind: str, *, flexible: bool, nullable: bool) -> tuple[Read, int]:
-    """A reader for `kind`, and the least number of bytes it takes."""
+    """Return the reader of a primitive type, and the least number of bytes it takes."""
     if kind in _FIXED:
         return _FIXED[kind]
     read_length, convert = _SIZED[kind]
@@ -173,17 +160,17 @@ def primitive(kind: str, *, flexible: bool, nullable: bool) -> tuple[Read, int]:
 
 
 def array_of(read: Read, size_min: int, *, flexible: bool, nullable: bool) -> Read:
-    """A reader of arrays, whose counts are checked before anything is made of them."""
-    read_count = _compact_length if flexible else _bytes_length
-    # An element without fields would take no bytes; none of Kafka's messages has one.
-    size_min = max(1, size_min)
+    """Return a reader of arrays, which checks the element count before it allocates."""
+    read_count = _compact_length if flexible else read_int32
 
     def read_array(reader: Reader) -> Any:
         claimed = read_count(reader)
         if claimed < 0:
             if nullable and claimed == -1:
                 return None
-            raise MalformedMessageError(f"{claimed} elements at byte {reader.position}, where there is no null")
+            raise MalformedMessageError(
+                f"{claimed} elements at byte {reader.position}, in a field that is not nullable"
+            )
         return [read(reader) for _ in range(reader.count(claimed, size_min))]
 
     return read_array

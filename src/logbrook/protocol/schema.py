@@ -1,17 +1,31 @@
-"""How Kafka's messages are described, so that one codec reads and writes all of them.
+"""Description of Kafka's messages, from which `decoding` and `encoding` are compiled.
 
-The classes in `messages` are generated (`make messages`) from the message definitions that the `kio` library carries
-for every API version. One class stands for all versions of a message: a field knows the versions that have it, and its
-default is what it has in the others. So a handler sees one shape, whatever version a client speaks.
+The classes in `messages` are generated (`make messages`) from the message definitions of the `kio` library. One class
+covers all versions of a message: a field has the range of versions that contain it, and its default value in the
+others. A handler therefore sees one class, whatever version the client uses.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 ZERO_UUID = bytes(16)
+# Record batches: decoded as a view of the frame, encoded from one or more buffers without a copy.
+Records: TypeAlias = bytes | bytearray | memoryview | Sequence[memoryview]
+# Primitive types of a fixed size, with their codes in the `struct` module. A UUID is 16 bytes.
+FIXED_SIZE_CODES = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
 
 
 class Versions(NamedTuple):
-    """The versions from `first` to `last`, both included."""
+    """The versions from `first` to `last`, inclusive."""
 
     first: int
     last: int
@@ -21,7 +35,7 @@ class Versions(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One field of a message. `kind` names a primitive, or is the class of a nested message."""
+    """One field of a message. `kind` is the name of a primitive type or the class of a nested struct."""
 
     name: str
     kind: "str | type[Message]"
@@ -31,9 +45,16 @@ class Field(NamedTuple):
     tag: int | None = None
     default: Any = None
 
+    @property
+    def is_fixed_size(self) -> bool:
+        return self.kind in FIXED_SIZE_CODES and not self.array
+
+    def is_nullable(self, version: int) -> bool:
+        return self.nullable is not None and version in self.nullable
+
 
 class Message:
-    """A message or a part of one."""
+    """A message or a nested struct."""
 
     __slots__ = ()
     FIELDS: ClassVar[tuple[Field, ...]] = ()

@@ -1,4 +1,4 @@
-"""The header of a record batch v2: read in place, checked, and stamped with what the leader decides.
+"""The header of a record batch v2: decoding, validation, and stamping of the fields that the leader sets.
 
     bytes   field                   covered by the CRC
     0-7     base offset             no: the leader stamps it
@@ -16,8 +16,8 @@
     57-60   record count
     61-     the records, compressed as attributes say
 
-A batch is opaque to the broker: it reads these 61 bytes, checks the CRC, writes the two fields that the CRC does not
-cover, and never looks at a record. Positions are explicit, so that a run of batches is walked without slicing it.
+The broker does not decode records: it reads these 61 bytes, verifies the CRC and writes the two fields that the CRC
+does not cover. Functions take explicit positions, so that consecutive batches can be walked without slicing the buffer.
 """
 
 from collections.abc import Iterator
@@ -28,6 +28,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 from typing_extensions import Buffer
 
+from logbrook.model.identifiers import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from logbrook.records.errors import CorruptBatchError, InvalidBatchError, UnsupportedMagicError
 
 HEADER = Struct(">qiibIhiqqqhii")
@@ -47,12 +48,12 @@ CONTROL_BIT = 0x20
 # KIP-534: the base timestamp field holds the time from which the batch's tombstones may be removed.
 DELETE_HORIZON_BIT = 0x40
 _KNOWN_BITS = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
-# What nearly every batch has; anything else is looked at more closely.
+# Attributes of nearly all batches; others take a slower check.
 _PLAIN_BITS = CODEC_MASK | TRANSACTIONAL_BIT
 _CODEC_MAX = 4
 _HEADER_IN_LENGTH_BYTES = HEADER_BYTES - LENGTH_PREFIX_BYTES
 
-NO_PRODUCER_ID = -1
+NO_PRODUCER_ID = ProducerId(-1)
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 SEQUENCE_MAX = 2**31 - 1
@@ -66,7 +67,7 @@ _PREFIX = Struct(">qi")
 
 
 class Codec(IntEnum):
-    """The compression of a batch, by its number in the attributes."""
+    """Compression codecs by their number in the batch attributes."""
 
     NONE = 0
     GZIP = 1
@@ -81,34 +82,34 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes, unpacked. Field names are Kafka's."""
+    """The decoded batch header. Field names are Kafka's."""
 
-    base_offset: int
+    base_offset: Offset
     batch_length: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     magic: int
     crc: int
     attributes: int
     last_offset_delta: int
     base_timestamp: int
     max_timestamp: int
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     base_sequence: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a header
+    count: int  # type: ignore[assignment]  # hides tuple.count
 
     @property
     def size(self) -> int:
-        """The length of the whole batch in bytes, header and records."""
+        """Size of the whole batch in bytes, header and records."""
         return LENGTH_PREFIX_BYTES + self.batch_length
 
     @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
+    def last_offset(self) -> Offset:
+        return Offset(self.base_offset + self.last_offset_delta)
 
     @property
-    def next_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta + 1
+    def next_offset(self) -> Offset:
+        return Offset(self.base_offset + self.last_offset_delta + 1)
 
     @property
     def codec(self) -> Codec:
@@ -132,7 +133,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record. Sequences wrap to 0 after 2^31 - 1."""
+        """Sequence number of the last record. Sequences wrap to 0 after 2^31 - 1."""
         return advance_sequence(self.base_sequence, self.last_offset_delta)
 
 
@@ -141,21 +142,21 @@ def advance_sequence(sequence: int, by: int) -> int:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`. The caller knows that 61 bytes are there; nothing else is checked."""
+    """Decode the header at `position`, unchecked. The buffer must have 61 bytes there."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
 def read_prefix(buffer: Buffer, position: int = 0) -> tuple[int, int]:
-    """(base offset, size of the whole batch), the least that is needed to hop from batch to batch."""
+    """Return (base offset, size of the whole batch): the fields needed to walk from batch to batch."""
     base_offset, batch_length = _PREFIX.unpack_from(buffer, position)
     return base_offset, LENGTH_PREFIX_BYTES + batch_length
 
 
 def iter_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch in `buffer[position:end]`, in order; a partial last one is left out.
+    """Iterate over (position, header) of the whole batches in `buffer[position:end]`; skips a partial last batch.
 
-    For batches that were checked when they were written: only the length is looked at, so that a bad one cannot make
-    this go backwards or read outside. Raises CorruptBatchError when it is impossible.
+    For batches that were validated when they were appended: only the length is checked. Raises CorruptBatchError if it
+    is smaller than a header.
     """
     if end is None:
         end = memoryview(buffer).nbytes
@@ -163,23 +164,25 @@ def iter_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> I
         header = read_header(buffer, position)
         size = header.size
         if size < HEADER_BYTES:
-            raise CorruptBatchError(f"batch length {header.batch_length} at byte {position} is below the header's")
+            raise CorruptBatchError(
+                f"batch length {header.batch_length} at byte {position} is smaller than a batch header"
+            )
         if position + size > end:
             return
         yield position, header
         position += size
 
 
-def check_batch(buffer: memoryview, position: int, end: int) -> BatchHeader:
-    """The header of the batch at `position`, once its length, magic and checksum are known to be good.
+def check_batch(buffer: memoryview, position: int, end: int, header: BatchHeader | None = None) -> BatchHeader:
+    """Verify length, magic and checksum of the batch at `position` and return its header.
 
-    Raises CorruptBatchError or UnsupportedMagicError. This is all that is asked of bytes already in a log; what comes
-    from a client has `check_produced` to pass as well.
+    Raises CorruptBatchError or UnsupportedMagicError. Batches from clients must also pass `check_produced`.
     """
     available = end - position
     if available < HEADER_BYTES:
         raise CorruptBatchError(f"{available} bytes are left at byte {position}, a batch header has {HEADER_BYTES}")
-    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    if header is None:
+        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC_V2:
         raise UnsupportedMagicError(header.magic)
     size = LENGTH_PREFIX_BYTES + header.batch_length
@@ -194,19 +197,19 @@ def check_batch(buffer: memoryview, position: int, end: int) -> BatchHeader:
 
 
 def check_produced(header: BatchHeader, *, is_log_append_time: bool = False) -> None:
-    """Refuse what a client may not write, in a batch whose checksum holds. Raises InvalidBatchError.
+    """Reject header fields that a client may not write. Raises InvalidBatchError.
 
-    Where the topic has log append times a batch may say that it has one: it is written over in any case.
+    With `is_log_append_time` a batch may have that timestamp type: the broker overwrites its timestamps anyway.
     """
     attributes, count = header.attributes, header.count
     if attributes & ~_PLAIN_BITS:
-        _refuse_attributes(attributes, is_log_append_time)
+        _check_attributes(attributes, is_log_append_time)
     if attributes & CODEC_MASK > _CODEC_MAX:
         raise InvalidBatchError(f"compression type {attributes & CODEC_MASK} is unknown")
     if count < 1 or header.last_offset_delta != count - 1:
-        raise InvalidBatchError(f"record count {count} does not fit last offset delta {header.last_offset_delta}")
+        raise InvalidBatchError(f"record count {count} does not match last offset delta {header.last_offset_delta}")
     if not attributes & CODEC_MASK and count * RECORD_BYTES_MIN > header.batch_length - _HEADER_IN_LENGTH_BYTES:
-        raise InvalidBatchError(f"record count {count} does not fit a batch of {header.size} bytes")
+        raise InvalidBatchError(f"record count {count} is impossible in a batch of {header.size} bytes")
     if header.producer_id < NO_PRODUCER_ID:
         raise InvalidBatchError(f"producer id {header.producer_id} is below -1")
     if header.producer_id != NO_PRODUCER_ID:
@@ -218,7 +221,7 @@ def check_produced(header: BatchHeader, *, is_log_append_time: bool = False) -> 
         raise InvalidBatchError("a transactional batch has no producer id")
 
 
-def _refuse_attributes(attributes: int, is_log_append_time: bool) -> None:
+def _check_attributes(attributes: int, is_log_append_time: bool) -> None:
     if attributes & ~_KNOWN_BITS:
         raise InvalidBatchError(f"attributes {attributes:#06x} have unknown bits set")
     if attributes & (CONTROL_BIT | DELETE_HORIZON_BIT):
@@ -227,16 +230,16 @@ def _refuse_attributes(attributes: int, is_log_append_time: bool) -> None:
         raise InvalidBatchError("clients may not write log append times")
 
 
-def stamp(buffer: memoryview | bytearray, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write what the leader decides, in place. The CRC covers neither field."""
+def stamp(buffer: memoryview | bytearray, position: int, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
+    """Write base offset and leader epoch in place. The CRC covers neither field."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + 12, leader_epoch)
 
 
 def stamp_log_append_time(buffer: memoryview, position: int, now_ms: int) -> None:
-    """Make `now_ms` the timestamp of every record in the batch, in place, and renew the CRC.
+    """Set log append time `now_ms` for all records of the batch in place, and update the CRC.
 
-    With this timestamp type readers take the batch's max timestamp for each record, so no record is touched.
+    With this timestamp type readers use the batch's max timestamp for each record, so no record is rewritten.
     """
     header = read_header(buffer, position)
     _ATTRIBUTES.pack_into(buffer, position + 21, header.attributes | TIMESTAMP_TYPE_BIT)
@@ -245,5 +248,5 @@ def stamp_log_append_time(buffer: memoryview, position: int, now_ms: int) -> Non
 
 
 def renew_crc(buffer: memoryview, position: int, size: int) -> None:
-    """Compute the checksum of the batch of `size` bytes at `position` and write it, in place."""
+    """Compute the CRC of the batch of `size` bytes at `position` and write it in place."""
     _CRC.pack_into(buffer, position + CRC_POSITION, crc32c(buffer[position + CRC_COVERS_FROM : position + size]))

@@ -1,17 +1,16 @@
-"""Record batches made from records: for internal topics, for compaction, and for tests.
+"""Encoding of record batches, for internal topics, compaction and tests. Producers' batches are stored as received.
 
-A producer's batches never pass through here; they are stored as they came.
+Compaction rewrites a batch with some of its records (`rebuild_batch`). As in Kafka, base offset, last offset delta,
+leader epoch and the producer fields are kept, so that the offset range is still covered and the producer's last
+sequence can be recovered; a batch may have no records.
 
-Compaction rewrites a batch with some of its records, and what offsets mean must not change by it (Kafka's rules, in
-`rebuild_batch`): base offset, last offset delta, leader epoch and the producer's fields stay, so that the offsets are
-still covered and a producer's last sequence can still be found; a batch may end up with no record at all.
-
-With a delete horizon (KIP-534) the base timestamp field holds the time from which the batch's tombstones may go, and
-the timestamp deltas are relative to that. Their sums are 64-bit and wrap, as they do in Java's clients.
+With a delete horizon (KIP-534) the base timestamp field holds the time from which the batch's tombstones may be
+removed, and timestamp deltas are relative to it. The sums are 64-bit and wrap, as in the Java client.
 """
 
 from collections.abc import Sequence
 
+from logbrook.model.identifiers import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from logbrook.records.batch import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -30,13 +29,12 @@ from logbrook.records.batch import (
     renew_crc,
 )
 from logbrook.records.codecs import compress
-from logbrook.records.record import Header, RawRecord, Record
-from logbrook.records.varint import LONG_BITS, encode_varint, read_varint, wrap_int64
+from logbrook.records.record import LONG_BITS, Header, RawRecord, Record, encode_varint, read_varint, wrap_int64
 
-# Kafka's brokers take a little over a million bytes unless they are told otherwise.
+# Below the default message.max.bytes of Kafka brokers, 1,048,588.
 BATCH_BYTES_MAX = 1_000_000
-NO_LEADER_EPOCH = -1
-NO_PRODUCER_EPOCH = -1
+NO_LEADER_EPOCH = LeaderEpoch(-1)
+NO_PRODUCER_EPOCH = ProducerEpoch(-1)
 
 _NULL = encode_varint(-1)
 _RECORD_ATTRIBUTES = b"\x00"
@@ -45,20 +43,20 @@ _RECORD_ATTRIBUTES = b"\x00"
 def build_batch(
     records: Sequence[Record],
     *,
-    base_offset: int = 0,
-    leader_epoch: int = NO_LEADER_EPOCH,
+    base_offset: Offset = Offset(0),
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
     codec: Codec = Codec.NONE,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
+    producer_id: ProducerId = NO_PRODUCER_ID,
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
     control: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """One batch of `records` at consecutive offsets from `base_offset`. There must be at least one record."""
+    """Encode `records`, at least one, as a batch at consecutive offsets from `base_offset`."""
     if not records:
-        raise ValueError("a batch is built from at least one record")
+        raise ValueError("a batch needs at least one record")
     base_timestamp = records[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
     attributes = int(codec)
     attributes |= TIMESTAMP_TYPE_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0
@@ -88,10 +86,10 @@ def build_batch(
 
 
 def rebuild_batch(header: BatchHeader, kept: Sequence[RawRecord], *, delete_horizon_ms: int | None = None) -> bytearray:
-    """The batch of `header` with only the records `kept` of it, in their order; there may be none.
+    """Encode the batch of `header` with only the records `kept`, a possibly empty subsequence of its records.
 
-    `kept` are records that `iter_records` gave for the batch of `header`. The delete horizon is set once: a batch that
-    has one keeps it. A batch without records is not compressed, as Kafka writes it.
+    `kept` are records that `iter_records` returned for the batch of `header`. A batch that has a delete horizon keeps
+    it. A batch without records is not compressed, as in Kafka.
     """
     attributes = header.attributes
     base_timestamp = header.base_timestamp
@@ -112,7 +110,7 @@ def rebuild_batch(header: BatchHeader, kept: Sequence[RawRecord], *, delete_hori
 
 
 def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
-    """The record with its length in front, as it stands in a batch before compression."""
+    """Encode a record with its length prefix, as in an uncompressed batch."""
     parts = [
         _RECORD_ATTRIBUTES,
         encode_varint(timestamp_delta),
@@ -137,7 +135,7 @@ def _encode_header(header: Header) -> tuple[bytes, ...]:
 
 
 def _rebase_timestamp(encoded: bytes, by: int) -> bytes:
-    """The encoded record with `by` added to its timestamp delta."""
+    """Return the encoded record with `by` added to its timestamp delta."""
     end = len(encoded)
     _, position = read_varint(encoded, 0, end)
     delta, rest = read_varint(encoded, position + 1, end, LONG_BITS)
@@ -146,7 +144,7 @@ def _rebase_timestamp(encoded: bytes, by: int) -> bytes:
 
 
 def seal(header: BatchHeader, batch: bytearray) -> None:
-    """Write `header` into `batch`, in front of its records, with the length and the checksum that the batch has."""
+    """Write `header` into `batch` in front of its records, with the batch's actual length and checksum."""
     HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LENGTH_PREFIX_BYTES, crc=0))
     renew_crc(memoryview(batch), 0, len(batch))
 

@@ -1,18 +1,18 @@
-"""The four compressions of a record batch, with a bound on what comes out.
+"""Compression codecs of record batches, with a bound on the decompressed size.
 
-Compressed bytes come from strangers, so three rules hold for every codec:
+Compressed data comes from untrusted clients, so for every codec:
 
-- Nothing is allocated on the word of a length field alone. Before any output buffer exists, the frames and blocks are
-  walked to find how much these bytes can really become; the buffer is no larger than that, and than the caller's bound.
-- More than `bytes_max` bytes never come out: RecordsTooLargeError.
-- Whatever does not decompress to its end, or has something behind its end, is a CodecError.
+- No memory is allocated based on a length field alone. First the frames and blocks are walked to bound the
+  decompressed size; the output buffer is no larger than that bound and the caller's.
+- More than `bytes_max` bytes of output raise RecordsTooLargeError.
+- Truncated data and trailing bytes raise CodecError.
 
-The walk makes the output buffer almost exact, so one pass suffices: the blocks of an LZ4 frame and of a zstd frame have
-a maximum size, a snappy block declares its length, and gzip alone is retried with a larger buffer when its trailer did
-not tell the truth (it gives the length of the last member only). Concatenated frames and members are all read.
+The bound is nearly exact, so one pass suffices: LZ4 and zstd blocks have a maximum size and a snappy block declares its
+length. Only gzip is retried with a larger buffer if its trailer, the length of the last member, was not the whole
+length. Concatenated frames and members are all read.
 
-What is written is what every client reads. Java clients refuse LZ4 frames with linked blocks, and some clients read
-snappy only in the framing of xerial's snappy-java, which is why neither is left to the library's defaults.
+The output can be read by every client: Java clients reject LZ4 frames with linked blocks, and some clients read snappy
+only in the framing of xerial's snappy-java, so neither is left to the library's defaults.
 """
 
 from collections.abc import Callable
@@ -22,46 +22,51 @@ from typing_extensions import Buffer
 
 from logbrook.records.batch import Codec
 from logbrook.records.errors import CodecError, RecordsTooLargeError
-from logbrook.records.frames import XERIAL_MAGIC, lz4_bound, xerial_blocks, zstd_bound
+from logbrook.records.frames import (
+    GZIP_EXPANSION_MAX,
+    SNAPPY_EXPANSION_MAX,
+    XERIAL_MAGIC,
+    lz4_bound,
+    xerial_blocks,
+    zstd_bound,
+)
 
 GZIP_LEVEL = 6
 LZ4_LEVEL = 1
 ZSTD_LEVEL = 3
 
 _XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
-# The block that snappy-java writes; a reader takes any size.
+# Block size of snappy-java; readers accept any size.
 _XERIAL_BLOCK_BYTES = 32 << 10
 
-# The largest expansion each format can express: a snappy copy makes 64 bytes of 3, a deflate match 258 of 2 bits.
-_SNAPPY_EXPANSION_MAX = 22
-_GZIP_EXPANSION_MAX = 1032
 _GZIP_MEMBER_BYTES_MIN = 18
 
-# What Rust's standard library says when a writer takes no more: the output is larger than the buffer.
+# Message of Rust's standard library when the output does not fit the buffer.
 _BUFFER_FULL = "failed to write whole buffer"
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    """`data` in the form that every Kafka client reads."""
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """Compress `data` in a form that every Kafka client reads. `level` None is the codec's default here."""
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return bytes(cramjam.gzip.compress(data, level=GZIP_LEVEL))
+            return bytes(cramjam.gzip.compress(data, level=GZIP_LEVEL if level is None else level))
         case Codec.SNAPPY:
             return _compress_xerial(memoryview(data).cast("B"))
         case Codec.LZ4:
-            compressor = cramjam.lz4.Compressor(level=LZ4_LEVEL, content_checksum=False, block_linked=False)
-            compressor.compress(bytes(data))  # it takes no other buffer
+            lz4_level = LZ4_LEVEL if level is None else level
+            compressor = cramjam.lz4.Compressor(level=lz4_level, content_checksum=False, block_linked=False)
+            compressor.compress(bytes(data))  # accepts no other buffer type
             return bytes(compressor.finish())
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
 
 
 def decompress(codec: Codec, data: Buffer, bytes_max: int) -> memoryview:
-    """What `data` decompresses to; without compression, a view of `data` itself.
+    """Decompress `data`; without compression, return a view of it.
 
-    Raises RecordsTooLargeError when that is more than `bytes_max`, and CodecError when it is not the codec's.
+    Raises RecordsTooLargeError above `bytes_max` bytes, and CodecError for malformed data.
     """
     view = memoryview(data).cast("B")
     match codec:
@@ -91,8 +96,8 @@ def _compress_xerial(view: memoryview) -> bytes:
 def _decompress_frames(
     decompress_into: Callable[[memoryview, bytearray], int], view: memoryview, bound: int, bytes_max: int
 ) -> memoryview:
-    """One pass into a buffer that can hold all that `view` can become, or one byte more than is allowed."""
-    # The byte more tells a batch that exceeds the bound from one that fills it, even where a codec would stop quietly.
+    """Decompress in one pass into a buffer of the size bound, at most one byte more than `bytes_max`."""
+    # The extra byte distinguishes output above `bytes_max` from output of that size, even if the codec stops silently.
     out = bytearray(min(bound, bytes_max + 1))
     try:
         size = decompress_into(view, out)
@@ -106,16 +111,16 @@ def _decompress_frames(
 
 
 def _trim(out: bytearray, size: int) -> memoryview:
-    # A small batch has a bound of a whole block, which is not to stay in memory with it.
+    # The bound of a small batch is a whole block; do not keep the unused rest in memory.
     del out[size:]
     return memoryview(out)
 
 
 def _decompress_gzip(view: memoryview, bytes_max: int) -> memoryview:
     if view.nbytes < _GZIP_MEMBER_BYTES_MIN:
-        raise CodecError(f"{view.nbytes} bytes are fewer than a gzip member has")
-    bound = view.nbytes * _GZIP_EXPANSION_MAX
-    # The trailer gives the length of the last member, modulo 2^32: exact for what clients write, a hint otherwise.
+        raise CodecError(f"{view.nbytes} bytes are fewer than a gzip member's minimum of {_GZIP_MEMBER_BYTES_MIN}")
+    bound = view.nbytes * GZIP_EXPANSION_MAX
+    # The trailer has the length of the last member modulo 2^32: exact for a single member, as clients write.
     capacity = max(int.from_bytes(view[-4:], "little"), view.nbytes)
     while True:
         capacity = min(capacity, bound, bytes_max + 1)
@@ -144,8 +149,8 @@ def _decompress_snappy(view: memoryview, bytes_max: int) -> memoryview:
         total += size
         if total > bytes_max:
             raise RecordsTooLargeError(bytes_max)
-        if size > block.nbytes * _SNAPPY_EXPANSION_MAX:
-            raise CodecError(f"a snappy block of {block.nbytes} bytes declares {size}, more than it can hold")
+        if size > block.nbytes * SNAPPY_EXPANSION_MAX:
+            raise CodecError(f"a snappy block of {block.nbytes} bytes declares {size}, more than it can decompress to")
         sizes.append(size)
     out = memoryview(bytearray(total))
     position = 0

@@ -1,43 +1,47 @@
-"""The outer structure of compressed data: how much it can become, found without decompressing it.
+"""Bounds on the decompressed size of LZ4, zstd and snappy data, found by walking its frames.
 
-LZ4 and zstd data are frames of blocks; a block says how many bytes it takes, and is bounded in how many it makes.
-Hopping from block to block gives an upper bound of the decompressed size that is off by less than a block for what
-clients write, and that a lie in one field cannot inflate: a frame's declared size may lower the bound, never raise it.
-The framing of xerial's snappy-java is a header and blocks of raw snappy, each of which declares its own size.
+LZ4 and zstd data are frames of blocks. A block declares its compressed size and is bounded in its output. Walking the
+blocks gives an upper bound that is less than a block above the actual size for what clients write. A forged field
+cannot inflate it: a frame's declared content size can lower the bound, not raise it. The framing of xerial's
+snappy-java is a header and raw snappy blocks, each of which declares its size.
 
-Every walk stops once its bound is above the caller's, so that hostile frames cost no more than honest ones.
+Every walk stops once the bound exceeds the caller's, so hostile frames cost no more than honest ones.
 """
 
 from collections.abc import Callable
 
 from logbrook.records.errors import CodecError
 
+# Largest expansion of each format: a snappy copy yields 64 bytes from 3, a deflate match 258 bytes from 2 bits, a
+# length byte of an LZ4 match up to 255 bytes, and a zstd block of 4 bytes that repeats one byte up to 128 KiB.
+SNAPPY_EXPANSION_MAX = 22
+GZIP_EXPANSION_MAX = 1032
+LZ4_EXPANSION_MAX = 255
+ZSTD_EXPANSION_MAX = 32 << 10
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES = 16
 
 _LZ4_MAGIC = 0x184D2204
 _LZ4_BLOCK_BYTES_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _LZ4_UNCOMPRESSED_BIT = 0x8000_0000
-# One length byte of a match stands for 255 bytes of output; nothing in the format does better.
-_LZ4_EXPANSION_MAX = 255
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_BYTES_MAX = 128 << 10
 _ZSTD_DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
 
-# Both formats let a reader pass over frames with these magic numbers.
+# Both formats have skippable frames with these magic numbers.
 _SKIPPABLE_MAGIC = 0x184D2A50
 _SKIPPABLE_MASK = 0xFFFF_FFF0
 
 
 def lz4_bound(view: memoryview, bytes_max: int) -> int:
-    """An upper bound of what LZ4 frames decompress to; any number above `bytes_max` once it is above. CodecError."""
+    """Return an upper bound of the decompressed size of LZ4 frames; stops above `bytes_max`. Raises CodecError."""
     return _bound(view, bytes_max, "LZ4", _LZ4_MAGIC, _lz4_frame)
 
 
 def zstd_bound(view: memoryview, bytes_max: int) -> int:
-    """An upper bound of what zstd frames decompress to; any number above `bytes_max` once it is above. CodecError."""
+    """Return an upper bound of the decompressed size of zstd frames; stops above `bytes_max`. Raises CodecError."""
     return _bound(view, bytes_max, "zstd", _ZSTD_MAGIC, _zstd_frame)
 
 
@@ -48,7 +52,7 @@ def _bound(
     frame_magic: int,
     read_frame: Callable[[memoryview, int, int], tuple[int, int]],
 ) -> int:
-    """The sum over all frames. `read_frame` gives the bound of the one at a position, and the position behind it."""
+    """Sum the bounds of all frames. `read_frame` returns the bound of a frame and the position after it."""
     bound, position = 0, 0
     while position < view.nbytes and bound <= bytes_max:
         magic = _uint(view, position, 4)
@@ -56,14 +60,14 @@ def _bound(
             position += 8 + _uint(view, position + 4, 4)
             continue
         if magic != frame_magic:
-            raise CodecError(f"no {name} frame begins with {magic:#010x}")
+            raise CodecError(f"{magic:#010x} is not the magic number of {name} frames")
         frame_bound, position = read_frame(view, position, bytes_max)
         bound += frame_bound
     return bound
 
 
 def _lz4_frame(view: memoryview, position: int, bytes_max: int) -> tuple[int, int]:
-    """(upper bound of its output, position behind it) of the frame at `position`."""
+    """Return (upper bound of the output, position after the frame) of the frame at `position`."""
     flags, descriptor = _uint(view, position + 4, 1), _uint(view, position + 5, 1)
     block_bytes_max = _LZ4_BLOCK_BYTES_MAX.get(descriptor >> 4 & 0x07)
     if block_bytes_max is None:
@@ -83,13 +87,13 @@ def _lz4_frame(view: memoryview, position: int, bytes_max: int) -> tuple[int, in
             position += 4 if flags & 0x04 else 0  # the checksum of the content
             break
         size = field & ~_LZ4_UNCOMPRESSED_BIT
-        bound += size if field & _LZ4_UNCOMPRESSED_BIT else min(block_bytes_max, size * _LZ4_EXPANSION_MAX)
+        bound += size if field & _LZ4_UNCOMPRESSED_BIT else min(block_bytes_max, size * LZ4_EXPANSION_MAX)
         position += size + block_checksum_bytes
     return bound if declared is None else min(bound, declared), position
 
 
 def _zstd_frame(view: memoryview, position: int, bytes_max: int) -> tuple[int, int]:
-    """(upper bound of its output, position behind it) of the frame at `position`."""
+    """Return (upper bound of the output, position after the frame) of the frame at `position`."""
     descriptor = _uint(view, position + 4, 1)
     is_single_segment = bool(descriptor & 0x20)
     # A window descriptor, unless the content is one segment, and a dictionary id.
@@ -112,7 +116,7 @@ def _zstd_frame(view: memoryview, position: int, bytes_max: int) -> tuple[int, i
 
 
 def xerial_blocks(view: memoryview) -> list[memoryview]:
-    """The raw snappy blocks of `view`, whose frames may be several. Raises CodecError."""
+    """Return the raw snappy blocks of one or more xerial frames. Raises CodecError."""
     blocks = []
     position, end = 0, view.nbytes
     while position < end:
@@ -126,12 +130,12 @@ def xerial_blocks(view: memoryview) -> list[memoryview]:
         blocks.append(view[position : position + length])
         position += length
     if position > end:
-        raise CodecError("a snappy frame ends within its header")
+        raise CodecError("a snappy frame is truncated in its header")
     return blocks
 
 
 def _uint(view: memoryview, position: int, size: int) -> int:
     field = view[position : position + size]
     if field.nbytes < size:
-        raise CodecError("a frame ends within itself")
+        raise CodecError("a frame is truncated")
     return int.from_bytes(field, "little")

@@ -1,13 +1,13 @@
-"""What a handler is: one API, the versions of it that are served, and the function that answers.
+"""The interface of a handler: one API, its supported versions, and the function that handles a request.
 
-A handler gets the request in one shape whatever its version, and returns the response in one shape. It may return it
-at once or a future of it. It does all it decides before it first waits, so that the requests of a connection take
-effect in the order in which they came.
+A handler gets the request as one class for all versions and returns the response as one class. It returns the response
+itself, a DeferredResponse, a future or a coroutine. It makes all its changes before its first await, so that the
+requests of a connection take effect in the order of arrival.
 """
 
 from asyncio import Future
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from logbrook.protocol.schema import ApiMessage, Versions
 from logbrook.server.services import Services
@@ -15,33 +15,79 @@ from logbrook.server.services import Services
 Q = TypeVar("Q", bound=ApiMessage)
 
 
-class Call(NamedTuple):
-    """Who asks, and how."""
+class RequestContext(NamedTuple):
+    """The request's header fields and the address of the client."""
 
     version: int
     client_id: str
     host: str
 
 
-# None: the client expects no answer.
-Answer: TypeAlias = ApiMessage | None
-Handled: TypeAlias = Answer | Future[Any] | Coroutine[Any, Any, Answer]
+# None: the client expects no response.
+Response: TypeAlias = ApiMessage | None
+
+
+class ResponseTarget(Protocol):
+    """The connection that a response is for."""
+
+    def finish(self, pending: Any, response: Response) -> None: ...
+
+    def fail(self, pending: Any, error: BaseException) -> None: ...
+
+
+class DeferredResponse:
+    """A response that its handler provides later, on the event loop, by `complete` or `fail`.
+
+    It is a future without the extra event-loop turn of a callback: `complete` encodes the response and queues it
+    on the connection. After `abandon` (the connection is closed) it does nothing.
+    """
+
+    __slots__ = ("_on_abandoned", "_pending", "_target")
+
+    def __init__(self, on_abandoned: Callable[[], None] | None = None) -> None:
+        self._on_abandoned = on_abandoned
+        self._target: ResponseTarget | None = None
+        self._pending: Any = None
+
+    def attach(self, target: ResponseTarget, pending: Any) -> None:
+        """Set the connection that sends the response. `pending` identifies the request."""
+        self._target, self._pending = target, pending
+
+    def complete(self, response: Response) -> None:
+        if self._target is not None:
+            target, self._target = self._target, None
+            target.finish(self._pending, response)
+
+    def fail(self, error: BaseException) -> None:
+        if self._target is not None:
+            target, self._target = self._target, None
+            target.fail(self._pending, error)
+
+    def abandon(self) -> None:
+        self._target = None
+        if self._on_abandoned is not None:
+            self._on_abandoned()
+
+
+HandlerResult: TypeAlias = Response | DeferredResponse | Future[Any] | Coroutine[Any, Any, Response]
 
 
 class Api(Generic[Q]):
-    """What a handler's file declares: its messages, the versions that it serves, and `handle(services, request, call)`.
+    """The declaration in a handler's file: message classes, versions, and `handle(services, request, context)`.
 
-    A LogbrookError is answered by `handle` itself: what is raised out of it is a bug.
+    `handle` turns every LogbrookError into a response: an exception that leaves it is a bug.
     """
 
-    __slots__ = ("handle", "key", "name", "request", "response", "versions")
+    __slots__ = ("handle", "is_advertised", "key", "name", "request", "response", "versions")
 
     def __init__(
         self,
         request: type[Q],
         response: type[ApiMessage],
-        handle: Callable[[Services, Q, Call], Handled],
+        handle: Callable[[Services, Q, RequestContext], HandlerResult],
         versions: Versions | None = None,
+        *,
+        is_advertised: bool = True,
     ) -> None:
         self.request = request
         self.response = response
@@ -49,7 +95,9 @@ class Api(Generic[Q]):
         self.key = request.API_KEY
         self.name = request.API_NAME
         self.versions = versions or request.VERSIONS
+        # False: requests are answered, but the ApiVersions response does not have the API.
+        self.is_advertised = is_advertised
 
 
 class CloseConnectionError(Exception):
-    """Raised by a handler whose only answer is to hang up."""
+    """Raised by a handler to close the connection instead of responding."""

@@ -1,48 +1,60 @@
-"""The broker, put together: the one place where parts are made and handed to each other.
+"""The broker: creates all components, connects them, and starts and stops them in order.
 
-start   the data directory is opened and recovered, the metadata is read, then the door opens;
-        groups and transactions are read back while it is open, and are "loading" until they are
-stop    the door closes, what was accepted is answered, then everything is made durable and let go
+start   open and recover the data directory, replay the metadata, then accept connections; groups and transactions load
+        while clients are served, and answer COORDINATOR_LOAD_IN_PROGRESS until then
+stop    close the listeners, answer the requests that were accepted, then sync and close the data directory
 """
 
 import asyncio
-import logging
 import resource
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from logbrook.config import BrokerConfig, NetworkConfig
-from logbrook.config.values import split_address
+from logbrook.config.network import split_address
 from logbrook.core.fetch_sessions import FetchSessions
 from logbrook.model import LogbrookError
+from logbrook.model.event_log import event_logger
 from logbrook.ports import Clock, Files, OsFiles, Random, SystemClock, SystemRandom
-from logbrook.server.appends import Appends
-from logbrook.server.dispatch import Dispatcher
-from logbrook.server.fetch_waits import FetchWaits
-from logbrook.server.groups import Groups
+from logbrook.server.cold_reads import ColdReads
+from logbrook.server.coordinators.groups import GroupCoordinatorService
+from logbrook.server.coordinators.transactions import TransactionCoordinatorService
+from logbrook.server.dispatch import KafkaDispatcher
+from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.handlers import all_apis
 from logbrook.server.http import HttpListener
 from logbrook.server.listener import Listener
-from logbrook.server.maintenance import Housekeeper
+from logbrook.server.log_appender import LogAppender
+from logbrook.server.maintenance import MaintenanceRunner
+from logbrook.server.operations import Operations
 from logbrook.server.probe import ServerProbe
-from logbrook.server.services import Endpoint, Services
+from logbrook.server.record_inspection import RecordInspector
+from logbrook.server.response_memory import ResponseMemory
+from logbrook.server.services import AdvertisedAddress, Services
 from logbrook.server.topics import Topics
-from logbrook.server.transactions import Transactions
-from logbrook.storage.committer import Committer
-from logbrook.storage.errors import StorageOfflineError
+from logbrook.storage.committer import Committer, WalCommitter
+from logbrook.storage.errors import StorageOfflineError, UnreadableLogError
 from logbrook.storage.log_directory import LogDirectory
+from logbrook.storage.recovery import RecoveryReport
 from logbrook.storage.wal import Wal
 
-# File descriptors that connections may not take: the engine's, the listeners', the interpreter's.
-_DESCRIPTORS_KEPT = 512
+# File descriptors that are not available to connections: those of storage, the listeners and the interpreter.
+_DESCRIPTORS_RESERVED = 512
 
-_EVERY_ADDRESS = ("0.0.0.0", "::")
+# Maximum wait for aborted connections and their handlers.
+_ABANDON_S_MAX = 1.0
 
-_logger = logging.getLogger(__name__)
+_WILDCARD_HOSTS = ("0.0.0.0", "::")
+
+_logger = event_logger(__name__)
 
 
 class BrokerServer:
-    """One broker on the running event loop. `start` it, then `stop` it, once each."""
+    """One broker on the running event loop. Call `start` and `stop` once each.
+
+    `on_many_logs_created` is called on the event loop each time that topics with some hundred partitions were created.
+    `new_committer` makes what commits the write-ahead log, by default a thread.
+    """
 
     def __init__(
         self,
@@ -51,19 +63,25 @@ class BrokerServer:
         files: Files | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
+        on_many_logs_created: Callable[[], None] = lambda: None,
+        new_committer: Callable[[Wal, asyncio.AbstractEventLoop], WalCommitter] = lambda wal, loop: Committer(
+            wal, loop.call_soon
+        ),
     ) -> None:
         self.config = config
         self._files = files
         self._clock = clock or SystemClock()
         self._random = random or SystemRandom()
-        # What has to be stopped, the last one started first.
+        self._on_many_logs_created = on_many_logs_created
+        self._new_committer = new_committer
+        # Stops the components in reverse order of their start.
         self._started = AsyncExitStack()
         self.is_ready = False
         self.http_address: tuple[str, int] | None = None
         self.json_address: tuple[str, int] | None = None
 
     async def start(self) -> None:
-        """Raises StorageError when the data cannot be opened, OSError when the address cannot be taken."""
+        """Raises StorageError if the data cannot be opened, OSError if an address cannot be bound."""
         config, clock = self.config, self._clock
         check_advertised(config.network)
         loop = asyncio.get_running_loop()
@@ -72,6 +90,7 @@ class BrokerServer:
         self.directory = LogDirectory.open(
             files, config.storage, clock=clock, now_ms=clock.now_ms(), random=self._random
         )
+        _log_damage(self.directory.report)
         try:
             await self._start(loop, descriptors)
         except BaseException:
@@ -81,70 +100,83 @@ class BrokerServer:
 
     async def _start(self, loop: asyncio.AbstractEventLoop, descriptors: int) -> None:
         config, clock, directory = self.config, self._clock, self.directory
-        directory.environment.health.add_failure_callback(_say_offline)
+        directory.environment.health.add_failure_callback(_log_offline)
         durability = directory.environment.durability
+        fetch_purgatory = FetchPurgatory(loop)
+        appender = LogAppender(loop, clock, fetch_purgatory.committed)
         if isinstance(durability, Wal):
-            committer = Committer(durability)
+            durability.on_completed = appender.complete_from_thread
+            committer = self._new_committer(durability, loop)
             committer.start()
             self._started.callback(committer.stop)
-        fetch_waits = FetchWaits(loop)
-        appends = Appends(loop, clock, fetch_waits.committed)
-        topics = Topics(config, directory, appends, clock, self._random)
+        inspector = RecordInspector(loop, clock, config.storage.decompressed_bytes_max)
+        self._started.callback(inspector.stop)
+        cold_reads = ColdReads(loop, directory.environment)
+        self._started.callback(cold_reads.stop)
+        topics = Topics(config, directory, appender, clock, self._random, self._on_many_logs_created)
+        self._started.push_async_callback(topics.stop)
         await topics.open()
         apis = all_apis()
-        groups = Groups(config.groups, loop, topics, appends, clock, self._random)
-        transactions = Transactions(config.transactions, loop, topics, appends, fetch_waits, groups, clock)
+        groups = GroupCoordinatorService(config.groups, loop, topics, appender, clock, self._random)
+        transactions = TransactionCoordinatorService(
+            config.transactions, loop, topics, appender, fetch_purgatory, groups, clock
+        )
         self.services = Services(
             config=config,
             loop=loop,
             clock=clock,
-            endpoint=Endpoint("", 0),
+            endpoint=AdvertisedAddress("", 0),
             topics=topics,
-            appends=appends,
-            fetch_waits=fetch_waits,
+            appender=appender,
+            inspector=inspector,
+            cold_reads=cold_reads,
+            fetch_purgatory=fetch_purgatory,
             fetch_sessions=FetchSessions(config.network.fetch_sessions_max, self._random),
             groups=groups,
             transactions=transactions,
+            response_memory=ResponseMemory(config.network),
             probe=ServerProbe(),
-            served_versions={api.key: api.versions for api in apis},
+            served_versions={api.key: api.versions for api in apis if api.is_advertised},
+            random=self._random,
         )
-        dispatcher = Dispatcher(self.services, apis, config.network.request_bytes_max, clock.monotonic_s)
-        connections_max = max(16, min(config.network.connections_max, descriptors - _DESCRIPTORS_KEPT))
-        # Frames come in and segments are read on one thread, into the same memory.
-        memory = directory.environment.open_files.memory
-        self.listener = Listener(self.services, dispatcher, memory, connections_max)
+        dispatcher = KafkaDispatcher(self.services, apis, config.network.request_bytes_max, clock.monotonic_s)
+        connections_max = max(16, min(config.network.connections_max, descriptors - _DESCRIPTORS_RESERVED))
+        # Frames are received and segments are read on the same thread, so they share the buffers.
+        buffers = directory.environment.reader.buffers
+        self.listener = Listener(self.services, dispatcher, buffers, connections_max)
         self._started.push_async_callback(self.listener.stop, 0.0)
         self.services.endpoint = await self._listen()
         if config.network.json_listen:
             self.json_address = await self._listen_for_json()
         if config.metrics.listen:
-            http = HttpListener(self)
+            addresses = [config.metrics.listen, config.network.advertise]
+            http = HttpListener(Operations(self), [split_address(address)[0] for address in addresses if address])
             self._started.push_async_callback(http.stop)
             self.http_address = await http.start(*split_address(config.metrics.listen))
-        self.housekeeper = Housekeeper(config.maintenance, loop, topics, fetch_waits, clock)
-        self._started.push_async_callback(self.housekeeper.stop)
-        self.housekeeper.start()
+        self.maintenance = MaintenanceRunner(config.maintenance, loop, topics, fetch_purgatory, cold_reads, clock)
+        self._started.push_async_callback(self.maintenance.stop)
+        self.maintenance.start()
         loading = loop.create_task(self._load())
         self._started.callback(loading.cancel)
         await self.listener.start()
         self.is_ready = True
 
     async def _load(self) -> None:
-        """First the groups: transactions that are ended at the start decide what they commit."""
-        await self.services.groups.load()
-        await self.services.transactions.load()
+        """Load the groups first: transactions that are completed at the start commit offsets in them."""
+        await self.services.groups.runtime.load_all()
+        await self.services.transactions.runtime.load_all()
 
-    async def _listen(self) -> Endpoint:
+    async def _listen(self) -> AdvertisedAddress:
         network = self.config.network
         self.address = await self.listener.listen(*split_address(network.listen))
         if network.advertise is not None:
             host, port = split_address(network.advertise)
-            return Endpoint(host, port or self.address[1])
+            return AdvertisedAddress(host, port or self.address[1])
         host, _ = split_address(network.listen)
-        return Endpoint(host, self.address[1])
+        return AdvertisedAddress(host, self.address[1])
 
     async def _listen_for_json(self) -> tuple[str, int]:
-        # Most brokers do without, and start sooner for it.
+        # Imported only if it is used, to keep the start short.
         from logbrook.server.json.connection import JsonConnection  # noqa: PLC0415
         from logbrook.server.json.dispatch import JsonDispatcher  # noqa: PLC0415
 
@@ -155,30 +187,49 @@ class BrokerServer:
         )
 
     async def stop(self) -> None:
-        """Raises StorageError when the data could not be made durable; it is let go of all the same."""
-        self.is_ready = False
-        services = self.services
-        services.fetch_waits.wake_all()
-        services.groups.stop()
-        services.transactions.stop()
+        """Raises StorageError if the data could not be synced; the directory is closed even then."""
+        self._begin_stop()
         await self.listener.stop(self.config.network.stop_ms / 1000)
         try:
             await self._started.aclose()
         finally:
             self.directory.close()
 
+    async def abandon(self) -> None:
+        """Disconnect all clients and close all files, without answers and without a clean checkpoint.
+
+        For tests that simulate a kill, which make every write fail first. Raises what the components raise then.
+        """
+        self.listener.suspend()
+        self._begin_stop()
+        await self.listener.stop(_ABANDON_S_MAX)
+        try:
+            await self._started.aclose()
+        finally:
+            self.directory.abandon()
+
+    def _begin_stop(self) -> None:
+        self.is_ready = False
+        services = self.services
+        services.fetch_purgatory.wake_all()
+        services.topics.begin_stop()
+        services.groups.stop()
+        services.transactions.stop()
+
 
 class NotAdvertisedError(LogbrookError):
+    """The listen address is a wildcard and no advertised address is configured."""
+
     def __init__(self, listen: str) -> None:
         super().__init__(
-            f"with --listen {listen} clients can come from anywhere; say with --advertise HOST:PORT where they find "
-            "the broker, since they connect to what it tells them"
+            f"--listen {listen} is not an address that clients can connect to; set --advertise HOST:PORT to the "
+            "address that the broker should announce to them"
         )
 
 
 def check_advertised(network: NetworkConfig) -> None:
-    """Raises NotAdvertisedError when clients would be told to connect to every address and none."""
-    if network.advertise is None and split_address(network.listen)[0] in _EVERY_ADDRESS:
+    """Raises NotAdvertisedError if clients would be sent to a wildcard address."""
+    if network.advertise is None and split_address(network.listen)[0] in _WILDCARD_HOSTS:
         raise NotAdvertisedError(network.listen)
 
 
@@ -186,7 +237,7 @@ def raise_descriptor_limit(
     get: Callable[[int], tuple[int, int]] = resource.getrlimit,
     set_: Callable[[int, tuple[int, int]], None] = resource.setrlimit,
 ) -> int:
-    """Take as many file descriptors as the system gives without asking. Returns how many that are."""
+    """Raise the soft limit of open files to the hard limit. Return the resulting limit."""
     soft, hard = get(resource.RLIMIT_NOFILE)
     if soft < hard:
         try:
@@ -196,5 +247,15 @@ def raise_descriptor_limit(
     return hard
 
 
-def _say_offline(failure: StorageOfflineError) -> None:
-    _logger.critical("%s. Nothing is acknowledged any more; records can still be read", failure)
+def _log_damage(report: RecoveryReport) -> None:
+    for damage in report.wal_damage:
+        _logger.warning("write-ahead log damaged", damage=damage)
+    for error in report.quarantined:
+        if isinstance(error, UnreadableLogError):
+            _logger.error("partition offline", partition=error.partition, error=error)
+        else:
+            _logger.error("partition quarantined", partition=error.partition, error=error)
+
+
+def _log_offline(failure: StorageOfflineError) -> None:
+    _logger.critical("storage offline", error=failure, action="check the disk, then restart the broker")

@@ -1,37 +1,46 @@
-"""A client's connection: frames in, answers out, in the order of the requests.
+"""One client connection: frames in, responses out, in the order of the requests.
 
-Requests are begun as they arrive and may finish in any order; their answers wait for their turn. What is under way is
-bounded in number and in bytes, requests and answers alike: beyond that nothing more is read until some of it is done,
-and the client's own sending is what waits. A client that takes forever over a request or over an answer is hung up on.
+Requests are started as they arrive and may finish in any order; a response is sent after all earlier ones. The
+requests in flight are bounded in number, and requests plus responses in bytes: beyond that the connection stops
+reading, so that back-pressure reaches the client through TCP. A client that stalls in the middle of a request or does
+not read its responses is disconnected.
+
+Memory is counted three ways: in-flight bytes (requests being handled, and responses not yet written to the transport),
+held bytes (in-flight bytes plus a partly received frame; bounded over all connections) and unsent bytes (responses not
+yet written to the transport, and its write buffer while it is congested; bounded over all connections too).
 """
 
 import asyncio
-import logging
 import socket
 import struct
 from collections import deque
 from types import CoroutineType
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
+from logbrook.model.event_log import event_logger
 from logbrook.protocol.encoding import Pieces
 from logbrook.protocol.errors import ProtocolError
-from logbrook.protocol.frame_memory import FrameMemory
-from logbrook.protocol.framing import FrameReader
-from logbrook.server.api import CloseConnectionError
-from logbrook.server.logs import RepeatedWarnings
+from logbrook.protocol.framing import FrameReader, ReceiveBuffers
+from logbrook.server.api import CloseConnectionError, DeferredResponse
+from logbrook.server.logs import RateLimitedWarnings
+from logbrook.server.peer_progress import ConnectionTimeouts, PeerProgress, Transfer
 from logbrook.server.probe import ServerProbe
+from logbrook.server.response_memory import ResponseMemory
 
+# No further request is started while the write buffer of the transport has this many bytes.
 _WRITE_BUFFER_BYTES = 1 << 20
-# A connection is stalled when it moves less than this within `connection_stalled_ms`.
-_PROGRESS_BYTES = 64 * 1024
-# Close at once, and do not let the kernel go on sending what nobody takes.
+# The transport is congested when its write buffer has this many bytes; fewer are not counted as memory.
+_CONGESTED_BYTES = 64 * 1024
+# Less is not reported to the registry: small requests and responses are bounded per connection.
+_COUNTED_BYTES_MIN = 4 * 1024
+# SO_LINGER of 0 s: close with a reset and drop the data that the client has not read.
 _RESET = struct.pack("ii", 1, 0)
 
-_logger = logging.getLogger(__name__)
+_logger = event_logger(__name__)
 
 
-class Received(Protocol):
-    """A request: the name of what it asks for, and its bytes."""
+class ReceivedRequest(Protocol):
+    """A decoded request: its name for logs and metrics, and its size in bytes."""
 
     @property
     def name(self) -> str: ...
@@ -40,106 +49,120 @@ class Received(Protocol):
     def size(self) -> int: ...
 
 
-class Dispatcher(Protocol):
-    """Whoever knows what requests mean. An answer may come at once, or be a future or a coroutine."""
+class RequestDispatcher(Protocol):
+    """Decodes requests, calls their handlers and encodes responses, for Kafka's protocol or the JSON protocol.
+
+    `handle` returns the response, a DeferredResponse, a future or a coroutine.
+    """
 
     probe: ServerProbe
 
-    def new_reader(self, memory: FrameMemory) -> FrameReader: ...
+    def new_reader(self, buffers: ReceiveBuffers) -> FrameReader: ...
 
     def receive(self, frame: memoryview, host: str) -> Any: ...
 
-    def handle(self, received: Any) -> Any: ...
+    def handle(self, request: Any) -> Any: ...
 
-    def answer(self, received: Any, answer: Any) -> tuple[Pieces, int]: ...
+    def encode_response(self, request: Any, response: Any) -> tuple[Pieces, int]: ...
 
 
-class Host(Protocol):
-    """Whoever owns the connections."""
+class ConnectionRegistry(Protocol):
+    """The owner of all connections, with the limits that they share.
 
-    frame_memory: FrameMemory
-    warnings: RepeatedWarnings
+    `heard_from` is called with the first request. `reserve` returns False if the connection may not read more of its
+    request; the registry calls `resume_reading` later. `adopt` keeps a task running after its connection is closed.
+    """
+
+    receive_buffers: ReceiveBuffers
+    warnings: RateLimitedWarnings
+    response_memory: ResponseMemory
     in_flight_bytes_max: int
     in_flight_requests_max: int
 
-    def opened(self, connection: "Connection") -> bool: ...
+    def register(self, connection: "ServerConnection") -> bool: ...
 
-    def closed(self, connection: "Connection") -> None: ...
+    def heard_from(self, connection: "ServerConnection") -> None: ...
 
-    def holds(self, connection: "Connection", more_bytes: int) -> bool: ...
+    def unregister(self, connection: "ServerConnection") -> None: ...
 
-    def outlives(self, task: "asyncio.Task[Any]") -> None: ...
+    def set_held_bytes(self, connection: "ServerConnection", held_bytes: int, *, is_receiving: bool) -> None: ...
 
-    def unsent(self, more_bytes: int) -> None: ...
+    def reserve(self, connection: "ServerConnection", more_bytes: int) -> bool: ...
+
+    def adopt(self, task: "asyncio.Task[Any]") -> None: ...
+
+    def flush_soon(self, connection: "ServerConnection") -> None: ...
 
 
-class _Turn:
-    """A request that was begun: its place in the queue of answers."""
+class PendingResponse:
+    """A request in flight, in the connection's queue of responses."""
 
-    __slots__ = ("future", "is_done", "pieces", "received", "size")
+    __slots__ = ("is_done", "pieces", "request", "size", "source")
 
-    def __init__(self, received: Received) -> None:
-        # Until it is answered: then its memory is free, though the answer may have to wait for its turn.
-        self.received: Received | None = received
-        self.future: asyncio.Future[Any] | None = None
+    def __init__(self, request: ReceivedRequest) -> None:
+        # None once the response is encoded: the request's memory is free while the response waits for earlier ones.
+        self.request: ReceivedRequest | None = request
+        # The deferred response, future or task of the handler, if it did not return the response.
+        self.source: DeferredResponse | asyncio.Future[Any] | None = None
         self.pieces: Pieces = []
-        # What it holds in memory: the request, then the answer.
-        self.size = received.size
+        # Bytes in memory: of the request, then of the response.
+        self.size = request.size
         self.is_done = False
 
 
-class _Mark(NamedTuple):
-    """How far the connection was when it was last seen to make progress."""
+class ServerConnection(asyncio.BufferedProtocol):
+    """The connection of one client. All methods run on the event loop."""
 
-    at_s: float
-    frames: int
-    moved_bytes: int
-
-
-class Connection(asyncio.BufferedProtocol):
-    """One client. All of it runs on the event loop."""
-
-    BEGUN_PER_TURN_MAX = 64
+    # Requests started before other connections get their turn.
+    STARTED_PER_TURN_MAX = 64
 
     __slots__ = (
-        "_accounted_bytes",
         "_busy_s",
         "_dispatcher",
         "_frames",
-        "_host",
         "_in_flight_bytes",
         "_is_closing",
+        "_is_congested",
         "_is_flush_due",
+        "_is_lost",
         "_is_processing",
         "_is_reading",
         "_is_writable",
         "_loop",
-        "_mark",
         "_out",
         "_out_bytes",
+        "_pending",
+        "_progress",
         "_queue",
         "_reader",
         "_received_bytes",
+        "_registry",
         "_sent_bytes",
         "_transport",
-        "_turns",
         "_unsent_bytes",
+        "_unwritten_bytes",
+        "held_bytes",
         "peer",
     )
 
-    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop, dispatcher: Dispatcher) -> None:
-        self._host = host
+    def __init__(
+        self, registry: ConnectionRegistry, loop: asyncio.AbstractEventLoop, dispatcher: RequestDispatcher
+    ) -> None:
+        self._registry = registry
         self._loop = loop
         self._dispatcher = dispatcher
-        self._reader = dispatcher.new_reader(host.frame_memory)
+        self._reader = dispatcher.new_reader(registry.receive_buffers)
+        # Frames whose requests are not started.
         self._queue: deque[memoryview] = deque()
-        self._turns: deque[_Turn] = deque()
+        self._pending: deque[PendingResponse] = deque()
         self._in_flight_bytes = 0
+        self._is_congested = False
         self._is_writable = True
         self._is_reading = True
         self._is_processing = False
         self._is_closing = False
-        # Answers whose turn has come, to be sent together.
+        self._is_lost = False
+        # Responses that may be sent, to be written together.
         self._out: Pieces = []
         self._out_bytes = 0
         self._is_flush_due = False
@@ -147,37 +170,52 @@ class Connection(asyncio.BufferedProtocol):
         self._received_bytes = 0
         self._sent_bytes = 0
         self._busy_s = loop.time()
-        self._mark: _Mark | None = None
-        self._accounted_bytes = 0
+        self._progress = PeerProgress()
+        self.held_bytes = 0
         self.peer = ""
-        # What the client has not taken, while that holds things up.
+        # Bytes of responses that are encoded and not written to the transport.
+        self._unwritten_bytes = 0
+        # The same plus the transport's write buffer while it is congested, as counted in the memory of all responses.
         self._unsent_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else ""
-        if not self._host.opened(self):
+        if not self._registry.register(self):
             self.abort()
             return
-        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        self._transport.set_write_buffer_limits(high=_CONGESTED_BYTES)
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        self._is_closing = True
+        self._is_closing = self._is_lost = True
         self._queue.clear()
-        while self._turns:
-            self._give_up(self._turns.pop())
+        while self._pending:
+            self._abandon(self._pending.pop())
         self._out.clear()
-        self._host.holds(self, -self._accounted_bytes)
-        self._note_unsent(0)
-        self._host.closed(self)
+        self._set_unsent_bytes(0)
+        self._registry.unregister(self)
+
+    @property
+    def is_reading(self) -> bool:
+        return self._is_reading
+
+    @property
+    def frame_bytes(self) -> int:
+        """Size of the request that has arrived in part; 0 if there is none."""
+        return self._reader.frame_bytes
+
+    @property
+    def growth_bytes(self) -> int:
+        """Memory that the next bytes of the request need, in addition to what it has."""
+        return self._reader.growth_bytes
 
     @property
     def is_idle(self) -> bool:
-        return not (self._turns or self._queue or self._reader.is_within_frame)
+        return not (self._pending or self._queue or self._reader.is_within_frame)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         return self._reader.buffer()
@@ -187,64 +225,64 @@ class Connection(asyncio.BufferedProtocol):
         try:
             frames = self._reader.received(nbytes)
         except ProtocolError as error:
-            self._hang_up(error)
+            self._disconnect(error)
             return
         if frames:
+            if not self._frames:
+                self._registry.heard_from(self)
             self._frames += len(frames)
             self._busy_s = self._loop.time()
             self._queue.extend(frames)
             self._process()
-        if not self._account():
-            self._pause_reading()
+        self._update_held_bytes()
 
     def pause_writing(self) -> None:
-        self._is_writable = False
-        self._note_unsent(self._transport.get_write_buffer_size())
+        # Called within `_send`, which counts the bytes.
+        self._is_congested = True
 
     def resume_writing(self) -> None:
+        self._is_congested = False
         self._is_writable = True
-        self._note_unsent(0)
+        self._set_unsent_bytes(self._unwritten_bytes)
         self._process()
 
     def resume_reading(self) -> None:
-        """There is room again for what the connection was receiving."""
+        """Read again, if the connection's own limits permit. Called when there is memory for its request."""
         if not self._is_reading and not self._is_closing and self._has_room and not self._queue:
             self._is_reading = True
             self._transport.resume_reading()
 
-    def check(self, now_s: float, idle_s: float, stalled_s: float) -> str | None:
-        """Why the connection should be hung up on, if it should. Called every now and then."""
-        unsent = self._transport.get_write_buffer_size()
-        if self.is_idle and not unsent:
-            self._mark = None
-            return "idle" if now_s - self._busy_s >= idle_s else None
-        # A client is idle from its last answer on, not from its last request: that may have had to wait for long.
+    def check(self, now_s: float, limits: ConnectionTimeouts) -> str | None:
+        """Return the reason to disconnect, "silent", "idle" or "stalled", or None. Called periodically."""
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if self.is_idle and not unsent_bytes:
+            self._progress.reset()
+            if not self._frames and now_s - self._busy_s >= limits.first_request_s:
+                return "silent"
+            return "idle" if now_s - self._busy_s >= limits.idle_s else None
+        # Idle time counts from the last response, which may come long after its request.
         self._busy_s = now_s
-        if not self._is_writable:
-            self._note_unsent(unsent)
-        is_clients_turn = unsent > 0 or (self._reader.is_within_frame and self._is_reading)
-        moved = self._received_bytes + self._sent_bytes - unsent
-        mark = self._mark
-        if (
-            not is_clients_turn
-            or mark is None
-            or mark.frames != self._frames
-            or moved - mark.moved_bytes >= _PROGRESS_BYTES
-        ):
-            self._mark = _Mark(now_s, self._frames, moved)
-        elif now_s - mark.at_s >= stalled_s:
-            return "stalled"
-        return None
+        if self._is_congested:
+            self._set_unsent_bytes(self._unwritten_bytes + unsent_bytes)
+        transfer = Transfer(
+            self._frames,
+            self._received_bytes + self._sent_bytes - unsent_bytes,
+            unsent_bytes,
+            self._reader.frame_bytes if self._is_reading else 0,
+        )
+        is_scarce = self._registry.response_memory.is_scarce
+        is_stalled = self._progress.is_stalled(now_s, transfer, limits.stalled_s, is_memory_scarce=is_scarce)
+        return "stalled" if is_stalled else None
 
     def close_when_done(self) -> None:
-        """Read no more, answer what was begun, then hang up."""
+        """Stop reading, send the responses in flight, then close."""
         self._pause_reading()
         self._queue.clear()
         self._is_closing = True
         self._close_if_done()
 
     def reset(self) -> None:
-        """Hang up on a client that does not take its answers."""
+        """Disconnect a client that does not read its responses; unsent data is dropped."""
         connected = self._transport.get_extra_info("socket")
         if connected is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -254,171 +292,207 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = True
         self._transport.abort()
 
-    def _note_unsent(self, size: int) -> None:
-        more, self._unsent_bytes = size - self._unsent_bytes, size
-        self._host.unsent(more)
+    def flush(self) -> None:
+        """Send the finished responses and start further requests. Called by the registry after `flush_soon`."""
+        self._is_flush_due = False
+        if not self._transport.is_closing():
+            self._process()
+            self._update_held_bytes()
 
-    def _account(self) -> bool:
-        """Tell the host how much the connection holds. False when it may not hold more than it does."""
-        held = self._reader.held_bytes + self._in_flight_bytes
-        more, self._accounted_bytes = held - self._accounted_bytes, held
-        return self._host.holds(self, more) or not self._reader.held_bytes
+    def finish(self, pending: PendingResponse, response: Any) -> None:
+        """Encode the response of a request in flight, and send it once all earlier ones are."""
+        assert pending.request is not None
+        try:
+            pieces, size = self._dispatcher.encode_response(pending.request, response)
+        except Exception as error:
+            self.fail(pending, error)
+            return
+        if self._is_lost:
+            # The handler is a task that has outlived the connection.
+            return
+        pending.request = pending.source = None
+        pending.pieces = pieces
+        self._in_flight_bytes += size - pending.size
+        self._unwritten_bytes += size
+        if size >= _COUNTED_BYTES_MIN:
+            self._set_unsent_bytes(self._unsent_bytes + size)
+        pending.size = size
+        pending.is_done = True
+        queue = self._pending
+        while queue and queue[0].is_done:
+            first = queue.popleft()
+            self._out += first.pieces
+            self._out_bytes += first.size
+        if not self._is_processing:
+            # Other requests may finish in the same turn, by the same sync: one write serves them all.
+            self._flush_soon()
+
+    def fail(self, pending: PendingResponse, error: BaseException) -> None:
+        """Close the connection because of an error of the handler, for which the protocol has no response."""
+        assert pending.request is not None
+        name = pending.request.name
+        if isinstance(error, CloseConnectionError):
+            self._registry.warnings.warn(
+                f"{name} {self.peer}", "connection closed by handler", peer=self.peer, api=name, reason=error
+            )
+            # Earlier requests get their responses, later ones do not.
+            while self._pending and self._pending[-1] is not pending:
+                self._abandon(self._pending.pop())
+            self.finish(pending, None)
+            self.close_when_done()
+            return
+        # A bug in the broker: close this connection only.
+        self._dispatcher.probe.handler_failures += 1
+        _logger.error("request handler failed", api=name, peer=self.peer, exc_info=error)
+        self.abort()
+
+    def _set_unsent_bytes(self, size: int) -> None:
+        if size != self._unsent_bytes:
+            self._registry.response_memory.used_bytes += size - self._unsent_bytes
+            self._unsent_bytes = size
+
+    def _update_held_bytes(self) -> None:
+        """Report the memory held to the registry, and stop reading if there is none for more of a request."""
+        reading_bytes = self._reader.held_bytes
+        held_bytes = reading_bytes + self._in_flight_bytes
+        if not -_COUNTED_BYTES_MIN < held_bytes - self.held_bytes < _COUNTED_BYTES_MIN:
+            self._registry.set_held_bytes(self, held_bytes, is_receiving=reading_bytes > 0)
+        if reading_bytes and (more_bytes := self._reader.growth_bytes) and not self._registry.reserve(self, more_bytes):
+            self._pause_reading()
 
     @property
     def _has_room(self) -> bool:
+        if not self._is_writable or (self._unsent_bytes and self._registry.response_memory.is_scarce):
+            return False
+        in_flight_bytes = self._in_flight_bytes
+        if not in_flight_bytes:
+            # The write buffer alone is below its own limit, else the transport would have paused writing.
+            return True
         return (
-            self._is_writable
-            and len(self._turns) < self._host.in_flight_requests_max
-            and self._in_flight_bytes + self._transport.get_write_buffer_size() < self._host.in_flight_bytes_max
+            len(self._pending) < self._registry.in_flight_requests_max
+            and in_flight_bytes + self._transport.get_write_buffer_size() < self._registry.in_flight_bytes_max
         )
 
     def _process(self) -> None:
-        """Begin what may be begun, send what is ready, and read on when all of it is begun."""
+        """Start requests within the limits, send finished responses, resume reading if all requests are started."""
         if self._is_processing:
             return
-        self._is_processing = True
-        try:
-            for _ in range(self.BEGUN_PER_TURN_MAX):
-                if not self._queue or not self._has_room or self._is_closing:
-                    break
-                self._begin(self._queue.popleft())
-                if self._out_bytes >= _WRITE_BUFFER_BYTES:
-                    # See whether the client takes it before there is more.
-                    self._send()
+        if self._queue:
+            self._is_processing = True
+            try:
+                self._start_requests()
+            finally:
+                self._is_processing = False
+        if self._out_bytes:
             self._send()
-        finally:
-            self._is_processing = False
         if self._is_closing:
             self._close_if_done()
             return
         if self._queue or not self._has_room:
             self._pause_reading()
             if self._queue and self._has_room:
-                # Thousands may have come at once; the others get their turn in between.
+                # Thousands of requests may have arrived at once; other connections get their turn first.
                 self._flush_soon()
-        else:
+        elif not self._is_reading:
             self.resume_reading()
 
+    def _start_requests(self) -> None:
+        for _ in range(self.STARTED_PER_TURN_MAX):
+            if not self._queue or not self._has_room or self._is_closing:
+                return
+            self._start(self._queue.popleft())
+            if self._out_bytes >= _WRITE_BUFFER_BYTES:
+                # If the client does not read, the transport pauses writing and no more requests are started.
+                self._send()
+
     def _send(self) -> None:
-        """Send the answers whose turn has come."""
-        size = self._out_bytes
-        if not size:
-            return
-        out, self._out, self._out_bytes = self._out, [], 0
+        """Write the responses that may be sent."""
+        out, size = self._out, self._out_bytes
+        self._out, self._out_bytes = [], 0
         self._in_flight_bytes -= size
+        self._unwritten_bytes -= size
         self._sent_bytes += size
         if not self._transport.is_closing():
             if len(out) == 1:
                 self._transport.write(out[0])
             else:
                 self._transport.writelines(out)
-            if not self._is_writable:
-                self._note_unsent(self._transport.get_write_buffer_size())
+        if self._is_congested:
+            buffer_bytes = self._transport.get_write_buffer_size()
+            self._is_writable = buffer_bytes < _WRITE_BUFFER_BYTES
+            self._set_unsent_bytes(self._unwritten_bytes + buffer_bytes)
+        elif self._unsent_bytes:
+            self._set_unsent_bytes(self._unwritten_bytes)
 
     def _pause_reading(self) -> None:
         if self._is_reading and not self._transport.is_closing():
             self._is_reading = False
             self._transport.pause_reading()
 
-    def _begin(self, frame: memoryview) -> None:
+    def _start(self, frame: memoryview) -> None:
         try:
-            received = self._dispatcher.receive(frame, self.peer)
+            request = self._dispatcher.receive(frame, self.peer)
         except ProtocolError as error:
-            self._hang_up(error)
+            self._disconnect(error)
             return
-        self._begin_request(received)
+        self._start_request(request)
 
-    def _begin_request(self, received: Received) -> None:
-        turn = _Turn(received)
-        self._turns.append(turn)
-        self._in_flight_bytes += turn.size
+    def _start_request(self, request: ReceivedRequest) -> None:
+        pending = PendingResponse(request)
+        self._pending.append(pending)
+        self._in_flight_bytes += pending.size
         try:
-            handled = self._dispatcher.handle(received)
+            result = self._dispatcher.handle(request)
         except Exception as error:
-            self._fail(turn, error)
+            self.fail(pending, error)
             return
-        if isinstance(handled, CoroutineType):
-            handled = self._loop.create_task(handled)
-        elif not isinstance(handled, asyncio.Future):
-            self._finish(turn, handled)
+        kind = type(result)
+        if kind is DeferredResponse:
+            pending.source = result
+            result.attach(self, pending)
             return
-        turn.future = handled
-        handled.add_done_callback(lambda future: self._answered(turn, future))
+        if kind is CoroutineType:
+            result = self._loop.create_task(result)
+        elif not isinstance(result, asyncio.Future):
+            self.finish(pending, result)
+            return
+        pending.source = result
+        result.add_done_callback(lambda future: self._finish_from(future, pending))
 
-    def _answered(self, turn: _Turn, future: "asyncio.Future[Any]") -> None:
-        turn.future = None
+    def _finish_from(self, future: "asyncio.Future[Any]", pending: PendingResponse) -> None:
+        pending.source = None
         if future.cancelled():
             return
         error = future.exception()
         if error is not None:
-            self._fail(turn, error)
-            return
-        self._finish(turn, future.result())
-
-    def _finish(self, turn: _Turn, answer: Any) -> None:
-        assert turn.received is not None
-        try:
-            pieces, size = self._dispatcher.answer(turn.received, answer)
-        except Exception as error:
-            self._fail(turn, error)
-            return
-        turn.received = None
-        turn.pieces = pieces
-        self._in_flight_bytes += size - turn.size
-        turn.size = size
-        turn.is_done = True
-        turns = self._turns
-        while turns and turns[0].is_done:
-            first = turns.popleft()
-            self._out += first.pieces
-            self._out_bytes += first.size
-        if not self._is_processing:
-            # Others may finish in the same moment, by the same sync: one write serves them all.
-            self._flush_soon()
+            self.fail(pending, error)
+        else:
+            self.finish(pending, future.result())
 
     def _flush_soon(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._is_flush_due = False
-        if not self._transport.is_closing():
-            self._process()
-            self._account()
+            self._registry.flush_soon(self)
 
     def _close_if_done(self) -> None:
-        if self._is_closing and not (self._turns or self._out) and not self._transport.is_closing():
+        if self._is_closing and not (self._pending or self._out) and not self._transport.is_closing():
             self._transport.close()
 
-    def _give_up(self, turn: _Turn) -> None:
-        """Nobody waits for the answer any more."""
-        if isinstance(turn.future, asyncio.Task):
-            # It may be about to change something, and must not stop half-way.
-            self._host.outlives(turn.future)
-        elif turn.future is not None:
-            turn.future.cancel()
+    def _abandon(self, pending: PendingResponse) -> None:
+        """Drop a response that cannot be sent any more."""
+        source = pending.source
+        if isinstance(source, DeferredResponse):
+            source.abandon()
+        elif isinstance(source, asyncio.Task):
+            # The task may be in the middle of a change: let it finish instead of cancelling it.
+            self._registry.adopt(source)
+        elif source is not None:
+            source.cancel()
 
-    def _hang_up(self, error: ProtocolError) -> None:
+    def _disconnect(self, error: ProtocolError) -> None:
         self._note_protocol_error(error)
         self.abort()
 
     def _note_protocol_error(self, error: ProtocolError) -> None:
         self._dispatcher.probe.protocol_errors += 1
-        self._host.warnings.warn(self.peer, f"closing a connection from {self.peer}: {error}")
-
-    def _fail(self, turn: _Turn, error: BaseException) -> None:
-        assert turn.received is not None
-        name = turn.received.name
-        if isinstance(error, CloseConnectionError):
-            _logger.info("closing a connection from %s after %s: %s", self.peer, name, error)
-            # Those before it get their answers, those after it do not.
-            while self._turns and self._turns[-1] is not turn:
-                self._give_up(self._turns.pop())
-            self._finish(turn, None)
-            self.close_when_done()
-            return
-        # Our own bug: the sender is told by hanging up, and nobody else notices.
-        self._dispatcher.probe.handler_failures += 1
-        _logger.error("%s from %s failed", name, self.peer, exc_info=error)
-        self.abort()
+        self._registry.warnings.warn(self.peer, "invalid request", peer=self.peer, error=error)

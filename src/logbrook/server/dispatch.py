@@ -1,47 +1,63 @@
-"""From a frame to the handler it is for, and from the handler's answer to a frame.
+"""Dispatch of Kafka requests: from a frame to its handler, and from the handler's response to a frame.
 
-The header is looked at before the body: an API or a version that is not served costs nothing to refuse. The list of
-what is served is the handlers themselves, and the ApiVersions answer is made from it.
+The header is decoded before the body, so that an API or version that is not served is refused at no cost. The handlers
+themselves are the list of what is served, and the ApiVersions response is made from it.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
-from logbrook.protocol.decoding import decode, skip_tags
+from logbrook.protocol.decoding import decode
 from logbrook.protocol.encoding import Pieces, encode
 from logbrook.protocol.errors import UnsupportedApiError, UnsupportedVersionError
-from logbrook.protocol.frame_memory import FrameMemory
-from logbrook.protocol.framing import FrameReader, RequestStart, frame_response, read_request_start, request_reader
-from logbrook.protocol.reader import primitive
+from logbrook.protocol.framing import (
+    FrameReader,
+    ReceiveBuffers,
+    frame_response,
+    read_request_body,
+    read_request_start,
+)
+from logbrook.protocol.response_errors import response_error_codes
 from logbrook.protocol.schema import ApiMessage
-from logbrook.server.api import Answer, Api, Call, Handled
+from logbrook.server.api import Api, HandlerResult, RequestContext, Response
 from logbrook.server.probe import ServerProbe
 from logbrook.server.services import Services
 
 _PRODUCE = 0
 _API_VERSIONS = 18
 _OTHERS_BYTES_MIN = 1 << 20
-_read_client_id, _ = primitive("string", flexible=False, nullable=True)
 
 
-class Received(NamedTuple):
-    """A request, decoded."""
+class DecodedRequest:
+    """A decoded request, with what its response needs. `version` is that of the response."""
 
-    api: Api[Any]
-    version: int
-    correlation_id: int
-    request: ApiMessage
-    call: Call
-    size: int
-    at_s: float
+    __slots__ = ("api", "context", "correlation_id", "received_s", "request", "size", "version")
+
+    def __init__(
+        self,
+        api: Api[Any],
+        version: int,
+        correlation_id: int,
+        request: ApiMessage,
+        context: RequestContext,
+        size: int,
+        received_s: float,
+    ) -> None:
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.request = request
+        self.context = context
+        self.size = size
+        self.received_s = received_s
 
     @property
     def name(self) -> str:
         return self.api.name
 
 
-class Dispatcher:
-    """Knows the handlers and gives them what they work with."""
+class KafkaDispatcher:
+    """The handlers of all Kafka APIs, by key, and the services that they use."""
 
     def __init__(
         self, services: Services, apis: Iterable[Api[Any]], request_bytes_max: int, now_s: Callable[[], float]
@@ -49,56 +65,56 @@ class Dispatcher:
         self.probe: ServerProbe = services.probe
         self._services = services
         self._apis = {api.key: api for api in apis}
-        self._produce_bytes_max = request_bytes_max
-        self._others_bytes_max = min(request_bytes_max, max(_OTHERS_BYTES_MIN, request_bytes_max // 16))
+        others_bytes_max = min(request_bytes_max, max(_OTHERS_BYTES_MIN, request_bytes_max // 16))
+        self._bytes_max = {key: request_bytes_max if key == _PRODUCE else others_bytes_max for key in self._apis}
         self._now_s = now_s
 
-    def new_reader(self, memory: FrameMemory) -> FrameReader:
-        return FrameReader(memory, self.size_max)
+    def new_reader(self, buffers: ReceiveBuffers) -> FrameReader:
+        return FrameReader(buffers, self.size_max)
 
-    def size_max(self, start: RequestStart) -> int:
-        """How long a request may be that starts like this. Raises UnsupportedApiError."""
-        if start.api_key not in self._apis:
-            raise UnsupportedApiError(start.api_key)
-        return self._produce_bytes_max if start.api_key == _PRODUCE else self._others_bytes_max
+    def size_max(self, api_key: int) -> int:
+        """Return the largest size of a request of this API, in bytes. Raises UnsupportedApiError."""
+        try:
+            return self._bytes_max[api_key]
+        except KeyError:
+            raise UnsupportedApiError(api_key) from None
 
-    def receive(self, frame: memoryview, host: str) -> Received:
-        """Raises ProtocolError; then hanging up is the only answer that the protocol knows."""
-        start = read_request_start(frame)
-        api = self._apis.get(start.api_key)
+    def receive(self, frame: memoryview, host: str) -> DecodedRequest:
+        """Decode a frame from `host`. Raises ProtocolError; the protocol's only response to it is to disconnect."""
+        api_key, version, correlation_id = read_request_start(frame)
+        api = self._apis.get(api_key)
         if api is None:
-            raise UnsupportedApiError(start.api_key)
-        version = start.api_version
+            raise UnsupportedApiError(api_key)
+        if api.versions.first <= version <= api.versions.last:
+            response_version = version
+            client_id, reader = read_request_body(frame, has_tags=version >= api.request.FLEXIBLE_SINCE)
+            request = decode(api.request, version, reader)
+        elif api_key == _API_VERSIONS:
+            # KIP-511: this request is answered in version 0, which every client can read.
+            response_version, client_id, request = 0, "", api.request()
+        else:
+            raise UnsupportedVersionError(api.name, version, *api.versions)
         size = len(frame)
-        if version not in api.versions:
-            if api.key != _API_VERSIONS:
-                raise UnsupportedVersionError(api.name, version, *api.versions)
-            # KIP-511: this one request is answered in version 0, whose answer every client can read.
-            return self._received(api, start._replace(api_version=0), api.request(), Call(version, "", host), size)
-        reader = request_reader(frame)
-        client_id = _read_client_id(reader) or ""
-        if version >= api.request.FLEXIBLE_SINCE:
-            skip_tags(reader)
-        request = decode(api.request, version, reader)
-        return self._received(api, start, request, Call(version, client_id, host), size)
+        probe = self.probe
+        probe.requests[api.name, response_version] += 1
+        probe.bytes_received += size
+        context = RequestContext(version, client_id, host)
+        return DecodedRequest(api, response_version, correlation_id, request, context, size, self._now_s())
 
-    def handle(self, received: Received) -> Handled:
-        return received.api.handle(self._services, received.request, received.call)
+    def handle(self, request: DecodedRequest) -> HandlerResult:
+        return request.api.handle(self._services, request.request, request.context)
 
-    def answer(self, received: Received, answer: Answer) -> tuple[Pieces, int]:
-        """The frame to send, in pieces, and its size; nothing for a request that expects no answer."""
-        api, probe = received.api, self.probe
-        probe.latencies[api.name].add(self._now_s() - received.at_s)
-        if answer is None:
+    def encode_response(self, request: DecodedRequest, response: Response) -> tuple[Pieces, int]:
+        """Return the buffers of the response frame and its size; no buffers for a request without a response."""
+        api, probe = request.api, self.probe
+        probe.latencies[api.name].add(self._now_s() - request.received_s)
+        if response is None:
             return [], 0
-        version = received.version
-        # KIP-511: the header of an ApiVersions answer never has tags, so that it can always be read.
-        has_tags = version >= answer.FLEXIBLE_SINCE and api.key != _API_VERSIONS
-        pieces, size = frame_response(received.correlation_id, encode(answer, version), has_tags=has_tags)
+        version = request.version
+        if codes := response_error_codes(response, version):
+            probe.count_errors(api.name, codes)
+        # KIP-511: the header of an ApiVersions response never has tags, so that every client can read it.
+        has_tags = version >= response.FLEXIBLE_SINCE and api.key != _API_VERSIONS
+        pieces, size = frame_response(request.correlation_id, encode(response, version), has_tags=has_tags)
         probe.bytes_sent += size
         return pieces, size
-
-    def _received(self, api: Api[Any], start: RequestStart, request: ApiMessage, call: Call, size: int) -> Received:
-        self.probe.requests[api.name, start.api_version] += 1
-        self.probe.bytes_received += size
-        return Received(api, start.api_version, start.correlation_id, request, call, size, self._now_s())

@@ -1,4 +1,4 @@
-"""Which leader a client has in mind, and whether that is this one (KIP-320)."""
+"""Check of the leader epoch in a request against the partition's current one (KIP-320)."""
 
 from logbrook.model import LogbrookError, TopicPartition
 
@@ -6,21 +6,18 @@ NO_EPOCH = -1
 
 
 class LeaderEpochError(LogbrookError):
-    """The client and the broker do not agree on the leader; the client asks for metadata again."""
+    """The client's leader epoch is not the current one; the client refreshes its metadata."""
 
     def __init__(self, partition: TopicPartition, epoch: int, current: int) -> None:
-        super().__init__(f"{partition}: the client has leader epoch {epoch}, the leader has {current}")
-        self.partition = partition
-        self.epoch = epoch
-        self.current = current
+        super().__init__(f"{partition}: leader epoch {epoch} is not the current one, {current}; refresh the metadata")
 
 
 class FencedLeaderEpochError(LeaderEpochError):
-    """The client's epoch is older."""
+    """The client's epoch is older than the current one."""
 
 
 class UnknownLeaderEpochError(LeaderEpochError):
-    """The client's epoch is newer."""
+    """The client's epoch is newer than the current one."""
 
 
 def check_leader_epoch(partition: TopicPartition, epoch: int, current: int) -> None:

@@ -1,66 +1,88 @@
-"""The doors for clients: they let connections in, as many as there may be, and none overstays.
+"""Listeners for clients: they accept connections up to a limit, and disconnect silent, idle and stalled clients.
 
-All connections share the memory that is received into. What their unanswered requests hold is bounded over all of
-them: beyond that, those with a large request half received wait, and one at a time goes on.
+All connections share the memory that they receive into, and the limits of `connection_limits`, `receive_memory` and
+`response_memory`.
 """
 
 import asyncio
-import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from logbrook.config import NetworkConfig
-from logbrook.ports.lent_memory import LentMemory
-from logbrook.protocol.frame_memory import FrameMemory
-from logbrook.server.connection import Connection
-from logbrook.server.dispatch import Dispatcher
-from logbrook.server.logs import RepeatedWarnings
+from logbrook.model.event_log import event_logger
+from logbrook.ports.buffer_pool import BufferPool
+from logbrook.protocol.framing import ReceiveBuffers
+from logbrook.server.connection import ServerConnection
+from logbrook.server.connection_limits import ConnectionLimits
+from logbrook.server.dispatch import KafkaDispatcher
+from logbrook.server.logs import RateLimitedWarnings
+from logbrook.server.peer_progress import ConnectionTimeouts
+from logbrook.server.receive_memory import ReceiveMemory
 from logbrook.server.services import Services
 
 _SWEEP_S_MIN, _SWEEP_S_MAX = 0.05, 1.0
 _BACKLOG = 1024
-# How long it takes at most until a connection that was hung up on is gone.
+# Connections that wait for memory are resumed after this time.
+_RESUME_S = 0.01
+# Maximum wait for aborted connections to close.
 _ABORT_S_MAX = 1.0
 
-_logger = logging.getLogger(__name__)
+_logger = event_logger(__name__)
 
-# What makes the connections of a door.
-NewConnection: TypeAlias = Callable[["Listener", asyncio.AbstractEventLoop], Connection]
+NewConnection: TypeAlias = Callable[["Listener", asyncio.AbstractEventLoop], ServerConnection]
 
 
 class Listener:
-    """Made once per broker; `listen` takes the address of a door, and `start` opens them all."""
+    """All client connections of a broker. `listen` binds an address, `start` accepts connections on all of them."""
 
-    def __init__(self, services: Services, dispatcher: Dispatcher, memory: LentMemory, connections_max: int) -> None:
+    def __init__(
+        self, services: Services, dispatcher: KafkaDispatcher, buffers: BufferPool, connections_max: int
+    ) -> None:
         config: NetworkConfig = services.config.network
         self.dispatcher = dispatcher
-        self.frame_memory = FrameMemory(pieces=memory)
-        # What strangers cause is told once in a while, so that they cannot fill the log.
-        self.warnings = RepeatedWarnings(_logger, services.clock)
+        self.receive_buffers = ReceiveBuffers(pool=buffers)
+        # Rate-limited: clients must not be able to fill the log.
+        self.warnings = RateLimitedWarnings(_logger, services.clock)
+        self.response_memory = services.response_memory
         self.in_flight_bytes_max = config.in_flight_bytes_max
         self.in_flight_requests_max = config.in_flight_requests_max
-        self.connections: set[Connection] = set()
+        self._limits = ConnectionLimits(connections_max, config.connections_per_address_max)
+        self.connections = self._limits.connections
         self._services = services
         self._loop = services.loop
-        self._connections_max = connections_max
-        self._received_bytes = 0
-        self._received_bytes_max = config.received_bytes_max
-        self._waiting: dict[Connection, None] = {}
-        # What clients asked for that have gone since.
+        self.receive_memory = ReceiveMemory(config.received_bytes_max, self._set_scarce)
+        self._is_resume_due = False
+        self._unflushed: deque[ServerConnection] = deque()
+        self._is_flush_due = False
+        # Handlers that finish although their client has disconnected.
         self._orphans: set[asyncio.Task[Any]] = set()
-        self._idle_s = config.connection_idle_ms / 1000
-        self._stalled_s = config.connection_stalled_ms / 1000
-        self._sweep_s = min(_SWEEP_S_MAX, max(_SWEEP_S_MIN, min(self._idle_s, self._stalled_s) / 4))
+        self._timeouts = ConnectionTimeouts(
+            config.connection_first_request_ms / 1000,
+            config.connection_idle_ms / 1000,
+            config.connection_stalled_ms / 1000,
+        )
+        self._sweep_s = min(_SWEEP_S_MAX, max(_SWEEP_S_MIN, min(self._timeouts) / 4))
         self._sweeper: asyncio.TimerHandle | None = None
         self._servers: list[asyncio.Server] = []
+        # The addresses that `listen` has bound, with what makes their connections.
+        self._addresses: list[tuple[NewConnection, str, int]] = []
         self._is_empty = asyncio.Event()
+        services.appender.on_drained = self._flush
 
     async def listen(self, host: str, port: int, new_connection: NewConnection | None = None) -> tuple[str, int]:
-        """Take an address: for Kafka clients, unless it is said what connections are made there.
+        """Bind an address, for Kafka clients unless `new_connection` makes other connections.
 
-        Returns the address that was taken. Raises OSError, with the address for a file name.
+        Returns the bound address. Raises OSError with the address as its file name.
         """
-        make = new_connection or (lambda listener, loop: Connection(listener, loop, listener.dispatcher))
+        make = new_connection or (lambda listener, loop: ServerConnection(listener, loop, listener.dispatcher))
+        server = await self._bind(make, host, port)
+        address = server.sockets[0].getsockname()
+        bound = str(address[0]), int(address[1])
+        self._addresses.append((make, *bound))
+        return bound
+
+    async def _bind(self, make: NewConnection, host: str, port: int) -> asyncio.Server:
         try:
             server = await self._loop.create_server(
                 lambda: make(self, self._loop), host, port, backlog=_BACKLOG, reuse_address=True, start_serving=False
@@ -69,17 +91,30 @@ class Listener:
             error.filename = f"{host}:{port}"
             raise
         self._servers.append(server)
-        address = server.sockets[0].getsockname()
-        return str(address[0]), int(address[1])
+        return server
 
     async def start(self) -> None:
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
         for server in self._servers:
             await server.start_serving()
 
+    def suspend(self) -> None:
+        """Refuse new connections and abort the open ones, until `resume`."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for connection in [*self.connections]:
+            connection.abort()
+
+    async def resume(self) -> None:
+        """Accept connections at the same addresses again. Raises OSError."""
+        for make, host, port in self._addresses:
+            server = await self._bind(make, host, port)
+            await server.start_serving()
+
     async def stop(self, timeout_s: float) -> None:
-        """Let nobody in, answer what was begun, and hang up, on those who take too long as well."""
-        if not self._servers:
+        """Stop accepting, send the responses in flight, and close; after `timeout_s`, abort what is still open."""
+        if not self._addresses:
             return
         for server in self._servers:
             server.close()
@@ -87,7 +122,7 @@ class Listener:
             connection.close_when_done()
         until_s = self._loop.time() + timeout_s
         if not await self._is_empty_within(timeout_s):
-            _logger.warning("hanging up on %d connections that did not take their answers", len(self.connections))
+            _logger.warning("connections aborted at stop", connections=len(self.connections))
             for connection in [*self.connections]:
                 connection.abort()
             await self._is_empty_within(_ABORT_S_MAX)
@@ -100,40 +135,65 @@ class Listener:
         if self._sweeper is not None:
             self._sweeper.cancel()
 
-    def opened(self, connection: Connection) -> bool:
-        probe = self._services.probe
-        if len(self.connections) >= self._connections_max:
-            probe.connections_refused += 1
-            self.warnings.warn("", f"refusing connections: there are {self._connections_max}, and no more are allowed")
-            return False
+    def register(self, connection: ServerConnection) -> bool:
+        """Return False if there is no room for the connection: not even a silent one could be closed for it."""
+        probe, limits = self._services.probe, self._limits
+        while (limit := limits.reached_by(connection.peer)) is not None:
+            silent = limits.oldest_silent(connection.peer, limit)
+            if silent is None:
+                probe.connections_refused += 1
+                self.warnings.warn(f"refused {limit}", "connection refused", limit=limit, peer=connection.peer)
+                return False
+            limits.remove(silent)
+            self._close(silent, "silent")
         probe.connections_accepted += 1
-        self.connections.add(connection)
+        limits.add(connection)
         return True
 
-    def closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        self._waiting.pop(connection, None)
+    def heard_from(self, connection: ServerConnection) -> None:
+        self._limits.heard_from(connection)
+
+    def unregister(self, connection: ServerConnection) -> None:
+        self._limits.remove(connection)
+        self.receive_memory.remove(connection)
+        self._resume_soon()
         if not self.connections:
             self._is_empty.set()
 
-    def outlives(self, task: "asyncio.Task[Any]") -> None:
-        """Keep what is under way though its client has gone."""
+    def adopt(self, task: "asyncio.Task[Any]") -> None:
+        """Keep a handler running although its client has disconnected."""
         self._orphans.add(task)
         task.add_done_callback(self._orphans.discard)
 
-    def unsent(self, more_bytes: int) -> None:
-        """Count what clients have not taken."""
-        self._services.unsent_bytes += more_bytes
+    def flush_soon(self, connection: ServerConnection) -> None:
+        """Call `connection.flush` at the end of this drain of completed appends, or in the next event-loop turn."""
+        self._unflushed.append(connection)
+        if not self._is_flush_due and not self._services.appender.is_draining:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
 
-    def holds(self, connection: Connection, more_bytes: int) -> bool:
-        """Count what connections hold. False when that is as much as they may."""
-        self._received_bytes += more_bytes
-        if self._received_bytes < self._received_bytes_max:
-            if self._waiting and more_bytes < 0:
-                self._let_go_on(len(self._waiting))
-            return True
-        self._waiting[connection] = None
-        return False
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        unflushed = self._unflushed
+        try:
+            for _ in range(len(unflushed)):
+                unflushed.popleft().flush()
+        finally:
+            # A flush raised, which the event loop reports, or a connection has queued another flush.
+            if unflushed and not self._is_flush_due:
+                self._is_flush_due = True
+                self._loop.call_soon(self._flush)
+
+    def set_held_bytes(self, connection: ServerConnection, held_bytes: int, *, is_receiving: bool) -> None:
+        """Set the memory that the requests of a connection hold."""
+        self.receive_memory.set_held_bytes(connection, held_bytes)
+        if not is_receiving:
+            self.receive_memory.end_exemption(connection)
+            self._resume_soon()
+
+    def reserve(self, connection: ServerConnection, more_bytes: int) -> bool:
+        """Count memory that a request is about to take. False if `connection` has to wait for it."""
+        return self.receive_memory.reserve(connection, more_bytes)
 
     async def _is_empty_within(self, seconds: float) -> bool:
         if self.connections:
@@ -144,20 +204,35 @@ class Listener:
                 return False
         return True
 
-    def _let_go_on(self, count: int) -> None:
-        for connection in list(self._waiting)[:count]:
-            del self._waiting[connection]
+    def _set_scarce(self, is_scarce: bool) -> None:
+        self.receive_buffers.is_scarce = is_scarce
+
+    def _resume_soon(self) -> None:
+        if self.receive_memory.waiting and not self._is_resume_due:
+            self._is_resume_due = True
+            self._loop.call_later(_RESUME_S, self._resume_waiting)
+
+    def _resume_waiting(self) -> None:
+        self._is_resume_due = False
+        for connection in self.receive_memory.take_resumable():
             connection.resume_reading()
 
+    def _close(self, connection: ServerConnection, reason: str) -> None:
+        """Close a connection that holds resources and does not use them."""
+        self._services.probe.connections_reaped += 1
+        if reason == "idle":
+            _logger.info("connection closed", peer=connection.peer, reason=reason)
+        else:
+            self.warnings.warn(f"{reason} {connection.peer}", "connection closed", peer=connection.peer, reason=reason)
+        connection.reset()
+
     def _sweep(self) -> None:
-        self.frame_memory.pieces.trim()
+        self.receive_buffers.pool.trim()
         now_s = self._loop.time()
         for connection in [*self.connections]:
-            reason = connection.check(now_s, self._idle_s, self._stalled_s)
+            reason = connection.check(now_s, self._timeouts)
             if reason is not None:
-                self._services.probe.connections_reaped += 1
-                _logger.info("hanging up on %s, which is %s", connection.peer, reason)
-                connection.reset()
-        # Those who wait for memory might be waiting for each other: one always goes on.
-        self._let_go_on(1)
+                self._close(connection, reason)
+        self.receive_memory.end_unused_exemption()
+        self._resume_waiting()
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)

@@ -1,12 +1,17 @@
-"""The broker's own log: for people on a terminal, one JSON object a line elsewhere.
+"""The broker's own log: one line per event, for people on a terminal and as JSON elsewhere.
 
-A record is a constant message and the facts beside it, so that a log can be searched by either:
+Call sites log through `model.event_log`: a constant event and fields. On a terminal a line reads
 
-    logger.warning("a frame was refused", extra=fields(client_id=client_id, size_bytes=size))
+    2026-01-31 12:00:00.000Z info    topic created topic=orders partitions=3
 
-Much of what is logged was chosen by a stranger. Nothing in it begins a line, moves a cursor or passes for a fact of
-its own: what does not print is escaped, what is longer than it helps is cut, and a fact whose name promises a secret is
-not written at all.
+and elsewhere, with `ts`, `level`, `logger` and `event` first and the fields as further keys,
+
+    {"ts": "2026-01-31T12:00:00.000Z", "level": "info", "logger": "logbrook.server.topics", "event": "topic created",
+     "topic": "orders", "partitions": 3}
+
+Field values may come from untrusted clients. They cannot start a new line, send terminal control sequences or imitate
+another field: unprintable characters are escaped and long values truncated. Values of fields whose name suggests a
+secret are never written.
 """
 
 import json
@@ -20,7 +25,8 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from logbrook.config import LogFormat, LoggingConfig
-from logbrook.config.printable import printable
+from logbrook.config.text import printable
+from logbrook.model.event_log import EventLogger, LogEvent
 from logbrook.ports import Clock
 
 _TEXT_CHARACTERS_MAX = 1_000
@@ -39,21 +45,16 @@ _COLOURS = {
 }
 
 
-def fields(**facts: Any) -> dict[str, Any]:
-    """The facts of a record, for `extra=`."""
-    return {"fields": facts}
-
-
 def configure_logging(config: LoggingConfig, stream: TextIO) -> None:
-    """Send every logger of this process to `stream`; a second call takes the place of the first.
+    """Write the records of all loggers of this process to `stream`, replacing an earlier configuration.
 
-    Logbrook's own loggers follow `config.level`; those of libraries are heard from `warning` on.
+    Logbrook's own loggers have the level `config.level`; other libraries log from `warning` on.
     """
-    human = config.format is LogFormat.HUMAN or (config.format is LogFormat.AUTO and stream.isatty())
+    is_human = config.format is LogFormat.HUMAN or (config.format is LogFormat.AUTO and stream.isatty())
     handler = _BrokerHandler(stream)
-    handler.setFormatter(HumanFormatter(coloured=_takes_colour(stream)) if human else JsonFormatter())
+    handler.setFormatter(HumanFormatter(coloured=_supports_colour(stream)) if is_human else JsonFormatter())
     root = logging.getLogger()
-    for earlier in [one for one in root.handlers if isinstance(one, _BrokerHandler)]:
+    for earlier in [handler for handler in root.handlers if isinstance(handler, _BrokerHandler)]:
         root.removeHandler(earlier)
     root.addHandler(handler)
     level = logging.getLevelNamesMapping()[config.level.upper()]
@@ -62,50 +63,51 @@ def configure_logging(config: LoggingConfig, stream: TextIO) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: ts, level, logger, message, and where there are any, fields and exception."""
+    """One JSON object per line: ts, level, logger, event, then the fields, then an exception if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
+        event, fields = _event(record)
         line: dict[str, Any] = {
             "ts": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _cut(record.getMessage()),
+            "event": event,
         }
-        if facts := _facts(record):
-            line["fields"] = facts
+        for name, value in fields.items():
+            line.setdefault(name, value)
         if exception := _exception(self, record):
             line["exception"] = exception
         return json.dumps(line)
 
 
 class HumanFormatter(logging.Formatter):
-    """Time (UTC), level, message, facts as key=value; the lines of an exception follow, indented."""
+    """Time (UTC), level, event, fields as name=value; the lines of an exception follow, indented."""
 
     def __init__(self, *, coloured: bool) -> None:
         super().__init__()
         self._coloured = coloured
 
     def format(self, record: logging.LogRecord) -> str:
+        event, fields = _event(record)
         time = _time(record).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
         level = self._colour(_COLOURS.get(record.levelno, "0"), f"{record.levelname.lower():<7}")
-        parts = [self._colour("2", time), level, printable(_cut(record.getMessage()))]
-        parts += [f"{self._colour('2', f'{printable(key)}=')}{_shown(value)}" for key, value in _facts(record).items()]
-        exception = _exception(self, record)
-        # Indented, because a stranger may have chosen the text of the exception, with what looks like lines of a log.
-        below = [f"    {printable(line)}" for line in exception.splitlines()]
+        parts = [self._colour("2", time), level, printable(event)]
+        parts += [f"{self._colour('2', f'{printable(name)}=')}{_shown(value)}" for name, value in fields.items()]
+        # Indented, because a client may have chosen the text of the exception, and it may look like a line of the log.
+        below = [f"    {printable(line)}" for line in _exception(self, record).splitlines()]
         return "\n".join([" ".join(parts), *below])
 
     def _colour(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._coloured else text
 
 
-class RepeatedWarnings:
-    """Lets one warning a second through for each key, and tells with the next how many were held back.
+class RateLimitedWarnings:
+    """Logs at most one warning per key and interval; the next one carries the number of those suppressed.
 
-    It remembers `keys_max` keys, so that strangers who bring new ones do not fill the memory.
+    It keeps the newest `keys_max` keys, so that clients cannot make it grow without bound.
     """
 
-    def __init__(self, logger: logging.Logger, clock: Clock, *, every_s: float = 1.0, keys_max: int = 1_000) -> None:
+    def __init__(self, logger: EventLogger, clock: Clock, *, every_s: float = 1.0, keys_max: int = 1_000) -> None:
         self._logger = logger
         self._clock = clock
         self._every_s = every_s
@@ -113,8 +115,8 @@ class RepeatedWarnings:
         self._last_s: OrderedDict[str, float] = OrderedDict()
         self._suppressed: dict[str, int] = {}
 
-    def warn(self, key: str, message: str, **facts: Any) -> None:
-        """Log `message`, unless `key` was logged less than `every_s` ago."""
+    def warn(self, key: str, event: str, **fields: Any) -> None:
+        """Log `event`, unless `key` was logged less than `every_s` ago."""
         key = _cut(key)
         now_s = self._clock.monotonic_s()
         last_s = self._last_s.get(key)
@@ -124,18 +126,18 @@ class RepeatedWarnings:
         self._last_s[key] = now_s
         self._last_s.move_to_end(key)
         if suppressed := self._suppressed.pop(key, 0):
-            facts["suppressed"] = suppressed
+            fields["suppressed"] = suppressed
         if len(self._last_s) > self._keys_max:
             oldest, _ = self._last_s.popitem(last=False)
             self._suppressed.pop(oldest, None)
-        self._logger.warning("%s", message, extra=fields(**facts))
+        self._logger.warning(event, **fields)
 
 
 class _BrokerHandler(logging.StreamHandler[TextIO]):
-    """Ours, to be told from handlers that others added."""
+    """Marks the handler that `configure_logging` installed."""
 
 
-def _takes_colour(stream: TextIO) -> bool:
+def _supports_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -143,9 +145,11 @@ def _time(record: logging.LogRecord) -> datetime:
     return datetime.fromtimestamp(record.created, UTC)
 
 
-def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    facts: Mapping[str, Any] = getattr(record, "fields", {})
-    return _plain_mapping(facts, depth=0)
+def _event(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
+    """Return the event and fields of a record; the event of other libraries' records is their message."""
+    if isinstance(record.msg, LogEvent):
+        return record.msg.name, _plain_mapping(record.msg.fields, depth=0)
+    return _cut(record.getMessage()), {}
 
 
 def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
@@ -155,14 +159,15 @@ def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """What JSON can say of `value`, and no more of it than is useful."""
+    """Convert `value` to what JSON can represent, truncated to a useful size."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if depth < _DEPTH_MAX and isinstance(value, Mapping):
         return _plain_mapping(value, depth)
-    if depth < _DEPTH_MAX and isinstance(value, list | tuple | set | frozenset):
+    # Named tuples, such as a TopicPartition, have a text of their own.
+    if depth < _DEPTH_MAX and type(value) in (list, tuple, set, frozenset):
         ordered: Iterable[Any] = sorted(value, key=str) if isinstance(value, set | frozenset) else value
         return [_plain(item, depth + 1) for item, _ in zip(ordered, range(_ITEMS_MAX), strict=False)]
     return _cut(str(value))
@@ -180,7 +185,7 @@ def _cut(text: str, characters_max: int = _TEXT_CHARACTERS_MAX) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value after `key=`: quoted wherever it could pass for something else."""
+    """The value after `name=`, quoted where it could be taken for something else."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     safe = printable(text)
     if not isinstance(value, str) or _BARE.fullmatch(safe):

@@ -1,69 +1,70 @@
-"""Housekeeping: when the engine's steps are taken. Each is bounded, and between two of them requests get their turn.
+"""Scheduling of checkpoints, retention, compaction, file removal, producer expiry and verification.
 
-Checkpoints always run, because the write-ahead log cannot grow without end. Retention, compaction, the removal of
-files and the expiry of producers run by themselves with `maintenance.mode = "background"`, and otherwise when an
-operator asks for `run_once`. What is slow, syncing, compacting and verifying, happens in a thread of its own.
+Each step is bounded, and requests are served between two of them. Checkpoints always run: without them the write-ahead
+log would grow without bound. With `maintenance.mode = "background"` a round of the other steps runs every
+`maintenance.interval_ms`; otherwise only when an operator requests one. Compaction takes synced records only: a round
+that meets a log which is due otherwise begins with a checkpoint. Syncing, compacting and verifying are slow and run in
+one separate thread; the other steps read only what is in the page cache (`cold_reads`).
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import TypeVar
 
-from logbrook.config import CleanupPolicy, Maintenance, MaintenanceConfig
+from logbrook.config import CleanupPolicy, MaintenanceConfig, MaintenanceMode
 from logbrook.model import TopicPartition
+from logbrook.model.event_log import event_logger
 from logbrook.ports import Clock
-from logbrook.server.fetch_waits import FetchWaits
+from logbrook.server.cold_reads import ColdReads
+from logbrook.server.fetch_purgatory import FetchPurgatory
+from logbrook.server.topic_changes import ChangePendingError
 from logbrook.server.topics import METADATA, Topics
-from logbrook.storage.compaction import Compaction, plan_compaction
-from logbrook.storage.disk_errors import IO_FAILURES
-from logbrook.storage.errors import CorruptLogError, OvertakenError, StorageError, StorageOfflineError
-from logbrook.storage.findings import Checked, bad, good
+from logbrook.storage.compaction import Compaction, plan_compaction, waits_for_checkpoint
+from logbrook.storage.durable_files import IO_FAILURES
+from logbrook.storage.errors import CorruptLogError, LogModifiedError, StorageError, StorageOfflineError
 from logbrook.storage.log import Log
 from logbrook.storage.retention import apply_retention
-from logbrook.storage.verification import FAILURES, LogCheck, Verified
+from logbrook.storage.verification import FAILURES, LogCheckResult, LogVerification, VerificationTotals
 
 T = TypeVar("T")
-_FILES_AT_ONCE = 64
-# What is read at once to verify it: the thread that reads it and the event loop share an interpreter.
-_VERIFIED_AT_ONCE_BYTES = 256 * 1024
-_CHECK_S_MAX = 0.5
+_FILES_PER_STEP = 64
+_LOGS_PER_STEP = 500
+# Small, because the thread that verifies and the event loop share the interpreter.
+_VERIFY_STEP_BYTES = 256 * 1024
+_CHECKPOINT_POLL_S_MAX = 0.5
 
-_logger = logging.getLogger(__name__)
+_logger = event_logger(__name__)
 
 
-class Step(Enum):
-    """What a round does to each log."""
+class MaintenanceStep(Enum):
+    """A step of a round, applied to each log."""
 
     RETENTION = "retention"
     COMPACTION = "compaction"
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a round is to do. One that is thorough does all that can be done now, whatever the dirty ratio says."""
+class MaintenanceWork:
+    """The scope of a round. A thorough round does all that is possible now, regardless of the dirty ratio."""
 
-    steps: frozenset[Step] = frozenset(Step)
-    # All of them, if it is None.
+    steps: frozenset[MaintenanceStep] = frozenset(MaintenanceStep)
+    # None: all partitions.
     partitions: frozenset[TopicPartition] | None = None
     thorough: bool = False
-    # Whether to begin new segments first, so that all that is there can be compacted.
-    closes_active: bool = False
-
-    @property
-    def is_everything(self) -> bool:
-        return self == EVERYTHING
+    # Roll the active segments of compacted logs first, so that they can be compacted too.
+    rolls_active_segments: bool = False
 
 
-EVERYTHING = Work()
+EVERYTHING = MaintenanceWork()
 
 
 @dataclass
-class Maintained:
-    """What one round did, and to which logs it could not."""
+class MaintenanceResult:
+    """The outcome of one round. `errors` has a message for each log that could not be maintained."""
 
     segments_removed: int = 0
     bytes_removed: int = 0
@@ -74,22 +75,24 @@ class Maintained:
     errors: list[str] = field(default_factory=list)
 
 
-class Housekeeper:
-    """One per broker. It belongs to the event loop."""
+class MaintenanceRunner:
+    """Runs maintenance for one broker. Owned by it and used on its event loop."""
 
     def __init__(
         self,
         config: MaintenanceConfig,
         loop: asyncio.AbstractEventLoop,
         topics: Topics,
-        fetch_waits: FetchWaits,
+        fetch_purgatory: FetchPurgatory,
+        cold_reads: ColdReads,
         clock: Clock,
     ) -> None:
         self._config = config
         self._loop = loop
+        self._cold_reads = cold_reads
         self._topics = topics
         self._directory = topics.directory
-        self._fetch_waits = fetch_waits
+        self._fetch_purgatory = fetch_purgatory
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logbrook-maintenance")
         self._tasks: list[asyncio.Task[None]] = []
@@ -99,84 +102,73 @@ class Housekeeper:
 
     def start(self) -> None:
         self._begin(self._checkpoints())
-        if self._config.mode is Maintenance.BACKGROUND:
+        if self._config.mode is MaintenanceMode.BACKGROUND:
             self._begin(self._rounds())
 
     async def stop(self) -> None:
-        """Finish the step that is under way, and take no more."""
+        """Finish the current step, and start no other."""
         self._stopping.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # Somebody else may have asked for a round or a checkpoint.
+        # An operator may have requested a round or a checkpoint that is still running.
         async with self._round, self._checkpointing:
             self._thread.shutdown()
 
     def logs(self) -> list[Log]:
-        """All that rounds go over."""
+        """Return all logs that are maintained: those of topics, and `__cluster_metadata`."""
         return [self._directory.get(METADATA), *self._topics.logs()]
 
-    async def run_once(self, work: Work = EVERYTHING) -> Maintained:
-        """One round over the logs. One that cannot be maintained does not keep the others from it."""
-        done = Maintained()
+    async def run_once(self, work: MaintenanceWork = EVERYTHING) -> MaintenanceResult:
+        """Run one round. The failure of one log does not stop the round."""
+        result = MaintenanceResult()
         async with self._round:
-            if work.is_everything:
+            if work == EVERYTHING:
                 await self._make_missing_logs()
-            for log in self._chosen(work):
-                if self._stopping.is_set():
+            has_checkpointed = False
+            for log in self._selected(work):
+                # The storage may go offline, and logs may be deleted, while the round runs.
+                if self._stopping.is_set() or self._directory.environment.health.failure is not None:
                     break
-                if log.is_deleted:
-                    # Since the round began. Its files are gone, or are another's of the same name.
-                    continue
-                try:
-                    await self._maintain(log, work, done)
-                except OvertakenError:
-                    continue
-                except StorageOfflineError:
-                    break
-                except StorageError as error:
-                    _logger.error("maintenance of %s failed: %s", log.partition, error)
-                    done.errors.append(str(error))
-                except Exception:
-                    # A bug, which must not keep the other logs from being looked after.
-                    _logger.exception("maintenance of %s failed", log.partition)
-                    done.errors.append(f"maintenance of {log.partition} failed; the broker's log says more")
+                if not log.is_deleted:
+                    has_checkpointed = has_checkpointed or await self._checkpoint_before(log, work)
+                    await self._try_maintain(log, work, result)
                 await asyncio.sleep(0)
-            if work.is_everything:
-                done.producers_expired = self._directory.expire_producers(self._clock.now_ms())
-            await self._remove_files(done)
-        if done != Maintained():
-            _logger.info("maintenance: %s", done)
-        return done
+            if work == EVERYTHING:
+                result.producers_expired = await self._expire_producers()
+            await self._remove_files(result)
+        if result != MaintenanceResult():
+            _logger.info("maintenance round finished", **asdict(result))
+        return result
 
-    def close_active(self, work: Work) -> None:
-        """Begin new segments in the logs that are to be compacted. Raises DiskFullError or StorageOfflineError."""
-        for log in self._chosen(work):
+    def roll_active_segments(self, work: MaintenanceWork) -> None:
+        """Roll the logs that are to be compacted. Raises DiskFullError or StorageOfflineError."""
+        for log in self._selected(work):
             if CleanupPolicy.COMPACT in log.config.cleanup_policy:
                 log.roll()
 
-    async def verify(self, log: Log, goes_on: Callable[[Verified], bool]) -> Checked | None:
-        """Read a log, a little at a time; rounds wait until it is read. One that is bad is quarantined.
+    async def verify(self, log: Log, on_progress: Callable[[VerificationTotals], bool]) -> LogCheckResult | None:
+        """Read and check all of a log, step by step, while rounds wait. A corrupt log is quarantined.
 
-        `goes_on` is told how far it is, and says whether anybody still wants to know. None when nobody does, when the
-        broker stops, and when the log was deleted.
+        `on_progress` gets the totals after each step and returns False to stop. Returns None if it did, if the broker
+        stops, and if the log was deleted.
         """
         async with self._round:
             if log.corruption is not None:
-                return bad(log.partition, log.corruption)
+                return LogCheckResult.failed(log.partition, log.corruption)
             try:
-                found = await self._read_all(log, goes_on)
+                totals = await self._verify(log, on_progress)
             except StorageError as error:
-                return None if log.is_deleted else bad(log.partition, error)
-        return None if found is None else good(log.partition, found)
+                return None if log.is_deleted else LogCheckResult.failed(log.partition, error)
+        return None if totals is None else LogCheckResult.passed(log.partition, totals)
 
-    async def _read_all(self, log: Log, goes_on: Callable[[Verified], bool]) -> Verified | None:
+    async def _verify(self, log: Log, on_progress: Callable[[VerificationTotals], bool]) -> VerificationTotals | None:
         """Raises StorageError."""
-        check = LogCheck(log)
+        check = LogVerification(log)
         try:
-            while not self._stopping.is_set() and check.begin_segment():
+            while not self._stopping.is_set() and await self._read(log, check.begin_segment):
                 has_more = True
                 while has_more:
-                    has_more = await self._in_thread(lambda: check.read(_VERIFIED_AT_ONCE_BYTES))
-                    if self._stopping.is_set() or not goes_on(check.progress):
+                    has_more = await self._in_thread(lambda: check.read(_VERIFY_STEP_BYTES))
+                    if self._stopping.is_set() or not on_progress(check.progress):
                         return None
                 check.end_segment()
             if self._stopping.is_set():
@@ -188,17 +180,28 @@ class Housekeeper:
             check.close()
         return check.verified
 
-    def _chosen(self, work: Work) -> list[Log]:
+    def _selected(self, work: MaintenanceWork) -> list[Log]:
         return [log for log in self.logs() if work.partitions is None or log.partition in work.partitions]
+
+    async def _expire_producers(self) -> int:
+        expired = 0
+        remaining = iter(self._directory)
+        while logs := list(islice(remaining, _LOGS_PER_STEP)):
+            expired += self._directory.expire_producers(self._clock.now_ms(), logs)
+            await asyncio.sleep(0)
+        return expired
 
     async def _make_missing_logs(self) -> None:
         try:
             await self._topics.make_missing_logs()
+        except ChangePendingError:
+            # The broker is stopping.
+            return
         except StorageError as error:
-            _logger.error("the logs of a topic are still missing: %s", error)
+            _logger.error("partition log creation failed", error=error)
 
     async def checkpoint(self) -> None:
-        """Sync what is not synced. Raises StorageError."""
+        """Sync all logs and truncate the write-ahead log. Raises StorageError."""
         async with self._checkpointing:
             run = self._directory.begin_checkpoint()
             error = None
@@ -210,47 +213,78 @@ class Housekeeper:
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
-        task.add_done_callback(_say_if_failed)
+        task.add_done_callback(_log_failure)
         self._tasks.append(task)
 
     async def _checkpoints(self) -> None:
-        # What may be lost is the interval and the time until it is noticed that it is over.
-        check_s = min(_CHECK_S_MAX, self._directory.environment.config.flush_interval_ms / 2000)
-        while not await self._stopped_within(check_s):
+        # With durability = interval, a crash may lose the flush interval plus this polling interval.
+        poll_s = min(_CHECKPOINT_POLL_S_MAX, self._directory.environment.config.flush_interval_ms / 2000)
+        while not await self._stopped_within(poll_s):
             if self._directory.is_checkpoint_due():
                 try:
                     await self.checkpoint()
                 except StorageOfflineError:
                     return
                 except StorageError as error:
-                    _logger.error("a checkpoint failed: %s", error)
+                    _logger.error("checkpoint failed", error=error)
 
     async def _rounds(self) -> None:
         while not await self._stopped_within(self._config.interval_ms / 1000):
             await self.run_once()
 
-    async def _maintain(self, log: Log, work: Work, done: Maintained) -> None:
-        if Step.RETENTION in work.steps:
-            while self._retain(log, done) and work.thorough and not self._stopping.is_set():
+    async def _checkpoint_before(self, log: Log, work: MaintenanceWork) -> bool:
+        """Run a checkpoint if the log cannot be compacted without. Return True if it ran."""
+        if MaintenanceStep.COMPACTION not in work.steps:
+            return False
+        now_ms = self._clock.now_ms()
+        try:
+            if not await self._read(log, lambda: waits_for_checkpoint(log, now_ms, force=work.thorough)):
+                return False
+            await self.checkpoint()
+        except LogModifiedError:
+            return False
+        except StorageError as error:
+            _logger.error("checkpoint failed", error=error)
+        return True
+
+    async def _try_maintain(self, log: Log, work: MaintenanceWork, result: MaintenanceResult) -> None:
+        try:
+            await self._maintain(log, work, result)
+        except (LogModifiedError, StorageOfflineError):
+            # The log was deleted or truncated meanwhile, or the round is about to end.
+            return
+        except StorageError as error:
+            _logger.error("partition maintenance failed", partition=log.partition, error=error)
+            result.errors.append(str(error))
+        except Exception:
+            # A bug, which must not keep the other logs from being maintained.
+            _logger.exception("partition maintenance failed", partition=log.partition)
+            result.errors.append(f"maintenance of {log.partition} failed; see the broker's log")
+
+    async def _maintain(self, log: Log, work: MaintenanceWork, result: MaintenanceResult) -> None:
+        """Raises StorageError."""
+        if MaintenanceStep.RETENTION in work.steps:
+            while await self._retain(log, result) and work.thorough and not self._stopping.is_set():
                 await asyncio.sleep(0)
                 if log.is_deleted:
                     return
-        if Step.COMPACTION in work.steps and CleanupPolicy.COMPACT in log.config.cleanup_policy:
-            compaction = plan_compaction(log, self._clock.now_ms(), force=work.thorough)
+        if MaintenanceStep.COMPACTION in work.steps and CleanupPolicy.COMPACT in log.config.cleanup_policy:
+            now_ms = self._clock.now_ms()
+            compaction = await self._read(log, lambda: plan_compaction(log, now_ms, force=work.thorough))
             if compaction is not None:
-                await self._compact(log, compaction, done)
+                await self._compact(log, compaction, result)
 
-    def _retain(self, log: Log, done: Maintained) -> bool:
-        """One step. Returns whether there may be more to remove."""
+    async def _retain(self, log: Log, result: MaintenanceResult) -> bool:
+        """Apply retention once. Return True if there may be more segments to remove."""
         start = log.log_start_offset
-        retained = apply_retention(log, self._clock.now_ms())
-        done.segments_removed += len(retained.removed)
-        done.bytes_removed += retained.bytes_removed
+        retained = await self._read(log, lambda: apply_retention(log, self._clock.now_ms()))
+        result.segments_removed += len(retained.removed)
+        result.bytes_removed += retained.bytes_removed
         if log.log_start_offset != start:
-            self._fetch_waits.changed(log.partition)
+            self._fetch_purgatory.changed(log.partition)
         return bool(retained.removed)
 
-    async def _compact(self, log: Log, compaction: Compaction, done: Maintained) -> None:
+    async def _compact(self, log: Log, compaction: Compaction, result: MaintenanceResult) -> None:
         try:
             await self._in_thread(compaction.build_map)
             for group in compaction.groups():
@@ -262,16 +296,32 @@ class Housekeeper:
                 log.quarantine(error)
             raise
         compacted = compaction.finish()
-        done.logs_compacted += 1
-        done.bytes_compacted += compacted.bytes_read - compacted.bytes_written
+        result.logs_compacted += 1
+        result.bytes_compacted += compacted.bytes_read - compacted.bytes_written
 
-    async def _remove_files(self, done: Maintained) -> None:
+    async def _remove_files(self, result: MaintenanceResult) -> None:
         try:
-            while removed := self._directory.remove_files(self._clock.now_ms(), _FILES_AT_ONCE):
-                done.files_unlinked += len(removed)
-                await asyncio.sleep(0)
+            # In the thread: unlinking a large file takes long.
+            while removed := await self._in_thread(self._remove_some_files):
+                result.files_unlinked += len(removed)
         except StorageError as error:
-            _logger.error("removing files failed: %s", error)
+            _logger.error("file removal failed", error=error)
+
+    def _remove_some_files(self) -> list[str]:
+        return self._directory.remove_files(self._clock.now_ms(), _FILES_PER_STEP)
+
+    async def _read(self, log: Log, operation: Callable[[], T]) -> T:
+        """Return the result of `operation`, which reads `log`, without waiting for the disk on the event loop.
+
+        Raises as it does, or LogModifiedError if the log was deleted meanwhile.
+        """
+
+        def checked() -> T:
+            if log.is_deleted:
+                raise LogModifiedError(log.partition)
+            return operation()
+
+        return await self._cold_reads.read(checked)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._thread, work)
@@ -284,6 +334,6 @@ class Housekeeper:
         return True
 
 
-def _say_if_failed(task: "asyncio.Task[None]") -> None:
+def _log_failure(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        _logger.critical("housekeeping has ended, which is a bug; restart the broker", exc_info=error)
+        _logger.critical("maintenance task failed", action="restart the broker", exc_info=error)

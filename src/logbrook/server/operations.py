@@ -1,69 +1,68 @@
-"""What operators, orchestrators and Prometheus may ask for over HTTP.
+"""The HTTP endpoints for operators, orchestrators and Prometheus.
 
-/healthz is for whoever restarts brokers: it fails once the disk has failed, which only a restart can mend.
-/readyz is for whoever sends clients: it fails while the broker reads its groups back, and when it stops.
-/maintenance is what `maintenance.mode = "on-demand"` leaves to the operator, done once, now. `?partition=orders-0` (or
-a topic, and as often as needed) does it there only, `?step=retention` or `?step=compaction` only that, `&active=true`
-also to the segments that are being written.
-/verify reads every byte of the logs, all or `?partition=` by name, and tells in lines of JSON how far it is and what it
-found. It ends when whoever asked goes away.
+/metrics      all metrics in Prometheus' text format
+/healthz      liveness: 503 once the storage is offline, which only a restart ends
+/readyz       readiness: 503 while groups and transactions are loading, and while the broker stops
+/maintenance  run a checkpoint and one round of maintenance now; `?partition=orders-0` (or a topic; repeatable) limits
+              it, `?step=retention` or `?step=compaction` selects a step, `&active=true` includes the active segments
+/verify       read and check all logs, or those of `?partition=`; progress and findings are JSON lines. It stops when
+              the client disconnects
 
-The last two change what is on the disk, so they take a POST, and not one that a page in somebody's browser sends.
+/maintenance and /verify change data on disk. They require POST, and reject requests from web pages by their Origin.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
-from logbrook.core.groups.errors import CoordinatorLoadingError
-from logbrook.model import NothingNamedSoError, named_partitions
+from logbrook.model import UnknownPartitionNameError, select_partitions
 from logbrook.model.version import VERSION
-from logbrook.server.http_messages import (
+from logbrook.server.http import (
     JSON,
     JSON_LINES,
     PROMETHEUS_TEXT,
-    RefusedError,
-    Request,
-    Response,
+    HttpError,
+    HttpRequest,
+    HttpResponse,
     text_response,
 )
-from logbrook.server.maintenance import Step, Work
-from logbrook.server.metrics.pages import Pages
-from logbrook.server.metrics.scrape import Observed
+from logbrook.server.maintenance import MaintenanceStep, MaintenanceWork
+from logbrook.server.metrics.scrape import MetricsPages, RunningBroker
 from logbrook.storage.errors import StorageError
-from logbrook.storage.findings import Checked
 from logbrook.storage.log import Log
-from logbrook.storage.verification import Verified
+from logbrook.storage.verification import LogCheckResult, VerificationTotals
 
 _INDEX = f"""\
 Logbrook {VERSION}
 
-GET  /metrics      for Prometheus
+GET  /metrics      metrics for Prometheus
 GET  /healthz      200 unless the storage is offline
-GET  /readyz       200 once clients are welcome
-POST /maintenance  a checkpoint and one round of retention and compaction, now
-                   ?partition=orders-0 there only (or a topic), ?step=retention or compaction only that
-POST /verify       read every byte, and tell what is bad; ?partition= as above
+GET  /readyz       200 if clients can be served
+POST /maintenance  run a checkpoint and one round of retention and compaction now;
+                   ?partition=orders-0 (or a topic) limits it, ?step=retention or ?step=compaction selects a step
+POST /verify       read and check all logs; ?partition= as above
 """
 _NOT_READY = "the broker is starting or stopping"
-# How often one who waits for a log to be read is told how far it is.
+# Interval of the progress lines of /verify.
 _PROGRESS_S = 1.0
 
 
 class Operations:
-    """One per broker. All of it runs on the event loop."""
+    """The endpoints of one broker: an `HttpHandler`, on the broker's event loop."""
 
-    def __init__(self, broker: Observed) -> None:
+    health_paths: Collection[str] = frozenset({"/healthz", "/readyz"})
+
+    def __init__(self, broker: RunningBroker) -> None:
         self._broker = broker
-        self._pages = Pages(broker)
-        self._maintenance: dict[Work, asyncio.Task[dict[str, Any]]] = {}
-        self._verifications: set[asyncio.Task[Checked | None]] = set()
+        self._pages = MetricsPages(broker)
+        self._maintenance: dict[MaintenanceWork, asyncio.Task[dict[str, Any]]] = {}
+        self._verifications: set[asyncio.Task[LogCheckResult | None]] = set()
         self._is_settling = False
-        self._routes: Mapping[str, Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
+        self._routes: Mapping[str, Mapping[str, Callable[[HttpRequest], Awaitable[HttpResponse]]]] = {
             "/": {"GET": self._index},
             "/metrics": {"GET": self._metrics},
             "/healthz": {"GET": self._healthz},
@@ -72,171 +71,177 @@ class Operations:
             "/verify": {"POST": self._verify},
         }
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> HttpResponse:
         routes = self._routes.get(request.path)
         if routes is None:
-            return text_response(HTTPStatus.NOT_FOUND, "there is nothing here; / has a list")
+            return text_response(HTTPStatus.NOT_FOUND, "not found; see / for the endpoints")
         method = "GET" if request.method == "HEAD" else request.method
         if method not in routes:
             allowed = ", ".join(("GET", "HEAD") if "GET" in routes else routes)
-            return Response(HTTPStatus.METHOD_NOT_ALLOWED, f"use {allowed}\n".encode(), headers={"Allow": allowed})
+            return HttpResponse(HTTPStatus.METHOD_NOT_ALLOWED, f"use {allowed}\n".encode(), headers={"Allow": allowed})
         if method == "POST" and "origin" in request.headers:
-            return text_response(HTTPStatus.FORBIDDEN, "not for pages in a browser")
+            return text_response(HTTPStatus.FORBIDDEN, "requests from web pages are not allowed")
         try:
             return await routes[method](request)
-        except RefusedError as refused:
-            return _json_response(refused.status, {"errors": [str(refused)]})
+        except HttpError as error:
+            return _json_response(error.status, {"errors": [str(error)]})
 
     async def settle(self) -> None:
-        """Wait for the end of what was asked for. What can be cut short is."""
+        """Stop verifications, and wait for them and for maintenance that was requested."""
         self._is_settling = True
-        if under_way := [*self._maintenance.values(), *self._verifications]:
-            await asyncio.wait(under_way)
+        if running := [*self._maintenance.values(), *self._verifications]:
+            await asyncio.wait(running)
 
-    async def _index(self, _request: Request) -> Response:
-        return Response(HTTPStatus.OK, _INDEX.encode())
+    async def _index(self, _request: HttpRequest) -> HttpResponse:
+        return HttpResponse(HTTPStatus.OK, _INDEX.encode())
 
-    async def _metrics(self, _request: Request) -> Response:
-        return Response(HTTPStatus.OK, await self._pages.open(), PROMETHEUS_TEXT)
+    async def _metrics(self, _request: HttpRequest) -> HttpResponse:
+        return HttpResponse(HTTPStatus.OK, await self._pages.open(), PROMETHEUS_TEXT)
 
-    async def _healthz(self, _request: Request) -> Response:
+    async def _healthz(self, _request: HttpRequest) -> HttpResponse:
         failure = self._broker.directory.environment.health.failure
         if failure is not None:
             return text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"the storage is offline: {failure}")
         return text_response(HTTPStatus.OK, "ok")
 
-    async def _readyz(self, _request: Request) -> Response:
+    async def _readyz(self, _request: HttpRequest) -> HttpResponse:
         if not self._broker.is_ready:
             return text_response(HTTPStatus.SERVICE_UNAVAILABLE, _NOT_READY)
-        try:
-            # For its error alone.
-            self._broker.services.groups.coordinator.list_groups(("",))
-        except CoordinatorLoadingError:
-            return text_response(HTTPStatus.SERVICE_UNAVAILABLE, "the consumer groups are not loaded")
+        services = self._broker.services
+        if not (services.groups.runtime.is_ready and services.transactions.runtime.is_ready):
+            return text_response(HTTPStatus.SERVICE_UNAVAILABLE, "groups and transactions are loading")
         return text_response(HTTPStatus.OK, "ready")
 
-    async def _maintain(self, request: Request) -> Response:
-        self._refuse_unless_ready()
+    async def _maintain(self, request: HttpRequest) -> HttpResponse:
+        self._check_ready()
         work = self._work(request)
         if work not in self._maintenance:
             task = asyncio.get_running_loop().create_task(self._run_maintenance(work))
             self._maintenance[work] = task
             task.add_done_callback(lambda task: self._maintained(work, task))
-        # It is nobody's to cancel: a checkpoint that was begun must be finished. Those who ask meanwhile share it.
-        done = await asyncio.shield(self._maintenance[work])
-        return _json_response(HTTPStatus.SERVICE_UNAVAILABLE if done["errors"] else HTTPStatus.OK, done)
+        # Shielded: a checkpoint must be finished, even if the client disconnects. Equal requests share one run.
+        outcome = await asyncio.shield(self._maintenance[work])
+        return _json_response(HTTPStatus.SERVICE_UNAVAILABLE if outcome["errors"] else HTTPStatus.OK, outcome)
 
-    async def _run_maintenance(self, work: Work) -> dict[str, Any]:
-        """What is synced can be compacted, so the checkpoint comes first; where it fails for want of room, the round
-        may make some."""
-        housekeeper = self._broker.housekeeper
+    async def _run_maintenance(self, work: MaintenanceWork) -> dict[str, Any]:
+        """Run a checkpoint, then a round: only synced segments can be compacted.
+
+        The round also runs if the checkpoint fails, since it may free disk space.
+        """
+        maintenance = self._broker.maintenance
         errors: list[str] = []
         if self._broker.is_ready:
             try:
-                if work.closes_active:
-                    housekeeper.close_active(work)
-                await housekeeper.checkpoint()
+                if work.rolls_active_segments:
+                    maintenance.roll_active_segments(work)
+                await maintenance.checkpoint()
             except StorageError as error:
                 errors.append(str(error))
         if not self._broker.is_ready:
             return {"errors": [_NOT_READY]}
-        done = await housekeeper.run_once(work)
-        return {**asdict(done), "errors": errors + done.errors}
+        result = await maintenance.run_once(work)
+        return {**asdict(result), "errors": errors + result.errors}
 
-    def _maintained(self, work: Work, task: "asyncio.Task[dict[str, Any]]") -> None:
+    def _maintained(self, work: MaintenanceWork, task: "asyncio.Task[dict[str, Any]]") -> None:
         del self._maintenance[work]
         if not task.cancelled():
-            # Whoever asked hears of an exception; if they are gone, nobody does.
+            # Mark an exception as retrieved: the clients that wait for the task report it, if there are any left.
             task.exception()
 
-    async def _verify(self, request: Request) -> Response:
-        self._refuse_unless_ready()
-        asked = _asked(request, ("partition",))
-        return Response(HTTPStatus.OK, self._verify_lines(self._named(asked.get("partition", ()))), JSON_LINES)
+    async def _verify(self, request: HttpRequest) -> HttpResponse:
+        self._check_ready()
+        parameters = _query_parameters(request, ("partition",))
+        logs = self._select_logs(parameters.get("partition", ()))
+        return HttpResponse(HTTPStatus.OK, self._verify_lines(logs), JSON_LINES)
 
     async def _verify_lines(self, logs: Sequence[Log]) -> AsyncGenerator[bytes, None]:
-        """A line for each log, a line about how far it is now and then, and one for the end if it comes to that."""
-        watch = _Watch()
-        checked: list[Checked] = []
+        """Yield a line for each log, progress lines in between, and a final line unless the broker stops."""
+        progress = _VerificationProgress()
+        checked: list[LogCheckResult] = []
         try:
             for log in logs:
-                watch.found = Verified(0, 0, 0, 0)
-                task = asyncio.get_running_loop().create_task(self._broker.housekeeper.verify(log, self._tell(watch)))
+                progress.totals = VerificationTotals(0, 0, 0, 0)
+                task = asyncio.get_running_loop().create_task(
+                    self._broker.maintenance.verify(log, self._progress_callback(progress))
+                )
                 self._verifications.add(task)
                 task.add_done_callback(self._verifications.discard)
                 while not (await asyncio.wait([task], timeout=_PROGRESS_S))[0]:
-                    place = {"topic": log.partition.topic, "partition": log.partition.partition}
-                    yield _line({"progress": {**place, **watch.found._asdict(), "bytes_total": log.size}})
-                found = task.result()
-                if found is not None:
-                    checked.append(found)
-                    yield _line(found.form())
+                    name = {"topic": log.partition.topic, "partition": log.partition.partition}
+                    yield _line({"progress": {**name, **progress.totals._asdict(), "bytes_total": log.size}})
+                result = task.result()
+                if result is not None:
+                    checked.append(result)
+                    yield _line(result.form())
                 elif not log.is_deleted:
                     yield _line({"errors": [_NOT_READY]})
                     return
             yield _line(
-                {"done": {"partitions": len(checked), "damaged": sum(one.damage is not None for one in checked)}}
+                {"done": {"partitions": len(checked), "damaged": sum(result.damage is not None for result in checked)}}
             )
         finally:
-            watch.is_wanted = False
+            progress.is_wanted = False
 
-    def _tell(self, watch: "_Watch") -> Callable[[Verified], bool]:
-        def tell(found: Verified) -> bool:
-            watch.found = found
-            return watch.is_wanted and not self._is_settling
+    def _progress_callback(self, progress: "_VerificationProgress") -> Callable[[VerificationTotals], bool]:
+        def on_progress(totals: VerificationTotals) -> bool:
+            progress.totals = totals
+            return progress.is_wanted and not self._is_settling
 
-        return tell
+        return on_progress
 
-    def _refuse_unless_ready(self) -> None:
+    def _check_ready(self) -> None:
         if not self._broker.is_ready or self._is_settling:
-            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, _NOT_READY)
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, _NOT_READY)
 
-    def _work(self, request: Request) -> Work:
-        """Raises RefusedError."""
-        asked = _asked(request, ("partition", "step", "active"))
+    def _work(self, request: HttpRequest) -> MaintenanceWork:
+        """Raises HttpError."""
+        parameters = _query_parameters(request, ("partition", "step", "active"))
         try:
-            steps = frozenset(map(Step, asked.get("step", ()))) or frozenset(Step)
+            steps = frozenset(map(MaintenanceStep, parameters.get("step", ()))) or frozenset(MaintenanceStep)
         except ValueError:
-            words = " or ".join(step.value for step in Step)
-            raise RefusedError(HTTPStatus.BAD_REQUEST, f"a step is {words}") from None
-        active = asked.get("active", ["false"])[-1]
+            names = " or ".join(step.value for step in MaintenanceStep)
+            raise HttpError(HTTPStatus.BAD_REQUEST, f"step must be {names}") from None
+        active = parameters.get("active", ["false"])[-1]
         if active not in ("true", "false"):
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "active is true or false")
-        names = asked.get("partition")
-        partitions = None if names is None else frozenset(log.partition for log in self._named(names))
-        return Work(steps, partitions, thorough=bool(asked), closes_active=active == "true")
+            raise HttpError(HTTPStatus.BAD_REQUEST, "active must be true or false")
+        partitions = None
+        if "partition" in parameters:
+            partitions = frozenset(log.partition for log in self._select_logs(parameters["partition"]))
+        return MaintenanceWork(steps, partitions, thorough=bool(parameters), rolls_active_segments=active == "true")
 
-    def _named(self, names: Sequence[str]) -> list[Log]:
-        """Raises RefusedError."""
-        logs = {log.partition: log for log in self._broker.housekeeper.logs()}
+    def _select_logs(self, names: Sequence[str]) -> list[Log]:
+        """Raises HttpError."""
+        logs = {log.partition: log for log in self._broker.maintenance.logs()}
         try:
-            return [logs[one] for one in named_partitions(list(logs), names)]
-        except NothingNamedSoError as error:
-            raise RefusedError(HTTPStatus.NOT_FOUND, str(error)) from None
+            return [logs[partition] for partition in select_partitions(list(logs), names)]
+        except UnknownPartitionNameError as error:
+            raise HttpError(HTTPStatus.NOT_FOUND, str(error)) from None
 
 
-class _Watch:
-    """Somebody who waits for a log to be read."""
+class _VerificationProgress:
+    """Progress of a verification; `is_wanted` is True while a client waits for it."""
 
     def __init__(self) -> None:
-        self.found = Verified(0, 0, 0, 0)
+        self.totals = VerificationTotals(0, 0, 0, 0)
         self.is_wanted = True
 
 
-def _asked(request: Request, known: Sequence[str]) -> dict[str, list[str]]:
-    """Raises RefusedError for what nobody knows: it was meant to ask for less."""
+def _query_parameters(request: HttpRequest, names: Sequence[str]) -> dict[str, list[str]]:
+    """Reject unknown query parameters: ignoring a filter would widen the request. Raises HttpError."""
     try:
-        asked = parse_qs(request.query, keep_blank_values=True, strict_parsing=bool(request.query), errors="strict")
+        parameters = parse_qs(
+            request.query, keep_blank_values=True, strict_parsing=bool(request.query), errors="strict"
+        )
     except ValueError:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "what follows the question mark cannot be read") from None
-    for name in asked:
-        if name not in known:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, f"{name} is not known; there are {', '.join(known)}")
-    return asked
+        raise HttpError(HTTPStatus.BAD_REQUEST, "malformed query string") from None
+    for name in parameters:
+        if name not in names:
+            raise HttpError(HTTPStatus.BAD_REQUEST, f"unknown parameter {name}; use {', '.join(names)}")
+    return parameters
 
 
-def _json_response(status: HTTPStatus, content: Mapping[str, Any]) -> Response:
-    return Response(status, _line(content), JSON)
+def _json_response(status: HTTPStatus, content: Mapping[str, Any]) -> HttpResponse:
+    return HttpResponse(status, _line(content), JSON)
 
 
 def _line(content: Mapping[str, Any]) -> bytes:

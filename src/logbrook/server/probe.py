@@ -1,14 +1,16 @@
-"""What the server counts. Plain numbers, read by whoever exports them."""
+"""Counters of the server: plain integers, read by `server.metrics`."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from logbrook.protocol.error_codes import ErrorCode
 from logbrook.storage.probe import Histogram
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What went in or out of a topic."""
+    """Bytes and records produced to and fetched from a topic."""
 
     bytes_in: int = 0
     messages_in: int = 0
@@ -39,3 +41,8 @@ class ServerProbe:
     latencies: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
     errors: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     topics: defaultdict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
+
+    def count_errors(self, api_name: str, codes: Iterable[int]) -> None:
+        """Count the Kafka error codes of a response."""
+        for code in codes:
+            self.errors[api_name, ErrorCode(code).name] += 1

@@ -1,33 +1,36 @@
-"""`logbrook serve`: a broker in the foreground, from start to the signal that stops it.
+"""`logbrook serve`: run a broker in the foreground until a signal stops it.
 
-The first SIGTERM or SIGINT stops it properly: what was accepted is answered and everything is made durable. A second
-one stops it at once, which loses nothing that was acknowledged; the next start has more to recover.
+The first SIGTERM or SIGINT stops it cleanly: accepted requests are answered and all data is synced. A second signal
+exits immediately. That loses nothing that was acknowledged, but the next start has more to recover.
 """
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import signal
+import socket
 import sys
 
 import uvloop
 
 from logbrook.config import BrokerConfig
 from logbrook.model import LogbrookError
+from logbrook.model.event_log import event_logger
 from logbrook.model.version import VERSION
 from logbrook.server.broker import BrokerServer
 from logbrook.server.console_process import ConsoleProcess
 from logbrook.server.logs import configure_logging
 
-# The committer's thread waits for the interpreter after each system call; by default for up to 5 ms.
+# The committer's thread has to reacquire the interpreter lock after each system call, by default after up to 5 ms.
 _SWITCH_INTERVAL_S = 0.0005
 
-_logger = logging.getLogger(__name__)
+_logger = event_logger(__name__)
 
 
 def run(config: BrokerConfig) -> int:
-    """Serve until a signal comes. Returns the exit code."""
+    """Serve until a signal arrives. Return the exit code."""
     configure_logging(config.logging, sys.stderr)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     return uvloop.run(_serve(config))
@@ -39,56 +42,76 @@ async def _serve(config: BrokerConfig) -> int:
 
     def stop(name: str) -> None:
         if stopping.is_set():
-            _logger.warning("stopping at once")
+            _logger.warning("broker killed by second signal", signal=name)
             logging.shutdown()
             os._exit(128 + signal.Signals[name])
-        _logger.info("stopping on %s; once more stops at once", name)
+        _logger.info("broker stopping", signal=name)
         stopping.set()
 
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, stop, one.name)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
     started_s = loop.time()
-    server = BrokerServer(config)
+    server = BrokerServer(config, on_many_logs_created=_freeze_objects)
     try:
         console = ConsoleProcess(config.console.listen, os.environ)
         await server.start()
     except LogbrookError as error:
-        _logger.critical("cannot start: %s", error)
+        _logger.critical("start failed", error=error)
         return 1
     except OSError as error:
-        _logger.critical("cannot start: %s", _explain(error, config))
+        _logger.critical("start failed", error=_explain(error, config))
         return 1
+    _freeze_objects()
     host, port = server.address
     _logger.info(
-        "Logbrook %s listens on %s:%d, with %d topics in %s, durability %s, after %d ms",
-        VERSION,
-        host,
-        port,
-        len(server.services.topics.metadata),
-        os.path.abspath(config.data),
-        config.storage.durability.value,
-        round(1000 * (loop.time() - started_s)),
+        "broker started",
+        version=VERSION,
+        listen=f"{host}:{port}",
+        data=os.path.abspath(config.data),
+        topics=len(server.services.topics.metadata),
+        durability=config.storage.durability.value,
+        start_ms=round(1000 * (loop.time() - started_s)),
     )
     if server.json_address is not None:
-        _logger.info("the JSON protocol is spoken on %s:%d", *server.json_address)
+        host, port = server.json_address
+        _logger.info("json listener started", listen=f"{host}:{port}")
     await console.start(server.address, server.http_address)
     await stopping.wait()
     try:
         await console.stop()
         await server.stop()
     except LogbrookError as error:
-        _logger.critical("the stop was not clean: %s", error)
+        _logger.critical("stop failed", error=error)
         return 1
-    _logger.info("stopped")
+    _logger.info("broker stopped")
     return 0
 
 
+def _freeze_objects() -> None:
+    """Exempt the existing objects from garbage collection: modules, logs and handlers live as long as the broker.
+
+    A full collection would stop it for 20 ms to visit them, and for 50 ms to visit the logs of 10,000 partitions. Those
+    of a deleted topic are freed nevertheless: they are not part of reference cycles.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def _explain(error: OSError, config: BrokerConfig) -> str:
+    """Say in a sentence what could not be opened. `error.filename` is an address if it could not be bound."""
+    subject = error.filename or config.network.listen
     if error.errno == errno.EADDRINUSE:
-        address = error.filename or config.network.listen
         return (
-            f"{address} is in use; stop what listens there, or choose another with --listen, --metrics or --json-port"
+            f"{subject} is in use; stop the process that listens there, or choose another address with --listen, "
+            "--metrics or --json-port"
         )
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{error.strerror}: {error.filename or config.network.listen}"
-    return str(error)
+    if error.errno == errno.EADDRNOTAVAIL:
+        return (
+            f"{subject} is not an address of this machine; listen on one that it has, or on all with "
+            "--listen 0.0.0.0:9092 --advertise HOST:PORT"
+        )
+    if isinstance(error, socket.gaierror):
+        return f"the host of {subject} cannot be resolved: {error.strerror}"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR) and subject == os.path.abspath(config.data):
+        return f"{subject} is not a directory; --data takes the directory of the broker's data"
+    return f"{error.strerror or error}: {subject}"

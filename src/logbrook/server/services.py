@@ -1,23 +1,26 @@
-"""What handlers work with: the parts of the broker, as `broker` put them together."""
+"""The components of the broker that request handlers use. Created by `broker`."""
 
 import asyncio
 from dataclasses import dataclass
 
 from logbrook.config import BrokerConfig
 from logbrook.core.fetch_sessions import FetchSessions
-from logbrook.ports import Clock
+from logbrook.ports import Clock, Random
 from logbrook.protocol.schema import Versions
-from logbrook.server.appends import Appends
-from logbrook.server.fetch_waits import FetchWaits
-from logbrook.server.groups import Groups
+from logbrook.server.cold_reads import ColdReads
+from logbrook.server.coordinators.groups import GroupCoordinatorService
+from logbrook.server.coordinators.transactions import TransactionCoordinatorService
+from logbrook.server.fetch_purgatory import FetchPurgatory
+from logbrook.server.log_appender import LogAppender
 from logbrook.server.probe import ServerProbe
+from logbrook.server.record_inspection import RecordInspector
+from logbrook.server.response_memory import ResponseMemory
 from logbrook.server.topics import Topics
-from logbrook.server.transactions import Transactions
 
 
 @dataclass
-class Endpoint:
-    """Where clients are told to find the broker."""
+class AdvertisedAddress:
+    """The address that Metadata and FindCoordinator responses announce."""
 
     host: str
     port: int
@@ -25,18 +28,22 @@ class Endpoint:
 
 @dataclass
 class Services:
+    """One per broker, shared by the handlers of both protocols, on the event loop."""
+
     config: BrokerConfig
     loop: asyncio.AbstractEventLoop
     clock: Clock
-    endpoint: Endpoint
+    endpoint: AdvertisedAddress
     topics: Topics
-    appends: Appends
-    fetch_waits: FetchWaits
+    appender: LogAppender
+    inspector: RecordInspector
+    cold_reads: ColdReads
+    fetch_purgatory: FetchPurgatory
     fetch_sessions: FetchSessions
-    groups: Groups
-    transactions: Transactions
+    groups: GroupCoordinatorService
+    transactions: TransactionCoordinatorService
+    response_memory: ResponseMemory
     probe: ServerProbe
-    # By API key, from the list of handlers.
+    # Served versions by API key, from the handlers of the advertised APIs.
     served_versions: dict[int, Versions]
-    # The bytes of answers that clients have not taken, over all connections that are slow to.
-    unsent_bytes: int = 0
+    random: Random

@@ -1,19 +1,34 @@
-"""Topics: the cluster's metadata, durable in a log of its own, and the logs of the partitions it speaks of.
+"""Topics: the cluster metadata, durable in the metadata store, and the logs of their partitions.
 
-The metadata comes first. A topic is created by its record and then given its logs; one whose logs are missing after a
-crash is given them at the next start. A topic is deleted by a record that says so, then by its logs going, then by a
-last record; one that was interrupted is finished at the next start. Logs that the metadata does not know are left
-alone, and never served: nothing is deleted that was not told to be.
+The metadata record is always written first:
+
+    create   append a record that marks the topic as creating, create its logs, append the final record, with which all
+             its partitions become visible; a failure or the next start undoes a creation that was interrupted
+    grow     append the topic's record, then create the new logs; the next start creates those that are missing
+    delete   append a record that marks the topic as deleting, delete its logs, append the final record; the next start
+             finishes a deletion that was interrupted
+
+Records are written one after the other, under `_writing`. The logs are created and deleted in threads, outside of that
+lock: a topic with many partitions does not delay the changes of others (`topic_changes`, `topic_logs`).
+
+Logs without a topic in the metadata are neither served nor deleted.
 """
 
 import asyncio
 import base64
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias, TypeVar
 
 from logbrook.config import BrokerConfig, CleanupPolicy, LogConfig
-from logbrook.config.kafka_settings import broker_settings, check_promises, override, topic_settings
+from logbrook.config.kafka_settings import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    apply_overrides,
+    check_compaction_lags,
+    check_flush_settings,
+)
+from logbrook.core.groups.errors import TooManyGroupsError
 from logbrook.core.metadata import (
     ClusterMetadata,
     InvalidPartitionsError,
@@ -23,15 +38,19 @@ from logbrook.core.metadata import (
     TopicNotFoundError,
 )
 from logbrook.model import TopicPartition
+from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import ProducerId
 from logbrook.ports import Clock, Random
-from logbrook.records.batch import iter_headers
-from logbrook.records.reader import iter_records
-from logbrook.server.appends import Appends
+from logbrook.ports.metadata_store import Delete, Put, StoreTransaction
+from logbrook.server.local_metadata_store import LocalMetadataStore
+from logbrook.server.log_appender import LogAppender
+from logbrook.server.topic_changes import ChangePendingError, TopicChanges
+from logbrook.server.topic_logs import TopicLogs
 from logbrook.storage.errors import DiskFullError, PartitionNotFoundError, StorageError
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
-from logbrook.storage.verification import verify
 
+T = TypeVar("T")
 SettingsChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 METADATA = TopicPartition("__cluster_metadata", 0)
@@ -40,234 +59,327 @@ TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, METADATA.topic})
 
 _METADATA_CONFIG = LogConfig(segment_bytes=1 << 20, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
-_PRODUCER_IDS_AT_ONCE = 1_000
-# While many logs are being made, others get a turn after so many.
-_LOGS_AT_ONCE = 32
+_PRODUCER_IDS_PER_BLOCK = 1_000
 
-_logger = logging.getLogger(__name__)
+_logger = event_logger(__name__)
 
 
 class Topics:
-    """Made by `open`. All of it runs on the event loop."""
+    """The topics of one broker. Used on its event loop; call `open` once before anything else.
+
+    `on_many_created` is that of `TopicLogs`. Raises StorageError if the metadata log cannot be created.
+    """
 
     def __init__(
-        self, config: BrokerConfig, directory: LogDirectory, appends: Appends, clock: Clock, random: Random
+        self,
+        config: BrokerConfig,
+        directory: LogDirectory,
+        appender: LogAppender,
+        clock: Clock,
+        random: Random,
+        on_many_created: Callable[[], None],
     ) -> None:
         self.directory = directory
         self.metadata = ClusterMetadata()
+        if METADATA not in directory:
+            directory.create(METADATA, _METADATA_CONFIG)
+        directory.get(METADATA).config = _METADATA_CONFIG
+        self.store = LocalMetadataStore(directory.get(METADATA), appender, clock)
         self._config = config
-        self._appends = appends
+        self._appender = appender
         self._clock = clock
         self._random = random
         self._producer_ids = range(0)
-        # Changes are made one after another: each is decided on what the one before it left.
-        self._changing = asyncio.Lock()
+        self._logs = TopicLogs(directory, clock, on_many_created)
+        self._changes = TopicChanges()
+        # Held from the validation of a change to its record: each is validated against the result of the previous one.
+        self._writing = asyncio.Lock()
 
     async def open(self) -> None:
-        """Read the metadata, begin a new epoch, and finish what a crash interrupted. Raises StorageError."""
-        if METADATA not in self.directory:
-            self.directory.create(METADATA, _METADATA_CONFIG)
-        log = self._metadata_log
-        log.config = _METADATA_CONFIG
-        if log.corruption is not None:
-            raise log.corruption
-        # A flipped bit may well be good JSON.
-        verify(log)
-        for part in log.read_range(log.log_start_offset, log.high_watermark):
-            for position, _ in iter_headers(part.data):
-                for record in iter_records(part.data, position, bytes_max=part.length):
-                    assert record.key is not None
-                    self._replay(record.key, record.value)
+        """Replay the metadata, begin a new leader epoch, and finish interrupted changes. Raises StorageError."""
+        await self._load_metadata()
         self._configure_logs(self.metadata.topics.values())
         try:
             await self._begin_epoch()
             for topic in list(self.metadata.topics.values()):
-                if topic.is_deleting:
+                if topic.is_hidden:
                     await self._remove(topic)
             await self.make_missing_logs()
         except DiskFullError as error:
             if not self.metadata.cluster_id:
                 raise
-            _logger.error("%s. Until there is room, records can be read and not written", error)
-        unknown = [
-            log.partition.directory for log in self.directory if log.partition != METADATA and not self._has(log)
+            _logger.error("writes refused at start", error=error, action="free disk space")
+        ignored = [
+            log.partition.directory for log in self.directory if log.partition != METADATA and not self._is_served(log)
         ]
-        if unknown:
-            _logger.warning("logs that the metadata does not know are left alone: %s", ", ".join(unknown))
+        if ignored:
+            _logger.warning("partition directories without topic ignored", partitions=ignored)
+
+    def begin_stop(self) -> None:
+        """Stop the changes in progress at their next step of creating or deleting logs."""
+        self._logs.begin_stop()
+
+    async def stop(self) -> None:
+        """Wait for the changes in progress, which stop at their next step."""
+        self._logs.begin_stop()
+        await self._changes.finish()
+        await self.store.close()
+        self._logs.stop()
+
+    async def run_change(self, change: Coroutine[Any, Any, T], timeout_ms: int | None = None) -> T:
+        """Run `change` to its end, also if the caller is cancelled. Raises ChangePendingError after `timeout_ms`."""
+        return await self._changes.run(change, timeout_ms)
 
     @property
     def defaults(self) -> LogConfig:
-        """What a topic has that sets nothing."""
-        return override(self._config.log, self.metadata.broker_settings, broker_settings())
+        """Topic defaults: broker config plus dynamic overrides."""
+        return apply_overrides(self._config.log, self.metadata.dynamic_settings, BROKER_SETTINGS, is_stored=True)
 
     def is_internal(self, topic: str) -> bool:
         return topic in INTERNAL_TOPICS
 
     def log(self, partition: TopicPartition) -> Log:
-        """The log of a partition that clients may see. Raises TopicNotFoundError or PartitionNotFoundError."""
+        """Return the log of a partition that is served. Raises TopicNotFoundError or PartitionNotFoundError."""
         topic = self.metadata.topic(partition.topic)
         if not 0 <= partition.partition < topic.partition_count:
             raise PartitionNotFoundError(partition)
         return self.directory.get(partition)
 
     def logs(self) -> list[Log]:
-        """All logs that are served."""
-        return [log for log in self.directory if self._has(log)]
+        """Return all logs that are served."""
+        return [log for log in self.directory if self._is_served(log)]
 
     def config_of(self, topic: Topic) -> LogConfig:
-        return override(self.defaults, topic.settings, topic_settings())
+        return apply_overrides(self.defaults, topic.settings, TOPIC_SETTINGS, is_stored=True)
 
     def check_new(self, name: str, partition_count: int | None, settings: Mapping[str, str]) -> int:
-        """How many partitions the topic would get. Raises what `create` would, and changes nothing."""
+        """Validate a new topic as `create` does, raising the same errors, and return its number of partitions."""
         count = self._config.topics.partitions if partition_count is None else partition_count
-        self._check_room(count)
+        self._check_partitions_max(count)
         self.metadata.create_topic(name, count, settings, b"")
         self._check_unused(name, range(count))
-        override(self.defaults, settings, topic_settings())
-        check_promises(settings, self._config.storage)
+        self._check_settings(settings)
         return count
 
-    async def create(self, name: str, partition_count: int | None, settings: Mapping[str, str]) -> Topic:
-        """Raises InvalidTopicNameError, MetadataError, InvalidSettingError or StorageError."""
-        async with self._changing:
-            count = self.check_new(name, partition_count, settings)
-            await self._write(self.metadata.create_topic(name, count, settings, self._random.token(16)))
-            topic = self.metadata.topic(name)
-            await self._make_logs(topic)
-            _logger.info("created topic %s with %d partitions", name, count)
-            return topic
+    async def create(
+        self, name: str, partition_count: int | None, settings: Mapping[str, str], *, timeout_ms: int | None = None
+    ) -> Topic:
+        """Create a topic; after `timeout_ms`, wait no longer and raise ChangePendingError.
 
-    async def add_partitions(self, name: str, partition_count: int, *, only_check: bool = False) -> None:
-        """Raises MetadataError or StorageError."""
-        async with self._changing:
-            records = self.metadata.add_partitions(name, partition_count)
-            known = self.metadata.topic(name).partition_count
-            self._check_room(partition_count - known)
-            self._check_unused(name, range(known, partition_count))
-            if not only_check:
+        Raises InvalidTopicNameError, MetadataError, InvalidSettingError, StorageError or ChangePendingError.
+        """
+        return await self._changes.run(self._create(name, partition_count, settings), timeout_ms)
+
+    async def _create(self, name: str, partition_count: int | None, settings: Mapping[str, str]) -> Topic:
+        async with self._changes.one_at_a_time(name):
+            async with self._writing:
+                count = self.check_new(name, partition_count, settings)
+                await self._write(self.metadata.create_topic(name, count, settings, self._random.token(16)))
+            try:
+                await self._make_logs(name)
+                async with self._writing:
+                    await self._write(self.metadata.finish_create(name))
+            except StorageError:
+                # If it cannot be undone now, then by a maintenance round or the next start.
+                with suppress(StorageError, ChangePendingError):
+                    await self._remove(self.metadata.topics[name])
+                raise
+            _logger.info("topic created", topic=name, partitions=count)
+            return self.metadata.topic(name)
+
+    async def add_partitions(
+        self, name: str, partition_count: int, *, only_check: bool = False, timeout_ms: int | None = None
+    ) -> None:
+        """Raises MetadataError, StorageError or ChangePendingError."""
+        await self._changes.run(self._add_partitions(name, partition_count, only_check=only_check), timeout_ms)
+
+    async def _add_partitions(self, name: str, partition_count: int, *, only_check: bool) -> None:
+        async with self._changes.one_at_a_time(name):
+            async with self._writing:
+                records = self.metadata.add_partitions(name, partition_count)
+                current_count = self.metadata.topic(name).partition_count
+                self._check_partitions_max(partition_count - current_count)
+                self._check_unused(name, range(current_count, partition_count))
+                if only_check:
+                    return
                 await self._write(records)
-                await self._make_logs(self.metadata.topic(name))
+            try:
+                await self._make_logs(name)
+            except DiskFullError as error:
+                # The partitions exist from now on, and a maintenance round creates their logs when there is room.
+                _logger.error("partition log creation failed", topic=name, error=error, action="free disk space")
 
     async def make_missing_logs(self) -> None:
-        """Give topics the logs for which there was no room when they were created. Raises StorageError."""
-        async with self._changing:
-            if self._appends.refusal is not None:
+        """Create logs that are missing and undo creations that failed, for example on a full disk.
+
+        Topics that are being changed are skipped. Raises StorageError or ChangePendingError.
+        """
+        async with self._writing:
+            if self._appender.refusal is not None:
                 await self._begin_epoch()
-            for topic in list(self.metadata.topics.values()):
-                if not topic.is_deleting:
-                    await self._make_logs(topic)
+        for topic in list(self.metadata.topics.values()):
+            if not self._is_complete(topic) and not self._changes.is_changing(topic.name):
+                await self._changes.run(self._complete(topic.name))
+
+    async def _complete(self, name: str) -> None:
+        async with self._changes.one_at_a_time(name):
+            topic = self.metadata.topics.get(name)
+            if topic is not None and topic.is_creating:
+                await self._remove(topic)
+            elif topic is not None and not topic.is_deleting:
+                await self._make_logs(name)
+
+    def _is_complete(self, topic: Topic) -> bool:
+        return not topic.is_creating and all(partition in self.directory for partition in topic.partitions)
 
     async def delete(self, name: str, topic_id: bytes | None = None) -> None:
-        """Delete the topic, if its id is still the one that is meant. Raises TopicNotFoundError or StorageError."""
-        async with self._changing:
-            if topic_id is not None and self.metadata.topic(name).id != topic_id:
-                raise TopicNotFoundError(name)
-            await self._write(self.metadata.begin_delete(name))
-            await self._remove(self.metadata.topics[name])
-            _logger.info("deleted topic %s", name)
+        """Delete the topic, if it still has this id. Raises TopicNotFoundError, StorageError or ChangePendingError."""
+        await self._changes.run(self._delete(name, topic_id))
 
-    async def configure_topic(self, name: str, settings: Mapping[str, str], *, only_check: bool = False) -> None:
-        """Give a topic these settings and no others. Raises TopicNotFoundError, InvalidSettingError or StorageError."""
-        await self.change_topic(name, lambda _settings: settings, only_check=only_check)
+    async def _delete(self, name: str, topic_id: bytes | None) -> None:
+        async with self._changes.one_at_a_time(name):
+            async with self._writing:
+                if topic_id is not None and self.metadata.topic(name).id != topic_id:
+                    raise TopicNotFoundError(name)
+                await self._write(self.metadata.begin_delete(name))
+            await self._remove(self.metadata.topics[name])
+            _logger.info("topic deleted", topic=name)
 
     async def change_topic(self, name: str, change: SettingsChange, *, only_check: bool = False) -> None:
-        """Give a topic what `change` makes of its settings. Raises as `configure_topic` does, and what `change`
-        does."""
-        async with self._changing:
+        """Replace a topic's settings with `change(settings)`.
+
+        Raises TopicNotFoundError, InvalidSettingError, StorageError, and what `change` raises.
+        """
+        async with self._writing:
             settings = change(self.metadata.topic(name).settings)
-            override(self.defaults, settings, topic_settings())
-            check_promises(settings, self._config.storage)
+            self._check_settings(settings)
             records = self.metadata.configure_topic(name, settings)
             if not only_check:
                 await self._write(records)
                 self._configure_logs([self.metadata.topic(name)])
 
-    async def configure_broker(self, settings: Mapping[str, str], *, only_check: bool = False) -> None:
-        """Give the broker these dynamic settings and no others. Raises InvalidSettingError or StorageError."""
-        await self.change_broker(lambda _settings: settings, only_check=only_check)
-
     async def change_broker(self, change: SettingsChange, *, only_check: bool = False) -> None:
-        """Give the broker what `change` makes of its dynamic settings. Raises as `configure_broker` does, and what
-        `change` does."""
-        async with self._changing:
+        """Replace the broker's own dynamic settings with `change(settings)`.
+
+        Raises InvalidSettingError, StorageError, and what `change` raises.
+        """
+        async with self._writing:
             settings = change(self.metadata.broker_settings)
-            override(self._config.log, settings, broker_settings())
+            self._check_dynamic_settings({**self.metadata.broker_defaults, **settings})
             if not only_check:
                 await self._write(self.metadata.configure_broker(settings))
                 self._configure_logs(self.metadata.topics.values())
 
-    async def new_producer_id(self) -> int:
-        """An id that was never given out before. Raises StorageError."""
+    async def change_all_brokers(self, change: SettingsChange, *, only_check: bool = False) -> None:
+        """Replace the dynamic settings of all brokers, which a broker's own override, with `change(settings)`.
+
+        Raises InvalidSettingError, StorageError, and what `change` raises.
+        """
+        async with self._writing:
+            settings = change(self.metadata.broker_defaults)
+            self._check_dynamic_settings({**settings, **self.metadata.broker_settings})
+            if not only_check:
+                await self._write(self.metadata.configure_all_brokers(settings))
+                self._configure_logs(self.metadata.topics.values())
+
+    async def change_group(self, group_id: str, change: SettingsChange, *, only_check: bool = False) -> None:
+        """Replace the settings of a group, which need not exist, with `change(settings)`.
+
+        Raises TooManyGroupsError, StorageError, and what `change` raises.
+        """
+        async with self._writing:
+            groups, groups_max = self.metadata.group_settings, self._config.groups.groups_max
+            settings = change(groups.get(group_id, {}))
+            if settings and group_id not in groups and len(groups) >= groups_max:
+                raise TooManyGroupsError(group_id, "groups_max", groups_max)
+            if not only_check and (settings or group_id in groups):
+                await self._write(self.metadata.configure_group(group_id, settings))
+
+    async def new_producer_id(self) -> ProducerId:
+        """Return a producer id that was never returned before. Raises StorageError."""
         if not self._producer_ids:
-            async with self._changing:
+            async with self._writing:
                 if not self._producer_ids:
                     first = self.metadata.next_producer_id
-                    await self._write(self.metadata.reserve_producer_ids(_PRODUCER_IDS_AT_ONCE))
+                    await self._write(self.metadata.reserve_producer_ids(_PRODUCER_IDS_PER_BLOCK))
                     self._producer_ids = range(first, self.metadata.next_producer_id)
-        given, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
-        return given
+        producer_id, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
+        return ProducerId(producer_id)
 
     async def _begin_epoch(self) -> None:
-        """Nothing is written before it: offsets that are given out again are told apart by it. Raises StorageError."""
+        """Begin a new leader epoch, before any other write. Raises StorageError.
+
+        Offsets that a crash lost are assigned again, and are distinguished by their leader epoch.
+        """
         records = self.metadata.begin_epoch()
         if not self.metadata.cluster_id:
             cluster_id = base64.urlsafe_b64encode(self._random.token(16)).rstrip(b"=").decode()
             records += self.metadata.found_cluster(cluster_id)
-        self._appends.refusal = None
+        self._appender.refusal = None
         try:
             await self._write(records)
         except DiskFullError as error:
-            self._appends.refusal = error
+            self._appender.refusal = error
             raise
-        self._appends.leader_epoch = self.metadata.epoch
+        self._appender.leader_epoch = self.metadata.epoch
 
-    @property
-    def _metadata_log(self) -> Log:
-        return self.directory.get(METADATA)
+    def _check_dynamic_settings(self, settings: Mapping[str, str]) -> None:
+        """Raises InvalidSettingError."""
+        check_compaction_lags(apply_overrides(self._config.log, settings, BROKER_SETTINGS))
+        check_flush_settings(settings, self._config.storage)
 
-    def _has(self, log: Log) -> bool:
+    def _is_served(self, log: Log) -> bool:
         topic = self.metadata.topics.get(log.partition.topic)
-        return topic is not None and not topic.is_deleting and log.partition.partition < topic.partition_count
+        return topic is not None and not topic.is_hidden and log.partition.partition < topic.partition_count
 
-    def _check_room(self, more: int) -> None:
+    def _check_partitions_max(self, new_partitions: int) -> None:
         partitions_max = self._config.topics.partitions_max
-        if self.metadata.partition_count + more > partitions_max:
+        if self.metadata.partition_count + new_partitions > partitions_max:
             raise InvalidPartitionsError(
-                f"{more} more partitions would be above topics.partitions_max, {partitions_max}"
+                f"{new_partitions} new partitions would exceed topics.partitions_max ({partitions_max})"
             )
 
+    def _check_settings(self, settings: Mapping[str, str]) -> None:
+        """Validate the settings of a topic. Raises InvalidSettingError."""
+        check_compaction_lags(apply_overrides(self.defaults, settings, TOPIC_SETTINGS))
+        check_flush_settings(settings, self._config.storage)
+
     def _check_unused(self, name: str, numbers: Iterable[int]) -> None:
-        """New partitions do not begin with what is in logs that nobody knows."""
+        """Reject new partitions for which there is an old log without a topic: they would start with its records."""
         if any(TopicPartition(name, number) in self.directory for number in numbers):
             raise TopicExistsError(name)
 
-    def _replay(self, key: bytes, value: bytes | None) -> None:
-        try:
-            self.metadata.replay(key, value)
-        except ValueError as error:
-            raise StorageError(f"the metadata cannot be read: {error}") from error
+    async def _load_metadata(self) -> None:
+        """Raises StorageError."""
+        self.store.open()
+        for key, entry in (await self.store.read_all()).entries.items():
+            try:
+                self.metadata.replay(key, entry.value)
+            except ValueError as error:
+                raise StorageError(f"invalid record in {METADATA}: {error}") from error
 
     async def _write(self, records: Sequence[MetadataRecord]) -> None:
-        """Append, and believe it once it is durable."""
-        await self._appends.append_records(self._metadata_log, records)
+        """Write the records to the store, then apply them to the metadata. Raises StorageError."""
+        operations = [Delete(key) if value is None else Put(key, value) for key, value in records]
+        await self.store.commit(StoreTransaction((), operations))
         for key, value in records:
             self.metadata.replay(key, value)
 
-    async def _make_logs(self, topic: Topic) -> None:
-        missing = [partition for partition in topic.partitions if partition not in self.directory]
-        if not missing:
-            return
+    async def _make_logs(self, name: str) -> None:
+        """Create the missing logs of a topic. Raises StorageError or ChangePendingError."""
+        topic = self.metadata.topics[name]
         config = self.config_of(topic)
-        for start in range(0, len(missing), _LOGS_AT_ONCE):
-            self.directory.create_all(missing[start : start + _LOGS_AT_ONCE], config)
-            await asyncio.sleep(0)
+        await self._logs.create(topic.partitions, config)
+        topic = self.metadata.topics[name]
+        if self.config_of(topic) != config:
+            # The settings were changed meanwhile.
+            self._configure_logs([topic])
 
     async def _remove(self, topic: Topic) -> None:
-        now_ms = self._clock.now_ms()
-        for partition in topic.partitions:
-            if partition in self.directory:
-                self.directory.delete(partition, now_ms)
-        await self._write(self.metadata.finish_delete(topic.name))
+        """Delete the logs of a hidden topic, then the topic. Raises StorageError or ChangePendingError."""
+        await self._logs.delete(topic.partitions)
+        async with self._writing:
+            await self._write(self.metadata.finish_delete(topic.name))
 
     def _configure_logs(self, topics: Iterable[Topic]) -> None:
         for topic in topics:

@@ -1,46 +1,55 @@
-"""Options of a reader or a writer, as Spark hands them over: texts under names in any letter case.
+"""Parser for the options of a data source, which Spark passes as strings under case-insensitive names.
 
-Whoever reads an option names it, and `finish` refuses by name whatever nobody has named, because a misspelt option that
-is silently ignored is a bug that nobody finds. Names that belong to Kafka's clients are known with and without the
-prefix `kafka.`.
+Every option that is read counts as known; `finish` rejects the remaining ones, because a misspelt option that is
+silently ignored is hard to find. The prefix `kafka.` of client options is optional, except where a name has another
+meaning without it.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 from logbrook.spark.errors import OptionError
+
+# Default of an integer option; None if it has none.
+D = TypeVar("D", int, None)
 
 KAFKA_PREFIX = "kafka."
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 _BOOLEANS = {"true": True, "false": False}
-# What Spark adds by itself, or takes for itself.
-_SPARKS_OWN = frozenset({"checkpointlocation", "path", "queryname"})
+# In Spark's Kafka source the consumers' group, under which nothing is committed. `group.id` asks for commits.
+_PREFIXED = frozenset({"kafka.group.id"})
+# Options that Spark itself adds or consumes.
+_SPARK_OPTIONS = frozenset({"checkpointlocation", "path", "queryname"})
 
 
 class OptionReader:
-    """Reads options one by one; `finish` looks at what is left. Every method may raise OptionError."""
+    """Typed access to options by name. Every method may raise OptionError. Call `finish` last."""
 
-    def __init__(self, options: Mapping[str, str], *, ignored: Iterable[str] = _SPARKS_OWN) -> None:
+    def __init__(self, options: Mapping[str, str], *, ignored: Iterable[str] = _SPARK_OPTIONS) -> None:
         self._texts: dict[str, str] = {}
         self._given: dict[str, str] = {}
         for name, text in options.items():
-            short = _short(name)
-            if short in self._texts and self._texts[short] != text:
-                raise OptionError(name, f"it is given twice, as {self._texts[short]!r} and as {text!r}")
-            self._texts[short] = text
-            self._given[short] = name
-        self._ignored = frozenset(map(_short, ignored))
+            normalized = _normalized(name)
+            if normalized in self._texts and self._texts[normalized] != text:
+                raise OptionError(name, f"it is given twice, as {self._texts[normalized]!r} and as {text!r}")
+            self._texts[normalized] = text
+            self._given[normalized] = name
+        self._ignored = frozenset(map(_normalized, ignored))
         self._known: dict[str, str] = {}
 
     def __contains__(self, name: str) -> bool:
-        """Whether the option is given."""
         return self._find(name) is not None
 
+    def given(self) -> Iterator[tuple[str, str, str]]:
+        """Yield each option: its lower-case name without prefix, its name as given, and its text."""
+        for normalized, name in self._given.items():
+            yield normalized, name, self._texts[normalized]
+
     def text(self, name: str) -> str | None:
-        """The option's text without blanks around it, or None when it is not given or empty."""
+        """Return the option's stripped text, or None if it is not given or empty."""
         text = self._find(name)
         return (text.strip() or None) if text is not None else None
 
@@ -50,11 +59,11 @@ class OptionReader:
             raise OptionError(name, "it is required")
         return text
 
-    def integer(self, name: str, default: int | None = None, *, at_least: int | None = None) -> int | None:
+    def integer(self, name: str, default: D, *, at_least: int | None = None) -> int | D:
         text = self.text(name)
         if text is None:
             return default
-        # Python would also take 1_000 and the digits of every script.
+        # int() would also accept 1_000 and non-ASCII digits.
         if not _INTEGER.fullmatch(text):
             raise OptionError(name, f"{text!r} is not a whole number")
         value = int(text)
@@ -72,7 +81,7 @@ class OptionReader:
             raise OptionError(name, f"it must be true or false, not {text!r}") from None
 
     def choice(self, name: str, allowed: Iterable[str], default: str) -> str:
-        """The word of `allowed` that was given, in any letter case."""
+        """Return the given value, which must be one of `allowed`, case-insensitively, in the spelling of `allowed`."""
         text = self.text(name)
         words = {word.lower(): word for word in allowed}
         if text is None:
@@ -81,49 +90,64 @@ class OptionReader:
             raise OptionError(name, f"it must be {' or '.join(words.values())}, not {text!r}")
         return words[text.lower()]
 
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return a comma-separated list of different names; empty if the option is not given."""
+        names = tuple(part.strip() for part in (self.text(name) or "").split(",") if part.strip())
+        if len(set(names)) < len(names):
+            raise OptionError(name, "it names a column twice")
+        return names
+
     def json_object(self, name: str) -> dict[str, Any] | None:
         text = self.text(name)
         if text is None:
             return None
 
-        def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            """Python would keep the last of two values under one name, and nobody would miss the first."""
-            value: dict[str, Any] = {}
-            for key, part in pairs:
-                if key in value:
+        def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            """Reject duplicate keys, of which json.loads would silently keep the last."""
+            members: dict[str, Any] = {}
+            for key, member in pairs:
+                if key in members:
                     raise OptionError(name, f"it names {key!r} twice")
-                value[key] = part
-            return value
+                members[key] = member
+            return members
 
         try:
-            value = json.loads(text, object_pairs_hook=unique)
+            value = json.loads(text, object_pairs_hook=unique_keys)
         except ValueError as error:
             raise OptionError(name, f"it is not JSON: {error}") from None
         if not isinstance(value, dict):
             raise OptionError(name, f"it must be a JSON object, not {text!r}")
         return value
 
+    def prefixed(self, prefix: str) -> dict[str, str]:
+        """Return all options whose name begins with `prefix`, in lower case and without it."""
+        names = [normalized for normalized in self._texts if normalized.startswith(prefix)]
+        for normalized in names:
+            self._known.setdefault(normalized, normalized)
+        return {normalized.removeprefix(prefix): self._texts[normalized].strip() for normalized in names}
+
     def only_one_of(self, *names: str) -> str | None:
-        """The one of these that is given, None for none of them."""
+        """Return which of the mutually exclusive options is given, or None."""
         given = [name for name in names if self.text(name) is not None]
         if len(given) > 1:
             raise OptionError(given[1], f"it cannot be given together with {given[0]!r}")
         return given[0] if given else None
 
     def finish(self) -> None:
-        """Refuse what nobody has asked for."""
-        for short, given in self._given.items():
-            if short in self._known or short in self._ignored:
+        """Reject options that were never read."""
+        for normalized, given in self._given.items():
+            if normalized in self._known or normalized in self._ignored:
                 continue
-            nearest = get_close_matches(short, self._known, 1)
+            nearest = get_close_matches(normalized, self._known, 1)
             hint = f"did you mean {self._known[nearest[0]]!r}?" if nearest else "docs/SPARK.md lists them all"
             raise OptionError(given, f"there is no such option; {hint}")
 
     def _find(self, name: str) -> str | None:
-        short = _short(name)
-        self._known.setdefault(short, name)
-        return self._texts.get(short)
+        normalized = _normalized(name)
+        self._known.setdefault(normalized, name)
+        return self._texts.get(normalized)
 
 
-def _short(name: str) -> str:
-    return name.lower().removeprefix(KAFKA_PREFIX)
+def _normalized(name: str) -> str:
+    lower = name.lower()
+    return lower if lower in _PREFIXED else lower.removeprefix(KAFKA_PREFIX)

@@ -1,8 +1,7 @@
-"""Which partition a row goes to, as Kafka's default partitioner decides.
+"""Kafka's default partitioner over Arrow columns.
 
-A row that names its partition goes there. One with a key goes where all of that key go: to the murmur2 hash of its
-bytes, without the sign, modulo the number of partitions, bit for bit as in Java. The rows of a batch without either go
-to one partition together, and those of the next batch to the next one.
+A row with a partition keeps it. A row with a key goes to murmur2(key) without its sign bit, modulo the number of
+partitions, as in the Java client. Rows with neither go to one partition per Arrow batch, in round-robin order.
 """
 
 from collections.abc import Callable
@@ -17,41 +16,41 @@ from logbrook.records.columns.jit import BYTES_IN, INTS, INTS_IN, LONGS_IN, comp
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
 
-_TO_HASH = -1
-_TOGETHER = -2
+_BY_HASH = -1
+_STICKY = -2
 _ARROW_BYTES_PER_OFFSET = 4
 
 
 class Partitioner:
-    """Keeps in mind, for each topic, where rows without a key go next. `choose(count)` is where they go first."""
+    """Holds each topic's next partition for rows without a key. `choose(count)` picks the first one."""
 
     def __init__(self, choose: Callable[[int], int]) -> None:
         self._choose = choose
         self._next: dict[str, int] = {}
 
     def assign(self, topics: list[str], counts: Longs, topic_of: Longs, key: Any, given: Any) -> Ints:
-        """The partition of each row.
+        """Return the partition of each row.
 
-        Row i belongs to `topics[topic_of[i]]`, and `counts` are their numbers of partitions. `key` and `given`, the
-        partitions that rows name, are Arrow columns or None.
+        Row i belongs to `topics[topic_of[i]]`; `counts` holds the partition count of each topic. `key` and `given`, the
+        explicit partitions, are Arrow columns or None.
         """
         rows = len(topic_of)
-        partitions = np.full(rows, _TOGETHER, np.int32)
+        partitions = np.full(rows, _STICKY, np.int32)
         if key is not None:
-            partitions[np.asarray(key.is_valid())] = _TO_HASH
+            partitions[np.asarray(key.is_valid())] = _BY_HASH
         if given is not None and given.null_count < rows:
             partitions = np.where(np.asarray(given.is_valid()), np.asarray(given.fill_null(0)), partitions)
             partitions = partitions.astype(np.int32)
         if key is not None:
             hash_keys(key, counts[topic_of], partitions)
-        is_together = partitions == _TOGETHER
-        if is_together.any():
-            used = set(np.unique(topic_of[is_together]).tolist())
-            together = [self._turn(topic, int(counts[n])) if n in used else 0 for n, topic in enumerate(topics)]
-            partitions[is_together] = np.array(together, np.int32)[topic_of[is_together]]
+        is_sticky = partitions == _STICKY
+        if is_sticky.any():
+            used = set(np.unique(topic_of[is_sticky]).tolist())
+            sticky = [self._advance(topic, int(counts[n])) if n in used else 0 for n, topic in enumerate(topics)]
+            partitions[is_sticky] = np.array(sticky, np.int32)[topic_of[is_sticky]]
         return partitions
 
-    def _turn(self, topic: str, count: int) -> int:
+    def _advance(self, topic: str, count: int) -> int:
         partition = self._next.get(topic)
         partition = self._choose(count) if partition is None else partition % count
         self._next[topic] = partition + 1
@@ -59,7 +58,7 @@ class Partitioner:
 
 
 def hash_keys(key: Any, counts: Longs, partitions: Ints) -> None:
-    """Write the partition of each row that has -1 into `partitions`, by its key; row i has `counts[i]` to choose of."""
+    """Set `partitions[i]` from the key's hash modulo `counts[i]`, for each row i whose partition is -1."""
     key = key.cast(pa.binary())
     _, ends, data = key.buffers()
     offset = key.offset * _ARROW_BYTES_PER_OFFSET
@@ -79,7 +78,7 @@ def _readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @compiled(types.void, INTS_IN, BYTES_IN, LONGS_IN, INTS)
 def _hash_keys(ends: Any, data: Any, counts: Any, partitions: Any) -> None:
-    # In 64 bits, of which the lower 32 are kept: products of numba's 32-bit integers have 64 bits anyway.
+    # murmur2 in 64-bit arithmetic masked to 32 bits: numba widens products of 32-bit integers to 64 bits anyway.
     low = np.uint64(0xFFFFFFFF)
     m = np.uint64(0x5BD1E995)
     for row in range(partitions.size):

@@ -1,11 +1,11 @@
-"""Rows to topics: what a task of a writer does.
+"""Writing of Arrow batches to topics, in an executor's task, with an idempotent producer.
 
-An Arrow batch is sorted by topic and partition, keeping the order within each, and every run of one partition is
-encoded as record batches. Python runs once for a run and once for a record batch, never for a row.
+An Arrow batch is stably sorted by topic and partition, and each run of one partition is encoded as record batches.
+Python code runs per run and per record batch, never per row.
 
-A Spark worker runs one task after the other, so the producer of a task that has gone well is kept for the next: a
-producer id for each task of each micro-batch would fill the brokers' memory. It is not used for a cluster that was
-replaced at the same address, where its id may be somebody else's.
+A Spark worker runs its tasks one after the other, so the producer of a successful task is kept for the next one: a
+producer id per task and micro-batch would fill the brokers' producer state. It is discarded if the cluster id at that
+address has changed, because its producer id is then not valid or belongs to another producer.
 """
 
 import random
@@ -29,25 +29,25 @@ from logbrook.spark.partitioner import Ints, Longs, Partitioner
 from logbrook.spark.write_options import WriteOptions
 
 _ENCODED = ("key", "value", "headers", "timestamp")
-# The most that a record in a batch of its own has beside its bytes: three lengths and the count of its headers of up to
-# five bytes, attributes and two deltas of one. A header has two lengths.
+# Upper bound of a record's framing in a batch of its own: three lengths and the header count of up to five bytes each,
+# attributes and two deltas of one byte each. A header has two lengths.
 _RECORD_OVERHEAD_BYTES = 23
 _HEADER_OVERHEAD_BYTES = 10
-# Groups that are fewer are sorted in linear time.
-_SMALL = 1 << 16
+# Below this number of groups their ids fit uint16, which numpy radix-sorts in linear time.
+_RADIX_GROUPS_MAX = 1 << 16
 
 
 def send_rows(options: WriteOptions, batches: Iterator[Any]) -> int:
-    """Write the rows of these pyarrow.RecordBatch and return their number, once they are written.
+    """Write the rows of `batches` (pyarrow.RecordBatch) and return their number once all are acknowledged.
 
-    Raises RecordError for a row that cannot be a record, UnreachableError, ClientError.
+    Raises RecordError for a row that cannot be written, UnreachableError, ClientError.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return 0
     rows = 0
     with _producer(options) as producer:
-        sending = Sending(options, producer)
+        sending = RowSender(options, producer)
         for batch in chain([first], batches):
             sending.send(batch)
             rows += batch.num_rows
@@ -55,8 +55,8 @@ def send_rows(options: WriteOptions, batches: Iterator[Any]) -> int:
     return rows
 
 
-class Sending:
-    """The rows of one task on their way to `producer`."""
+class RowSender:
+    """Encodes the rows of one task and sends them with `producer`."""
 
     def __init__(self, options: WriteOptions, producer: Producer, partitioner: Partitioner | None = None) -> None:
         self._options = options
@@ -65,10 +65,15 @@ class Sending:
         self._counts: dict[str, int] = {}
 
     def send(self, batch: Any) -> None:
-        """Raises RecordError, before any row of `batch` is sent, and ClientError."""
+        """Send the rows of `batch`. Raises RecordError before any of them is sent, and ClientError."""
         if not batch.num_rows:
             return
-        rows = _Rows(batch)
+        if self._options.encoding is not None:
+            # Compiles kernels, which a sink without a registry does not need.
+            from logbrook.spark.schemas.encoding import with_encoded_values  # noqa: PLC0415
+
+            batch = with_encoded_values(batch, self._options.encoding)
+        rows = _RowBatch(batch)
         topics, topic_of = self._topics(rows)
         counts = np.array([self._count(rows, topics, topic_of, n) for n in range(len(topics))], np.int64)
         key, given = rows.column("key"), rows.column("partition")
@@ -76,11 +81,11 @@ class Sending:
         partitions = self._partitioner.assign(topics, counts, topic_of, key, given)
         self._check_headers(rows, topics, topic_of, partitions)
         self._check_sizes(rows, topics, topic_of, partitions)
-        numbers = np.cumsum(counts) - counts
-        self._send_groups(rows, topics, topic_of, partitions, numbers[topic_of] + partitions)
+        first_groups = np.cumsum(counts) - counts
+        self._send_groups(rows, topics, topic_of, partitions, first_groups[topic_of] + partitions)
 
-    def _topics(self, rows: "_Rows") -> tuple[list[str], Longs]:
-        """The topics of these rows, and for each row which of them is its own."""
+    def _topics(self, rows: "_RowBatch") -> tuple[list[str], Longs]:
+        """Return the distinct topics, and for each row the index of its topic."""
         if self._options.topic is not None:
             return [self._options.topic], np.zeros(rows.count, np.int64)
         column = rows.column("topic")
@@ -90,8 +95,8 @@ class Sending:
         encoded = column.dictionary_encode()
         return encoded.dictionary.to_pylist(), np.asarray(encoded.indices).astype(np.int64)
 
-    def _count(self, rows: "_Rows", topics: list[str], topic_of: Longs, number: int) -> int:
-        """How many partitions a topic has."""
+    def _count(self, rows: "_RowBatch", topics: list[str], topic_of: Longs, number: int) -> int:
+        """Return the number of partitions of `topics[number]`. Raises RecordError if it does not exist."""
         topic = topics[number]
         if topic not in self._counts:
             try:
@@ -105,7 +110,7 @@ class Sending:
                 raise RecordError(topic, rows.partition(row), rows.key_length(row), reason) from error
         return self._counts[topic]
 
-    def _check_given(self, rows: "_Rows", topics: list[str], counts: Longs, topic_of: Longs, given: Any) -> None:
+    def _check_given(self, rows: "_RowBatch", topics: list[str], counts: Longs, topic_of: Longs, given: Any) -> None:
         if given is None or given.null_count == rows.count:
             return
         partitions = np.asarray(given.fill_null(0))
@@ -113,16 +118,16 @@ class Sending:
         if is_wrong.any():
             row = int(np.argmax(is_wrong))
             number = int(topic_of[row])
-            reason = f"the topic has {counts[number]} partitions, and they are counted from 0"
+            reason = f"the topic has {counts[number]} partitions, numbered from 0"
             raise RecordError(topics[number], int(partitions[row]), rows.key_length(row), reason)
 
-    def _check_headers(self, rows: "_Rows", topics: list[str], topic_of: Longs, partitions: Ints) -> None:
+    def _check_headers(self, rows: "_RowBatch", topics: list[str], topic_of: Longs, partitions: Ints) -> None:
         row = rows.row_with_keyless_header()
         if row is not None:
             reason = "it has a header without a key"
             raise RecordError(topics[int(topic_of[row])], int(partitions[row]), rows.key_length(row), reason)
 
-    def _check_sizes(self, rows: "_Rows", topics: list[str], topic_of: Longs, partitions: Ints) -> None:
+    def _check_sizes(self, rows: "_RowBatch", topics: list[str], topic_of: Longs, partitions: Ints) -> None:
         bytes_max = self._options.request_bytes_max
         sizes = rows.sizes() + HEADER_BYTES + _RECORD_OVERHEAD_BYTES
         if sizes.max() > bytes_max:
@@ -131,11 +136,11 @@ class Sending:
             raise RecordError(topics[int(topic_of[row])], int(partitions[row]), rows.key_length(row), reason)
 
     def _send_groups(
-        self, rows: "_Rows", topics: list[str], topic_of: Longs, partitions: Ints, groups: npt.NDArray[Any]
+        self, rows: "_RowBatch", topics: list[str], topic_of: Longs, partitions: Ints, groups: npt.NDArray[Any]
     ) -> None:
         records = rows.encoded
         if (groups != groups[0]).any():
-            order = np.argsort(groups.astype(np.uint16) if groups.max() < _SMALL else groups, kind="stable")
+            order = np.argsort(groups.astype(np.uint16) if groups.max() < _RADIX_GROUPS_MAX else groups, kind="stable")
             records, groups = records.take(pa.array(order)), groups[order]
             topic_of, partitions = topic_of[order], partitions[order]
         starts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist()]
@@ -149,6 +154,7 @@ class Sending:
             records,
             now_ms=now_ms,
             codec=self._options.codec,
+            level=self._options.level,
             batch_bytes_max=self._options.batch_bytes_max,
             producer_id=self._producer.producer_id,
             producer_epoch=self._producer.producer_epoch,
@@ -159,8 +165,8 @@ class Sending:
             self._producer.send(topic, partition, batch)
 
 
-class _Rows:
-    """An Arrow batch, whose columns may be missing."""
+class _RowBatch:
+    """An Arrow batch whose optional columns may be absent."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -179,7 +185,7 @@ class _Rows:
         return None if column is None else column[row].as_py()
 
     def sizes(self) -> Longs:
-        """How many bytes the key, the value and the headers of each row have."""
+        """Return the bytes of key, value and headers of each row."""
         sizes = np.zeros(self.count, np.int64)
         for name in ("key", "value"):
             if self.column(name) is not None:
@@ -204,7 +210,7 @@ class _Rows:
         return headers is not None and headers.null_count < self.count
 
     def _sum_of_headers(self, numbers: Longs) -> Longs:
-        """For each row the sum of the numbers that its headers have."""
+        """Sum the per-header `numbers` by row."""
         headers = self.column("headers")
         sums = np.concatenate([[0], np.cumsum(numbers)])
         bounds = np.asarray(headers.offsets)
@@ -215,7 +221,9 @@ def _lengths(column: Any) -> Longs:
     return np.asarray(pc.binary_length(column).fill_null(0)).astype(np.int64)
 
 
-class _Idle(NamedTuple):
+class _IdleProducer(NamedTuple):
+    """A producer kept for the next task, with the id of the cluster it belongs to."""
+
     client: Client
     producer: Producer
     cluster_id: str | None
@@ -225,48 +233,50 @@ class _Idle(NamedTuple):
         self.client.close()
 
 
-_idle: dict[WriteOptions, _Idle] = {}
+_idle: dict[WriteOptions, _IdleProducer] = {}
 
 
 def close_idle() -> None:
-    """Hang up whatever is kept for later tasks."""
+    """Close the producers kept for later tasks."""
     while _idle:
         _idle.popitem()[1].close()
 
 
 @contextmanager
 def _producer(options: WriteOptions) -> Iterator[Producer]:
-    """A producer for one task, which is kept for the next if it has written everything."""
-    found = _take_idle(options) or _new(options)
+    """Provide a producer for one task, and keep it for the next unless the block raises."""
+    entry = _take_idle(options) or _open(options)
     try:
-        yield found.producer
+        yield entry.producer
     except BaseException:
-        found.close()
+        entry.close()
         raise
-    _idle[options] = found
+    _idle[options] = entry
 
 
-def _take_idle(options: WriteOptions) -> _Idle | None:
-    found = _idle.pop(options, None)
-    if found is None:
+def _take_idle(options: WriteOptions) -> _IdleProducer | None:
+    entry = _idle.pop(options, None)
+    if entry is None:
         return None
     with suppress(ClientError):
-        if found.client.metadata([]).cluster_id == found.cluster_id:
-            return found
-    found.close()
+        if entry.client.metadata([]).cluster_id == entry.cluster_id:
+            return entry
+    entry.close()
     return None
 
 
-def _new(options: WriteOptions) -> _Idle:
+def _open(options: WriteOptions) -> _IdleProducer:
     """Raises UnreachableError."""
     client = options.client()
     try:
         producer = Producer(
             client,
             delivery_timeout_s=options.delivery_timeout_s,
+            in_flight_bytes_max=options.in_flight_bytes_max,
             request_bytes_max=options.request_bytes_max,
+            retry=options.retry,
         )
-        return _Idle(client, producer, client.metadata([]).cluster_id)
+        return _IdleProducer(client, producer, options.retry.run(lambda: client.metadata([]).cluster_id))
     except ClientError as error:
         client.close()
         raise UnreachableError(options.bootstrap_servers, str(error)) from error

@@ -1,30 +1,27 @@
-"""The segment that is being written. Its bytes may yet be cut, so it is never mapped."""
+"""The active segment: the one that appends go to."""
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Files
-from logbrook.storage.disk_errors import sync_file
+from logbrook.storage.durable_files import create_or_replace, is_unreadable, sync_file
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.index import HEADER_BYTES as INDEX_HEADER_BYTES
-from logbrook.storage.index import BadIndexError, Index, decode_index_header, encode_index_header
-from logbrook.storage.index_builder import IndexBuilder
+from logbrook.storage.index import BadIndexError, Index, IndexBuilder, decode_index_header, encode_index_header
 from logbrook.storage.open_files import OpenFiles
 from logbrook.storage.probe import StorageProbe
-from logbrook.storage.segment import LogSlice, Segment, Window
-
-# Enough for the headers between two index entries, mostly in one read.
-_WINDOW_BYTES = 8192
+from logbrook.storage.segment import Segment
 
 
 class ActiveSegment(Segment):
-    """Appends go to the file at once; index entries are kept in memory and written by `write_index`."""
+    """The active segment of a log. Appends go to the file at once, index entries with `write_index`."""
 
     def __init__(
         self,
         partition: TopicPartition,
-        base_offset: int,
+        base_offset: Offset,
         open_files: OpenFiles,
         index_interval_bytes: int,
         probe: StorageProbe,
@@ -47,17 +44,23 @@ class ActiveSegment(Segment):
         return self._builder.max_timestamp
 
     def create(self) -> None:
-        """Make the files, empty. Their names are durable once the directory is synced."""
+        """Create empty files. Their names are durable once the directory is synced."""
         self._open_files.create(self.path)
         self._open_files.create(self.index_path)
         self._write_index_header()
-        # It is not synced: what is missing of an index is made again from the log.
+        # Not synced: missing index entries are rebuilt from the log.
         self._open_files.drop(self.index_path)
+
+    def create_closed(self, files: Files) -> None:
+        """Create empty files as `create` does, on any thread: they are opened on their first use."""
+        create_or_replace(files, self.path).close()
+        with closing(create_or_replace(files, self.index_path)) as file:
+            file.pwrite(encode_index_header(self.base_offset, self.first_append_ms), 0)
 
     def append(self, data: memoryview, batches: Sequence[tuple[int, int, int]], now_ms: int) -> int:
         """Write `data`, whose batches are (position in data, base offset, max timestamp). Returns its position.
 
-        On an OSError the segment is as it was: the bytes that may have reached the file lie past its size.
+        After an OSError the segment is unchanged: bytes that reached the file are past its size.
         """
         position = self._size
         if self.first_append_ms is None:
@@ -66,26 +69,32 @@ class ActiveSegment(Segment):
         self._open_files.get(self.path).pwrite(data, position)
         add = self._builder.add
         for start, base_offset, max_timestamp in batches:
-            add(base_offset, position + start, max_timestamp)
+            add(Offset(base_offset), position + start, max_timestamp)
         self._size = position + len(data)
         return position
 
-    def adopt(self, base_offset: int, max_timestamp: int, length: int) -> None:
-        """Count a batch that is in the file already, as recovery finds it."""
+    def adopt(self, base_offset: Offset, max_timestamp: int, length: int) -> None:
+        """Add a batch that is already in the file, during recovery."""
         self._builder.add(base_offset, self._size, max_timestamp)
         self._size += length
 
     def open_at(self, position: int) -> None:
-        """Continue a segment that is on disk and ends at `position`, with what its index knows of the log before.
+        """Continue a segment on disk that ends at `position`, using its index.
 
-        What the index lacks is filled in from the log. Raises CorruptLogError when the log before `position` is bad.
+        Missing index entries are rebuilt from the log. Raises CorruptLogError if the log before `position` is corrupt.
         """
         self._size = position
         try:
             file = self._open_files.get(self.index_path)
         except FileNotFoundError:
             file = self._open_files.create(self.index_path)
-        data = file.pread(file.size(), 0)
+        try:
+            data = file.pread(file.size(), 0)
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+            self._open_files.create(self.index_path)
+            data = b""
         try:
             self.first_append_ms = decode_index_header(self.base_offset, data)
             index = Index(self.base_offset, bytearray(data[INDEX_HEADER_BYTES:]))
@@ -98,7 +107,7 @@ class ActiveSegment(Segment):
             self._fill(builder, start)
 
     def write_index(self) -> None:
-        """Bring the index file up to date, short of syncing it."""
+        """Write new index entries to the index file, without a sync."""
         entries = self._builder.index.entries
         if len(entries) > self._index_bytes_written:
             file = self._open_files.get(self.index_path)
@@ -106,19 +115,19 @@ class ActiveSegment(Segment):
             self._index_bytes_written = len(entries)
 
     def close(self) -> None:
-        """Write what is only in memory and let go of the files; the segment is about to become a closed one."""
+        """Write the index and close the files: the segment becomes a closed one."""
         self.write_index()
-        self.cut_excess()
+        self.truncate_excess()
         self.forget()
 
-    def cut_excess(self) -> None:
-        """Cut off what a failed append left behind the segment's end."""
+    def truncate_excess(self) -> None:
+        """Truncate the file to the segment's size, after a failed append."""
         file = self._open_files.get(self.path)
         if file.size() > self._size:
             file.truncate(self._size)
 
     def truncate(self, position: int) -> None:
-        """Cut the segment at the batch that starts at `position`, durably. The index goes first: it may be short."""
+        """Truncate durably at the batch at `position`. The index first: it may lack entries, not have extra ones."""
         self._builder.index.cut(position)
         index_file = self._open_files.get(self.index_path)
         index_file.truncate(INDEX_HEADER_BYTES + min(self._index_bytes_written, len(self._builder.index.entries)))
@@ -127,22 +136,22 @@ class ActiveSegment(Segment):
         file.truncate(position)
         sync_file(file)
         self.open_at(position)
-        self.forget_age_if_empty()
+        self.reset_age_if_empty()
 
-    def forget_age_if_empty(self) -> None:
-        """An empty segment has no age: it counts from the next append."""
+    def reset_age_if_empty(self) -> None:
+        """Reset the age of an empty segment: it starts with the next append."""
         if self._size == 0:
             self.first_append_ms = None
 
     def remove(self, files: Files) -> None:
-        """Unlink the files, as far as they are there."""
+        """Remove the files that exist."""
         self.drop()
         for path in (self.path, self.index_path):
             with suppress(FileNotFoundError):
                 files.unlink(path)
 
     def forget(self) -> None:
-        """Close the handles, syncing what was written through them."""
+        """Sync and close the file handles."""
         self._open_files.forget(self.path)
         self._open_files.forget(self.index_path)
 
@@ -150,27 +159,23 @@ class ActiveSegment(Segment):
         self._open_files.drop(self.path)
         self._open_files.drop(self.index_path)
 
-    def read(self, position: int, length: int) -> LogSlice:
-        return LogSlice(self.path, position, length, self._open_files.read(self.path, length, position))
+    def _pread(self, position: int, length: int) -> memoryview:
+        return self._open_files.read(self.path, length, position)
 
     def _index(self) -> Index:
         return self._builder.index
 
-    def _window(self, position: int) -> Window:
-        length = min(_WINDOW_BYTES, self._size - position)
-        return Window(memoryview(self._open_files.get(self.path).pread(length, position)), position)
-
     def _resume(self, builder: IndexBuilder) -> int:
-        """Where to go on from, once the last entry is known to fit the log. Raises BadIndexError."""
+        """Return the position after the last index entry, which must match the log. Raises BadIndexError."""
         start = builder.resume()
         if start:
             try:
-                first = next(self._hops_in(self._window, start), None)
+                first = next(self._walk(start), None)
             except CorruptLogError as error:
-                # The index or the log: making the index again from the log will tell.
-                raise BadIndexError("the last entry points at no batch") from error
+                # Either the index or the log is corrupt: rebuilding the index decides which.
+                raise BadIndexError("the last index entry does not point at a batch") from error
             if first is None or first.header.base_offset != builder.index.last().offset:
-                raise BadIndexError("the last entry points at another batch than its own")
+                raise BadIndexError("the last index entry points at a batch with another offset")
         return start
 
     def rebuild_index(self) -> None:
@@ -179,11 +184,11 @@ class ActiveSegment(Segment):
         self._fill(IndexBuilder(Index(self.base_offset, bytearray()), self._interval_bytes), 0)
 
     def _fill(self, builder: IndexBuilder, start: int) -> None:
-        """Make `builder` this segment's, with entries for the log from `start` on, and the file no longer than it."""
+        """Use `builder` after adding entries for the log from `start` on; truncate the index file to what it has."""
         self._index_bytes_written = len(builder.index.entries)
         self._open_files.get(self.index_path).truncate(INDEX_HEADER_BYTES + self._index_bytes_written)
-        for hop in self._hops_in(self._window, start, builder.index.last().offset):
-            builder.add(hop.header.base_offset, hop.position, hop.header.max_timestamp)
+        for batch in self._walk(start, builder.index.last().offset):
+            builder.add(batch.header.base_offset, batch.position, batch.header.max_timestamp)
         self._builder = builder
 
     def _write_index_header(self) -> None:

@@ -1,74 +1,70 @@
-"""A closed segment: it never changes, so it is mapped, and its index can always be made again from it."""
+"""Closed segments: immutable, opened on their first read, with an index that can be rebuilt from the log."""
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.ports import File, Files
-from logbrook.storage.disk_errors import IO_FAILURES
-from logbrook.storage.errors import CorruptLogError
+from logbrook.storage.durable_files import IO_FAILURES, is_unreadable, replace_file
+from logbrook.storage.errors import CorruptLogError, NotCachedError
 from logbrook.storage.index import HEADER_BYTES as INDEX_HEADER_BYTES
-from logbrook.storage.index import BadIndexError, Index, decode_index_header, encode_index_header
-from logbrook.storage.index_builder import IndexBuilder
-from logbrook.storage.lru import LruCache
-from logbrook.storage.open_files import open_making_room
+from logbrook.storage.index import BadIndexError, Index, IndexBuilder, decode_index_header, encode_index_header
+from logbrook.storage.open_files import FileReader, LruCache, open_making_room
 from logbrook.storage.probe import StorageProbe
-from logbrook.storage.sealed_json import replace_file
-from logbrook.storage.segment import LogSlice, Segment, Window
+from logbrook.storage.segment import Segment
+
+# Indexes of the open segments together. That of a segment of 1 GiB has 6 MiB.
+_INDEX_BYTES_MAX = 64 << 20
+_REBUILD_WINDOW_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
-    """A segment's bytes, mapped read-only, its index, and the largest timestamp in it."""
+class OpenSegment:
+    """The file of a segment, its index in memory and its largest timestamp."""
 
-    data: memoryview
+    file: File
     index: Index
     max_timestamp: int
-    # What was met on the way, if the segment is not good to its end. What is before can be read.
+    # The first damage met while walking the segment. Batches before it can be read.
     damage: CorruptLogError | None = None
 
-    def release(self) -> None:
-        # Slices in readers' hands keep the pages; only the cache's own hold on them goes.
-        self.data.release()
-        if isinstance(self.index.entries, memoryview):
-            self.index.entries.release()
 
+class ClosedSegmentCache(LruCache[str, OpenSegment]):
+    """LRU cache of open segments by path, at most `segments_max`. Shared by all logs of a directory."""
 
-class SegmentCache:
-    """The mapped segments by path. The one read longest ago is unmapped to make room for another."""
-
-    def __init__(self, files: Files, mappings_max: int, probe: StorageProbe) -> None:
+    def __init__(self, files: Files, segments_max: int, probe: StorageProbe, reader: FileReader | None = None) -> None:
+        super().__init__(segments_max, self._close)
         self.files = files
         self.probe = probe
-        self._mappings: LruCache[str, Mapping] = LruCache(mappings_max, lambda _path, mapping: mapping.release())
+        self.reader = reader or FileReader()
+        self._index_bytes = 0
 
-    def get(self, path: str) -> Mapping | None:
-        return self._mappings.get(path)
-
-    def put(self, path: str, mapping: Mapping) -> None:
-        self._mappings.put(path, mapping)
+    def put(self, key: str, value: OpenSegment) -> None:
+        super().put(key, value)
+        self._index_bytes += len(value.index.entries)
+        while self._index_bytes > _INDEX_BYTES_MAX and len(self) > 1:
+            self.evict_oldest()
 
     def open(self, path: str) -> File:
-        return open_making_room(self.files, path, self._mappings.evict_oldest)
+        return open_making_room(self.files, path, self.evict_oldest)
 
-    def forget(self, path: str) -> None:
-        self._mappings.remove(path)
-
-    def close(self) -> None:
-        self._mappings.clear()
-
-    def __len__(self) -> int:
-        return len(self._mappings)
+    def _close(self, _path: str, segment: OpenSegment) -> None:
+        self._index_bytes -= len(segment.index.entries)
+        segment.file.close()
 
 
 class ClosedSegment(Segment):
-    """Nothing is opened before the first read, so a log of a thousand segments opens as fast as a log of one."""
+    """A segment that is opened on its first read, so that opening a log costs nothing per closed segment.
+
+    Size and largest timestamp are determined on first use unless given: they cannot change.
+    """
 
     def __init__(
         self,
         partition: TopicPartition,
-        base_offset: int,
-        cache: SegmentCache,
+        base_offset: Offset,
+        cache: ClosedSegmentCache,
         index_interval_bytes: int,
         size: int | None = None,
         max_timestamp: int | None = None,
@@ -78,6 +74,8 @@ class ClosedSegment(Segment):
         self._index_interval_bytes = index_interval_bytes
         self._size = size
         self._max_timestamp = max_timestamp
+        # Set while the segment is being opened, before it is in the cache.
+        self._opening: File | None = None
 
     @property
     def size(self) -> int:
@@ -90,96 +88,104 @@ class ClosedSegment(Segment):
 
     @property
     def max_timestamp(self) -> int:
-        """Raises CorruptLogError when it cannot be told."""
+        """Raises CorruptLogError if the segment is damaged."""
         if self._max_timestamp is None:
-            mapping = self._mapping()
-            if mapping.damage is not None:
-                raise mapping.damage
-            self._max_timestamp = mapping.max_timestamp
+            segment = self._opened()
+            if segment.damage is not None:
+                raise segment.damage
+            self._max_timestamp = segment.max_timestamp
         return self._max_timestamp
 
-    def read(self, position: int, length: int) -> LogSlice:
-        return LogSlice(self.path, position, length, self._mapping().data[position : position + length])
-
     def forget(self) -> None:
-        """Drop the cache's hold: the segment is about to be replaced or removed."""
-        self._cache.forget(self.path)
+        """Close the file: the segment is about to be replaced or removed."""
+        self._cache.remove(self.path)
 
     drop = forget
 
-    def _window(self, _position: int) -> Window:
-        # A view of its own: the walk that asked for it may go on while this mapping is evicted by another's.
-        return Window(self._mapping().data[:], 0)
+    def rebuild_index(self) -> None:
+        self._cache.remove(self.path)
+        self._open(trusts_index=False)
+
+    def _pread(self, position: int, length: int) -> memoryview:
+        file = self._opening or self._opened().file
+        data = self._cache.reader.read(file, length, position)
+        if len(data) < length:
+            raise self.corrupt(position + len(data), f"the file has {position + len(data)} bytes, expected {self.size}")
+        return data
 
     def _index(self) -> Index:
-        return self._mapping().index
+        return self._opened().index
 
-    def rebuild_index(self) -> None:
-        data = self._mapping().data[:]
-        self._cache.put(self.path, self._with_new_index(data))
+    def _opened(self) -> OpenSegment:
+        return self._cache.get(self.path) or self._open()
 
-    def _mapping(self) -> Mapping:
-        mapping = self._cache.get(self.path)
-        if mapping is None:
-            mapping = self._map()
-            self._cache.put(self.path, mapping)
-        return mapping
-
-    def _map(self) -> Mapping:
-        data = memoryview(b"")
-        if self.size:
-            try:
-                file = self._cache.open(self.path)
-            except FileNotFoundError as error:
-                raise self.corrupt(0, "the file is missing") from error
-            try:
-                actual = file.size()
-                if actual < self.size:
-                    raise self.corrupt(actual, f"the file has {actual} bytes where {self.size} were written")
-                data = file.map_readonly(self.size)
-            finally:
-                file.close()
+    def _open(self, *, trusts_index: bool = True) -> OpenSegment:
         try:
-            return self._with_stored_index(data)
-        except (FileNotFoundError, BadIndexError):
-            return self._with_new_index(data)
-
-    def _with_stored_index(self, data: memoryview) -> Mapping:
-        """Raises BadIndexError or FileNotFoundError when the index on disk does not serve."""
-        file = self._cache.open(self.index_path)
+            file = self._cache.open(self.path)
+        except FileNotFoundError as error:
+            raise self.corrupt(0, "the file is missing") from error
+        self._opening = file
         try:
-            mapped = file.map_readonly(file.size())
-        finally:
+            actual = file.size()
+            if actual < self.size:
+                raise self.corrupt(actual, f"the file has {actual} bytes, expected {self.size}")
+            segment = self._with_stored_index(file) if trusts_index else None
+            segment = segment or self._with_new_index(file)
+        except BaseException:
             file.close()
-        decode_index_header(self.base_offset, mapped)
-        index = Index(self.base_offset, mapped[INDEX_HEADER_BYTES:])
+            raise
+        finally:
+            self._opening = None
+        self._cache.put(self.path, segment)
+        return segment
+
+    def _with_stored_index(self, file: File) -> OpenSegment | None:
+        """Return None if the index file is missing or does not match the log."""
+        try:
+            return self._check_stored_index(file)
+        except (FileNotFoundError, BadIndexError):
+            return None
+
+    def _check_stored_index(self, file: File) -> OpenSegment:
+        """Raises BadIndexError or FileNotFoundError."""
+        with closing(self._cache.open(self.index_path)) as index_file:
+            try:
+                stored = bytes(self._cache.reader.read(index_file, index_file.size(), 0))
+            except OSError as error:
+                if is_unreadable(error):
+                    raise BadIndexError("the disk cannot read it") from error
+                raise
+        decode_index_header(self.base_offset, stored)
+        index = Index(self.base_offset, memoryview(stored)[INDEX_HEADER_BYTES:])
         last = index.last()
-        if last.position >= len(data) and last.position > 0:
-            raise BadIndexError("the index goes past the end of the log")
+        if last.position >= self.size and last.position > 0:
+            raise BadIndexError("the last entry is past the end of the log")
         max_timestamp = last.max_timestamp_before
         try:
-            for hop in self._hops_in(lambda _position: Window(data, 0), last.position, last.offset):
-                if hop.position == last.position and last.position and hop.header.base_offset != last.offset:
-                    raise BadIndexError("the last entry points at another batch than its own")
-                if hop.position - last.position > self._index_interval_bytes:
+            for batch in self._walk(last.position, last.offset):
+                if batch.position == last.position and last.position and batch.header.base_offset != last.offset:
+                    raise BadIndexError("the last entry points at a batch with another offset")
+                if batch.position - last.position > self._index_interval_bytes:
                     raise BadIndexError("the index ends too early")
-                max_timestamp = max(max_timestamp, hop.header.max_timestamp)
+                max_timestamp = max(max_timestamp, batch.header.max_timestamp)
         except CorruptLogError as damage:
-            return Mapping(data, index, max_timestamp, damage)
-        return Mapping(data, index, max_timestamp)
+            return OpenSegment(file, index, max_timestamp, damage)
+        return OpenSegment(file, index, max_timestamp)
 
-    def _with_new_index(self, data: memoryview) -> Mapping:
+    def _with_new_index(self, file: File) -> OpenSegment:
         builder = IndexBuilder(Index(self.base_offset, bytearray()), self._index_interval_bytes)
         damage = None
         try:
-            for hop in self._hops_in(lambda _position: Window(data, 0), 0):
-                builder.add(hop.header.base_offset, hop.position, hop.header.max_timestamp)
+            for batch in self._walk(0, window_bytes=_REBUILD_WINDOW_BYTES):
+                builder.add(batch.header.base_offset, batch.position, batch.header.max_timestamp)
         except CorruptLogError as error:
             damage = error
+        except NotCachedError as missing:
+            # Load all of it: the walk begins again afterwards.
+            raise NotCachedError(missing.file, 0, self.size) from missing
         entries = builder.index.entries
         self._cache.probe.indexes_rebuilt += 1
         with suppress(*IO_FAILURES):
-            # It serves from memory as well, and the next process makes it again; a reader has no use for this error.
+            # The index works from memory and can be rebuilt, so a failed write is not the reader's error.
             replace_file(self._cache.files, self.index_path, encode_index_header(self.base_offset, None) + entries)
-        index = Index(self.base_offset, memoryview(bytes(entries)))
-        return Mapping(data, index, builder.max_timestamp, damage)
+        return OpenSegment(file, Index(self.base_offset, memoryview(bytes(entries))), builder.max_timestamp, damage)

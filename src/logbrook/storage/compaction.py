@@ -1,52 +1,50 @@
-"""Compaction: of every key the newest record stays, at its offset.
+"""Log compaction: keeps the newest record of every key, at its offset.
 
-    compaction = plan_compaction(log, now_ms)      what is to be done, if anything
-    compaction.build_map()                         reads the part that was never compacted
-    for group in compaction.groups():              a group of old segments becomes one new segment
+    compaction = plan_compaction(log, now_ms)      selects the segments, or None
+    compaction.build_map()                         reads the dirty part: key -> newest offset
+    for group in compaction.groups():              each group of old segments becomes one new segment
         compaction.apply(compaction.rewrite(group))
-    compaction.finish()                            remembers how far it came
+    compaction.finish()                            saves the cleaned offset
 
 `build_map` and `rewrite` only read closed segments and write a new file, so they may run in another thread; the other
-steps belong to the log's owner. `compact` does all of it at once. The rules:
+steps run on the log owner's thread. `compact` does all steps. The rules:
 
-- Only closed segments are touched, and only what is committed, stable and synced.
-- Offsets never change; a batch that loses records keeps its base offset and its last offset.
-- A tombstone stays for `delete.retention.ms` after it is first compacted, so that a reader that is behind sees the
-  deletion; the time is kept in its batch, as KIP-534 does. By then no older record of its key is left.
-- Records of an aborted transaction go, and supersede nothing; those of a committed one are like any other. The marker
-  that decides must be synced.
-- A transaction's marker stays as long as a batch of the transaction does, and `delete.retention.ms` longer. That of an
-  abort stays until the log is durably rid of the abort: who is told of one skips its producer up to the marker. Other
-  control batches stay.
-- The last batch of every producer among what is compacted stays, with no records in it if need be, and so does its last
-  marker: what comes after it may not be durable yet.
-- A batch that cannot be decoded stays as it is: it is its writer's, and nobody here knows what is in it.
-- The old segments go when the new one is complete and synced; see `swap`.
+- Only closed segments are compacted, and only below the last stable offset and the recovery point.
+- Offsets do not change. A batch that loses records keeps its base offset and last offset.
+- A tombstone is kept for `delete.retention.ms` after its first compaction, so that a lagging reader sees the deletion;
+  the deadline is the batch's delete horizon (KIP-534). The first compaction has removed the older records of its key.
+- Records of aborted transactions are removed and supersede nothing; records of committed ones are treated like others.
+  Transactions whose marker is not synced are not compacted, because a power loss would undo the decision.
+- A transaction marker is kept as long as a batch of its transaction, and `delete.retention.ms` longer. An abort marker
+  is also kept until the transaction's removal from the transaction index is durable: a reader that receives the aborted
+  transaction skips its producer's records up to the marker. Other control batches are kept.
+- The last batch and the last marker of every producer in the compacted range are kept, without records if necessary:
+  they carry the producer state that recovery rebuilds if later batches are lost.
+- A batch that cannot be decoded is kept as it is.
+- The old segments are removed after the new one is complete and synced; see `segment_files`.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 from logbrook.config import CleanupPolicy
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Advice, File
-from logbrook.records.batch import BatchHeader
+from logbrook.records.batch import BatchHeader, TimestampType
 from logbrook.records.builder import rebuild_batch
 from logbrook.records.errors import RecordsError
 from logbrook.records.reader import iter_records
 from logbrook.records.record import RawRecord
 from logbrook.storage.closed_segment import ClosedSegment
-from logbrook.storage.compacted_transactions import CompactedTransactions, is_marker
-from logbrook.storage.disk_errors import IO_FAILURES, sync_file
-from logbrook.storage.errors import CorruptLogError, OvertakenError, StorageError, StorageOfflineError
+from logbrook.storage.compaction_state import CleanedTransactions, OffsetMap, is_marker
+from logbrook.storage.durable_files import IO_FAILURES, create_or_replace, sync_file
+from logbrook.storage.errors import CorruptLogError, LogModifiedError, StorageError, StorageOfflineError
 from logbrook.storage.log import Log
-from logbrook.storage.offset_map import OffsetMap
 from logbrook.storage.paths import TEMPORARY_SUFFIX
-from logbrook.storage.scan import ScannedBatch, scan_batches, scan_headers
-from logbrook.storage.sealed_json import create_anew
-from logbrook.storage.segment import OFFSET_DELTA_MAX
-from logbrook.storage.swap import commit_swap, finish_swap
+from logbrook.storage.segment import OFFSET_DELTA_MAX, VerifiedBatch, scan_batches, scan_headers
+from logbrook.storage.segment_files import commit_swap, finish_swap
 
 _BUFFER_BYTES = 1 << 20
 _TIME_MAX_MS = 2**63 - 1
@@ -54,42 +52,42 @@ _CLEANED_SUFFIX = ".cleaned" + TEMPORARY_SUFFIX
 
 
 class Span(NamedTuple):
-    """A closed segment and the offset at which the one after it begins."""
+    """A closed segment and the base offset of the next one."""
 
     segment: ClosedSegment
-    end_offset: int
+    end_offset: Offset
 
 
-class Group(NamedTuple):
-    """Neighbouring segments that fit into one, and the offset at which the segment after them begins."""
+class SegmentGroup(NamedTuple):
+    """Adjacent segments that fit into one, and the base offset of the segment after them."""
 
     segments: list[ClosedSegment]
-    end_offset: int
+    end_offset: Offset
 
 
-class Rewritten(NamedTuple):
-    """A group's new segment, synced, under a temporary name. Without a path nothing would have changed."""
+class RewrittenGroup(NamedTuple):
+    """A group's new segment, synced, under a temporary name; `path` is None if compaction would change nothing."""
 
-    group: Group
+    group: SegmentGroup
     path: str | None
     bytes_read: int
     bytes_written: int
 
 
-class Compacted(NamedTuple):
-    """What a compaction did."""
+class CompactionResult(NamedTuple):
+    """Totals of a compaction."""
 
     segments_before: int
     segments_after: int
     bytes_read: int
     bytes_written: int
-    cleaned_offset: int
+    cleaned_offset: Offset
 
 
-def compact(log: Log, now_ms: int, *, force: bool = False) -> Compacted | None:
-    """Compact what can be, in one go. None when there is nothing to do.
+def compact(log: Log, now_ms: int, *, force: bool = False) -> CompactionResult | None:
+    """Run all steps of a compaction. Returns None if there is nothing to compact.
 
-    With `force` the dirty ratio is not asked for. Raises DiskFullError, StorageOfflineError or CorruptLogError.
+    `force` ignores `min.cleanable.dirty.ratio`. Raises DiskFullError, StorageOfflineError or CorruptLogError.
     """
     compaction = plan_compaction(log, now_ms, force=force)
     if compaction is None:
@@ -105,11 +103,11 @@ def compact(log: Log, now_ms: int, *, force: bool = False) -> Compacted | None:
 
 
 def plan_compaction(log: Log, now_ms: int, *, force: bool = False) -> "Compaction | None":
-    """What to compact now, or None when the policy, the dirty ratio or the lag says that there is nothing.
+    """Select what to compact. Returns None if the cleanup policy, dirty ratio or compaction lag leaves nothing.
 
-    Raises StorageOfflineError, ReadFailedError, or CorruptLogError, with which the log is quarantined.
+    Raises StorageOfflineError, ReadFailedError, or CorruptLogError after quarantining the log.
     """
-    log.environment.health.refuse_if_offline()
+    log.environment.health.check_writable()
     if CleanupPolicy.COMPACT not in log.config.cleanup_policy or log.corruption is not None:
         return None
     try:
@@ -121,9 +119,38 @@ def plan_compaction(log: Log, now_ms: int, *, force: bool = False) -> "Compactio
         raise log.environment.read_error(log.partition.directory, error) from error
 
 
+def waits_for_checkpoint(log: Log, now_ms: int, *, force: bool = False) -> bool:
+    """Return True if there is nothing to compact now, and a checkpoint would change that.
+
+    A log that cannot be read waits for nothing: `plan_compaction` reports the error.
+    """
+    if CleanupPolicy.COMPACT not in log.config.cleanup_policy or log.corruption is not None:
+        return False
+    try:
+        return not _select(log, now_ms, force, _synced_limit(log)) and bool(
+            _select(log, now_ms, force, log.last_stable_offset)
+        )
+    except (StorageError, *IO_FAILURES):
+        return False
+
+
 def _plan(log: Log, now_ms: int, force: bool) -> "Compaction | None":
-    limit = min(log.last_stable_offset, log.recovery_point.offset, log.decided_offset)
-    first_dirty = max(log.state.cleaned_offset, log.log_start_offset)
+    spans = _select(log, now_ms, force, _synced_limit(log))
+    return Compaction(log, spans, _first_dirty_offset(log), now_ms) if spans else None
+
+
+def _synced_limit(log: Log) -> Offset:
+    """Return the offset below which records, and the outcome of their transactions, survive a power loss."""
+    return min(log.last_stable_offset, log.recovery_point.offset, log.synced_stable_offset)
+
+
+def _first_dirty_offset(log: Log) -> Offset:
+    return max(log.state.cleaned_offset, log.log_start_offset)
+
+
+def _select(log: Log, now_ms: int, force: bool, limit: Offset) -> list[Span]:
+    """Return the closed segments to compact, all of which end at or below `limit`; none if too few are dirty."""
+    first_dirty = _first_dirty_offset(log)
     spans: list[Span] = []
     dirty_bytes = 0
     for segment, following in zip(log.closed, log.segments[1:], strict=True):
@@ -135,15 +162,34 @@ def _plan(log: Log, now_ms: int, force: bool) -> "Compaction | None":
         spans.append(Span(segment, following.base_offset))
         dirty_bytes += segment.size if is_dirty else 0
     total_bytes = sum(span.segment.size for span in spans)
-    if dirty_bytes == 0 or (not force and dirty_bytes < log.config.min_cleanable_dirty_ratio * total_bytes):
-        return None
-    return Compaction(log, spans, first_dirty, now_ms)
+    if dirty_bytes == 0:
+        return []
+    is_due = force or dirty_bytes >= log.config.min_cleanable_dirty_ratio * total_bytes
+    return spans if is_due or _is_overdue(log, spans, first_dirty, now_ms) else []
+
+
+def _is_overdue(log: Log, spans: list[Span], first_dirty: Offset, now_ms: int) -> bool:
+    """Return True if the oldest dirty record is older than `max.compaction.lag.ms`."""
+    before_ms = now_ms - log.config.max_compaction_lag_ms
+    if before_ms <= 0:
+        return False
+    segment = next(span.segment for span in spans if span.end_offset > first_dirty)
+    first = next(segment.batches(segment.position_of(first_dirty)), None)
+    if first is None:
+        return False
+    is_append_time = first.header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    timestamp = first.header.max_timestamp if is_append_time else first.header.base_timestamp
+    # Records without a timestamp have no age.
+    return 0 <= timestamp < before_ms
 
 
 class Compaction:
-    """One pass over a log."""
+    """One compaction pass over a log: closed segments from the log's start to the end of the dirty part.
 
-    def __init__(self, log: Log, spans: list[Span], first_dirty_offset: int, now_ms: int) -> None:
+    The dirty part starts at the cleaned offset of the last pass. It fills the map; all selected segments are rewritten.
+    """
+
+    def __init__(self, log: Log, spans: list[Span], first_dirty_offset: Offset, now_ms: int) -> None:
         self._log = log
         self._spans = spans
         self._first_dirty_offset = first_dirty_offset
@@ -154,33 +200,31 @@ class Compaction:
         self._producer_ids = log.producers.ids()
         self._last_batches: dict[tuple[int, bool], int] = {}
         aborted = log.producers.aborted.overlapping(spans[0].segment.base_offset, self._end_offset)
-        self._transactions = CompactedTransactions(aborted, log.aborted_removed_version <= log.snapshot_version)
-        self._done = Compacted(0, 0, 0, 0, first_dirty_offset)
+        self._transactions = CleanedTransactions(aborted, log.aborted_removed_version <= log.snapshot_version)
+        self._done = CompactionResult(0, 0, 0, 0, first_dirty_offset)
 
     def build_map(self) -> None:
-        """Learn the newest offset of every key, from the dirty part, as far as there is memory.
+        """Read the newest offset of every key from the dirty part of the log.
 
-        Where the memory ends the pass ends too, between two batches: the next one goes on from there. Raises
-        CorruptLogError, OvertakenError or ReadFailedError.
+        When the map is full, the pass ends at that batch and the next pass continues there. Raises CorruptLogError,
+        LogModifiedError or ReadFailedError.
         """
         for segment, end_offset in self._spans:
-            self._note_last_batches(segment)
+            self._record_last_batches(segment)
             if end_offset > self._first_dirty_offset and not self._add_to_map(segment):
                 return
 
-    def _note_last_batches(self, segment: ClosedSegment) -> None:
-        file = self._open(segment)
-        try:
-            for header in scan_headers(file, 0, segment.size):
-                if header.producer_id in self._producer_ids:
-                    self._last_batches[header.producer_id, header.is_control] = header.base_offset
-        except OSError as error:
-            raise self._log.environment.read_error(segment.path, error) from error
-        finally:
-            file.close()
+    def _record_last_batches(self, segment: ClosedSegment) -> None:
+        with closing(self._open(segment)) as file:
+            try:
+                for header in scan_headers(file, 0, segment.size):
+                    if header.producer_id in self._producer_ids:
+                        self._last_batches[header.producer_id, header.is_control] = header.base_offset
+            except OSError as error:
+                raise self._log.environment.read_error(segment.path, error) from error
 
     def _add_to_map(self, segment: ClosedSegment) -> bool:
-        """False when there was no room for all of it."""
+        """Return False if the map was full before the end of the segment."""
         for batch in self._scan(segment):
             header = batch.header
             if header.last_offset < self._first_dirty_offset or header.is_control:
@@ -195,8 +239,8 @@ class Compaction:
                     self._map.put(record.key, record.offset)
         return True
 
-    def groups(self) -> Iterator[Group]:
-        """Runs of segments that, as they are, fit into one of `segment.bytes`."""
+    def groups(self) -> Iterator[SegmentGroup]:
+        """Group adjacent segments whose current sizes fit into one segment of `segment.bytes`."""
         run: list[Span] = []
         size = 0
         for span in self._spans:
@@ -204,28 +248,27 @@ class Compaction:
                 break
             fits = size + span.segment.size <= self._log.config.segment_bytes
             if run and (not fits or span.end_offset - run[0].segment.base_offset > OFFSET_DELTA_MAX):
-                yield Group([one.segment for one in run], run[-1].end_offset)
+                yield SegmentGroup([span.segment for span in run], run[-1].end_offset)
                 run, size = [], 0
             run.append(span)
             size += span.segment.size
         if run:
-            yield Group([one.segment for one in run], run[-1].end_offset)
+            yield SegmentGroup([span.segment for span in run], run[-1].end_offset)
 
-    def rewrite(self, group: Group) -> Rewritten:
-        """Write the group's records that stay into a new file.
+    def rewrite(self, group: SegmentGroup) -> RewrittenGroup:
+        """Write a group's remaining batches into a new, synced file with a temporary name.
 
-        Raises CorruptLogError, OvertakenError, DiskFullError or StorageOfflineError.
+        Raises CorruptLogError, LogModifiedError, DiskFullError or StorageOfflineError.
         """
         environment = self._log.environment
         path = f"{group.segments[0].path}{_CLEANED_SUFFIX}"
         try:
-            file = create_anew(environment.files, path)
-            try:
+            with closing(create_or_replace(environment.files, path)) as file:
                 position, is_same = 0, True
                 pending = bytearray()
                 for segment in group.segments:
                     for batch in self._scan(segment):
-                        kept = self._keep(batch)
+                        kept = self._clean(batch)
                         is_same = is_same and kept is batch.data
                         pending += kept
                         if len(pending) >= _BUFFER_BYTES:
@@ -235,18 +278,19 @@ class Compaction:
                 file.pwrite(pending, position)
                 position += len(pending)
                 sync_file(file)
-            finally:
-                file.close()
         except IO_FAILURES as error:
             raise self._io_error(path, error) from error
         bytes_read = sum(segment.size for segment in group.segments)
         if is_same and len(group.segments) == 1:
             self._discard(path)
-            return Rewritten(group, None, bytes_read, 0)
-        return Rewritten(group, path, bytes_read, position)
+            return RewrittenGroup(group, None, bytes_read, 0)
+        return RewrittenGroup(group, path, bytes_read, position)
 
-    def apply(self, rewritten: Rewritten) -> None:
-        """Put the new segment in the place of the old ones. Raises DiskFullError or StorageOfflineError."""
+    def apply(self, rewritten: RewrittenGroup) -> None:
+        """Replace the group's segments by the new one, unless the log was truncated or deleted meanwhile.
+
+        Raises DiskFullError or StorageOfflineError.
+        """
         log, environment = self._log, self._log.environment
         group = rewritten.group
         before = len(group.segments)
@@ -260,15 +304,15 @@ class Compaction:
         if rewritten.path is None:
             return
         start = next((n for n, segment in enumerate(log.closed) if segment is group.segments[0]), None)
-        if self._is_overtaken or start is None or log.closed[start : start + before] != group.segments:
-            # What is left will be compacted by the next pass.
+        if self._is_outdated or start is None or log.closed[start : start + before] != group.segments:
+            # The log has changed since; the next pass compacts these segments.
             self._discard(rewritten.path)
             self._transactions.keep_markers()
             return
         base_offset = group.segments[0].base_offset
         due_ms = self._now_ms + log.config.file_delete_delay_ms
         directory = log.partition.directory
-        try:
+        with environment.writing("compact", rewritten.path):
             commit_swap(environment.files, directory, rewritten.path, base_offset, group.end_offset)
             for segment in group.segments:
                 segment.forget()
@@ -280,17 +324,15 @@ class Compaction:
                 [segment.base_offset for segment in group.segments[1:]],
                 lambda path: environment.remover.retire(path, due_ms),
             )
-        except IO_FAILURES as error:
-            raise environment.write_error("compact", rewritten.path, 0, error) from error
         log.closed[start : start + before] = [log.as_closed(base_offset, rewritten.bytes_written)]
 
-    def finish(self) -> Compacted:
-        """Remember how far the log is compacted, durably."""
+    def finish(self) -> CompactionResult:
+        """Save the cleaned offset durably and remove emptied transactions from the transaction index."""
         log = self._log
-        if self._end_offset > log.state.cleaned_offset and not self._is_overtaken:
+        if self._end_offset > log.state.cleaned_offset and not self._is_outdated:
             log.save_state(replace(log.state, cleaned_offset=self._end_offset))
-        if self._transactions.gone and not self._is_overtaken:
-            log.remove_aborted(self._transactions.gone)
+        if self._transactions.emptied and not self._is_outdated:
+            log.remove_aborted(self._transactions.emptied)
         probe = log.environment.probe
         probe.compactions += 1
         probe.compacted_bytes_read += self._done.bytes_read
@@ -298,71 +340,71 @@ class Compaction:
         return self._done._replace(cleaned_offset=self._end_offset)
 
     @property
-    def _is_overtaken(self) -> bool:
-        """Whether the log was truncated or deleted since, or is about to be.
+    def _is_outdated(self) -> bool:
+        """True if the log was deleted or truncated, or a truncation has begun, since the pass was planned.
 
-        A record that superseded others may be gone then, and they must stay.
+        The offset map may contain truncated records; the records that these superseded must be kept.
         """
         state = self._log.state
         return self._log.is_deleted or state.truncate_to is not None or state.floor_number != self._floor_number
 
-    def _keep(self, batch: ScannedBatch) -> memoryview | bytearray:
-        """What stays of a batch: the bytes themselves when all of it does, nothing when none of it must."""
+    def _clean(self, batch: VerifiedBatch) -> memoryview | bytearray:
+        """Return the bytes to keep of a batch: `batch.data` itself if unchanged, empty if it is removed."""
         header = batch.header
         if header.base_offset >= self._end_offset:
             return batch.data
         if header.is_control:
-            return self._keep_control(batch)
+            return self._clean_control(batch)
         if not header.is_transactional:
-            return self._keep_data(batch)
+            return self._clean_data(batch)
         is_aborted = self._transactions.is_aborted(header)
-        kept = self._keep_nothing(batch) if is_aborted else self._keep_data(batch)
+        kept = self._remove_records(batch) if is_aborted else self._clean_data(batch)
         if kept:
-            self._transactions.note_kept(header)
+            self._transactions.add_kept_batch(header)
         return kept
 
-    def _keep_data(self, batch: ScannedBatch) -> memoryview | bytearray:
+    def _clean_data(self, batch: VerifiedBatch) -> memoryview | bytearray:
         header = batch.header
         records = self._records(batch)
         if records is None:
             return batch.data
-        kept = [record for record in records if self._stays(header, record)]
+        kept = [record for record in records if self._is_kept(header, record)]
         horizon_ms = None
         if header.delete_horizon_ms is None and any(record.is_tombstone and record.key is not None for record in kept):
             horizon_ms = self._horizon_ms
         if len(kept) == len(records) and horizon_ms is None and kept:
             return batch.data
-        return rebuild_batch(header, kept, delete_horizon_ms=horizon_ms) if kept else self._keep_nothing(batch)
+        return rebuild_batch(header, kept, delete_horizon_ms=horizon_ms) if kept else self._remove_records(batch)
 
-    def _keep_nothing(self, batch: ScannedBatch) -> memoryview | bytearray:
-        """No record of a batch stays: then it goes, unless its producer is known by it."""
+    def _remove_records(self, batch: VerifiedBatch) -> memoryview | bytearray:
+        """Remove all records of a batch, and the batch too unless it is its producer's last one."""
         header = batch.header
         if not self._is_last(header):
             return bytearray()
         return rebuild_batch(header, []) if header.count else batch.data
 
-    def _keep_control(self, batch: ScannedBatch) -> memoryview | bytearray:
+    def _clean_control(self, batch: VerifiedBatch) -> memoryview | bytearray:
         header = batch.header
         records = self._records(batch)
         if not records or not is_marker(batch):
             return batch.data
-        if self._transactions.end(header) or self._is_last(header):
+        if self._transactions.end_transaction(header) or self._is_last(header):
             return batch.data
         if header.delete_horizon_ms is None:
             return rebuild_batch(header, records, delete_horizon_ms=self._horizon_ms)
-        is_due = header.delete_horizon_ms <= self._now_ms
-        return bytearray() if is_due and self._transactions.may_go(header) else batch.data
+        is_expired = header.delete_horizon_ms <= self._now_ms
+        return bytearray() if is_expired and self._transactions.is_removable(header) else batch.data
 
     @property
     def _horizon_ms(self) -> int:
-        """From when on what is compacted now for the first time may go."""
+        """Delete horizon of tombstones and markers that this pass compacts for the first time."""
         return min(self._now_ms + self._log.config.delete_retention_ms, _TIME_MAX_MS)
 
     def _is_last(self, header: BatchHeader) -> bool:
-        """Whether its producer, if the log knows it, has no later batch, or no later marker, that is compacted."""
+        """Return True if it is the last batch, or last marker, of an unexpired producer in the compacted range."""
         return self._last_batches.get((header.producer_id, header.is_control)) == header.base_offset
 
-    def _stays(self, header: BatchHeader, record: RawRecord) -> bool:
+    def _is_kept(self, header: BatchHeader, record: RawRecord) -> bool:
         if record.key is None:
             return True
         if not self._map.is_newest(record.key, record.offset):
@@ -370,16 +412,16 @@ class Compaction:
         horizon_ms = header.delete_horizon_ms
         return not (record.is_tombstone and horizon_ms is not None and horizon_ms <= self._now_ms)
 
-    def _records(self, batch: ScannedBatch) -> list[RawRecord] | None:
-        """None when they cannot be decoded. The checksum holds, so the batch is as its writer sent it."""
+    def _records(self, batch: VerifiedBatch) -> list[RawRecord] | None:
+        """Decode the records; None if they cannot be decoded, although the batch's checksum holds."""
         try:
             bytes_max = self._log.environment.config.decompressed_bytes_max
             return list(iter_records(batch.data, bytes_max=bytes_max, with_headers=False))
         except RecordsError:
             return None
 
-    def _scan(self, segment: ClosedSegment) -> Iterator[ScannedBatch]:
-        """The batches of a segment, checked. Raises CorruptLogError."""
+    def _scan(self, segment: ClosedSegment) -> Iterator[VerifiedBatch]:
+        """Read the batches of a segment and verify their checksums. Raises CorruptLogError or LogModifiedError."""
         position, expected = 0, segment.base_offset
         file = self._open(segment)
         try:
@@ -388,8 +430,8 @@ class Compaction:
                 yield batch
                 position, expected = batch.position + batch.header.size, batch.header.next_offset
         except RecordsError as error:
-            if self._is_overtaken:
-                raise OvertakenError(self._log.partition) from error
+            if self._is_outdated:
+                raise LogModifiedError(self._log.partition) from error
             raise segment.corrupt(position, str(error), expected) from error
         except OSError as error:
             raise self._log.environment.read_error(segment.path, error) from error
@@ -399,17 +441,16 @@ class Compaction:
     def _open(self, segment: ClosedSegment) -> File:
         try:
             return self._log.environment.files.open(segment.path)
-        except FileNotFoundError as error:
-            if self._is_overtaken or not self._log.holds(segment.path):
-                # Retention has taken it, or a truncation.
-                raise OvertakenError(self._log.partition) from error
-            raise self._log.environment.read_error(segment.path, error) from error
         except OSError as error:
+            is_removed = self._is_outdated or not self._log.has_segment(segment.path)
+            if isinstance(error, FileNotFoundError) and is_removed:
+                # By retention or a truncation.
+                raise LogModifiedError(self._log.partition) from error
             raise self._log.environment.read_error(segment.path, error) from error
 
     def _io_error(self, path: str, error: OSError | StorageOfflineError) -> StorageError:
-        if self._is_overtaken and isinstance(error, FileNotFoundError):
-            return OvertakenError(self._log.partition)
+        if self._is_outdated and isinstance(error, FileNotFoundError):
+            return LogModifiedError(self._log.partition)
         return self._log.environment.write_error("compact", path, 0, error)
 
     def _discard(self, path: str) -> None:

@@ -1,8 +1,8 @@
-"""Opening a data directory: what is there, what the last process left half-done, and where the numbers go on.
+"""Opening a data directory: reads the checkpoint and the write-ahead log, recovers each log, finds the next number.
 
-The rules for one log are in `recovery`; here is what all logs share. Whatever is believed here must survive the next
-power loss, so after a stop that was not clean the names that are found are synced before anything is built on them,
-and a checkpoint is taken before the write-ahead log, which brought things back, is written over.
+`recovery` has the rules for one log; this module has what all logs share. What recovery relies on must survive the next
+power loss. So after an unclean stop all directories are synced first, and a checkpoint is taken before WAL files whose
+entries were redone are overwritten.
 """
 
 from collections.abc import Callable
@@ -11,24 +11,29 @@ from dataclasses import dataclass, field
 from logbrook.config import Durability, LogConfig
 from logbrook.model import TopicPartition
 from logbrook.ports import Clock, Random
-from logbrook.storage.disk_errors import sync_directory
 from logbrook.storage.durability import IntervalDurability
+from logbrook.storage.durable_files import sync_directory
 from logbrook.storage.environment import Environment
 from logbrook.storage.errors import CorruptFileError
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import Checkpoint, read_checkpoint, write_checkpoint
-from logbrook.storage.paths import CHECKPOINT, DAMAGED_SUFFIX, WAL_DIRECTORY, grave_number, grave_path
+from logbrook.storage.paths import (
+    CHECKPOINT,
+    DAMAGED_SUFFIX,
+    WAL_DIRECTORY,
+    deleted_directory,
+    deleted_directory_number,
+)
 from logbrook.storage.recovery import LogRecovery, PartitionImage, RecoveryReport, load_image, redo
 from logbrook.storage.wal import Wal
-from logbrook.storage.wal_format import MARK_BYTES
-from logbrook.storage.wal_reader import WalContents, read_wal
+from logbrook.storage.wal_format import MARK_BYTES, WalContents, read_wal
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
 
 
 @dataclass
 class RecoveredDirectory:
-    """What was found. `needs_checkpoint` when something must be settled before anything is written."""
+    """The recovered logs. `needs_checkpoint` is set if a checkpoint must be taken before anything is written."""
 
     mark: bytes
     wal: WalContents
@@ -40,7 +45,7 @@ class RecoveredDirectory:
 def recover_directory(
     environment: Environment, config_of: ConfigOf, clock: Clock, random: Random, now_ms: int
 ) -> RecoveredDirectory:
-    """Bring back every log, and give the environment its durability. Raises CorruptFileError or OSError."""
+    """Recover every log and set the environment's durability policy. Raises CorruptFileError or OSError."""
     files = environment.files
     names = files.list("")
     partitions = [partition for name in names if (partition := TopicPartition.from_directory(name)) is not None]
@@ -48,29 +53,29 @@ def recover_directory(
     if WAL_DIRECTORY not in names:
         files.make_dir(WAL_DIRECTORY)
     if not checkpoint.clean:
-        # A killed process may have left names that are only in memory yet.
+        # A killed process may have left directory entries that are not synced.
         for path in ("", WAL_DIRECTORY, *(partition.directory for partition in partitions)):
             sync_directory(files, path)
     images = {partition: load_image(files, partition, checkpoint) for partition in partitions}
-    found = [image for image in images.values() if image is not None]
+    complete = [image for image in images.values() if image is not None]
     wal = read_wal(files, checkpoint.mark, checkpoint.number, skip=checkpoint.clean)
-    next_number = _next_number(names, wal, found)
+    next_number = _next_number(names, wal, complete)
     environment.durability = _make_durability(environment, wal, next_number, clock)
     recovered = RecoveredDirectory(checkpoint.mark, wal)
-    _find_graves(environment, names, now_ms)
+    _queue_deleted_directories(environment, names, now_ms)
     for partition, image in images.items():
         if image is None:
             retire_directory(environment, partition, now_ms)
-    _recover_logs(recovered, environment, found, config_of, now_ms)
-    # What was brought back must be in synced segments before the files it came from are written over, those must not
-    # be passed over as clean any more, and the numbers that were used must not be used again.
+    _recover_logs(recovered, environment, complete, config_of, now_ms)
+    # Redone entries must be in synced segments before their WAL files are overwritten, the clean flag must be cleared,
+    # and used numbers must not be used again.
     is_changed = bool(wal.places) or recovered.report.changed_anything
     recovered.needs_checkpoint = checkpoint.clean or is_changed or next_number > checkpoint.number
     return recovered
 
 
-def take_over_wal(environment: Environment, wal: WalContents) -> None:
-    """Reuse the files that were read; put damaged ones aside for whoever wants to look into them."""
+def reuse_wal_files(environment: Environment, wal: WalContents) -> None:
+    """Hand the files that were read to the new WAL for reuse; rename damaged ones to keep them for inspection."""
     for path in wal.paths:
         if path in wal.damaged_paths:
             environment.files.rename(path, path + DAMAGED_SUFFIX)
@@ -83,11 +88,11 @@ def take_over_wal(environment: Environment, wal: WalContents) -> None:
 
 
 def retire_directory(environment: Environment, partition: TopicPartition, due_ms: int) -> None:
-    """Take a partition's directory out of the way, durably; its files go later. Raises OSError."""
-    grave = grave_path(environment.durability.skip_number())
-    environment.files.rename(partition.directory, grave)
+    """Rename a partition's directory durably and queue it for removal. Raises OSError."""
+    deleted = deleted_directory(environment.durability.skip_number())
+    environment.files.rename(partition.directory, deleted)
     sync_directory(environment.files, "")
-    environment.remover.add_directory(grave, due_ms)
+    environment.remover.add_directory(deleted, due_ms)
 
 
 def _read_checkpoint(environment: Environment, random: Random, *, has_partitions: bool) -> Checkpoint:
@@ -95,17 +100,17 @@ def _read_checkpoint(environment: Environment, random: Random, *, has_partitions
     if checkpoint is not None:
         return checkpoint
     if has_partitions:
-        # Without it nothing tells what in the write-ahead log is old, and old entries must not be written again.
-        raise CorruptFileError(CHECKPOINT, "it is missing, but there are partitions; restore it from a backup")
+        # Without it, old and new WAL entries cannot be distinguished, and redoing old entries would corrupt segments.
+        raise CorruptFileError(CHECKPOINT, "it is missing, but the directory has partitions; restore it from a backup")
     checkpoint = Checkpoint(0, {}, random.token(MARK_BYTES))
     write_checkpoint(environment.files, checkpoint)
     return checkpoint
 
 
 def _next_number(names: list[str], wal: WalContents, images: list[PartitionImage]) -> int:
-    """A number above all that were ever used, wherever they left a trace."""
-    graves = [number + 1 for name in names if (number := grave_number(name)) is not None]
-    return max((wal.next_number, *graves, *(image.number for image in images)))
+    """Return a number above every number in use: in the WAL, in partition metadata and in deleted directories."""
+    deleted = [number + 1 for name in names if (number := deleted_directory_number(name)) is not None]
+    return max((wal.next_number, *deleted, *(image.number for image in images)))
 
 
 def _make_durability(
@@ -122,17 +127,17 @@ def _make_durability(
         clock,
         environment.probe,
         environment.health.fail,
-        # Enough to go round between two checkpoints: a file that is used again need not be filled with zeros first.
+        # Enough spares for all WAL bytes between two checkpoints: reusing a file is cheaper than creating one.
         spares_max=max(2, environment.config.wal_bytes_max // environment.config.wal_file_bytes),
     )
-    # Whatever failed, nothing is acknowledged any more.
+    # After any failure of the directory, the WAL acknowledges nothing more.
     environment.health.add_failure_callback(durability.fail)
     return durability
 
 
-def _find_graves(environment: Environment, names: list[str], now_ms: int) -> None:
+def _queue_deleted_directories(environment: Environment, names: list[str], now_ms: int) -> None:
     for name in names:
-        if grave_number(name) is not None:
+        if deleted_directory_number(name) is not None:
             environment.remover.add_directory(name, now_ms)
 
 
@@ -148,8 +153,11 @@ def _recover_logs(
     report.wal_damage = recovered.wal.damage
     by_directory = {image.directory.encode(): image for image in images}
     report.entries_redone = redo(environment.files, recovered.wal, by_directory)
+    environment.producer_bound.logs = recovered.logs
     for image in images:
         log = LogRecovery(image, config_of(image.partition), environment, report).run()
+        log.producers.loaded_ms = now_ms
         recovered.logs[image.partition] = log
+        environment.producer_bound.admit(len(log.producers))
         for path in image.retired:
             environment.remover.add(path, now_ms)

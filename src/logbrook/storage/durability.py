@@ -1,59 +1,40 @@
-"""When an append is done: the two answers that `durability` chooses between."""
+"""Durability policies: when an append is acknowledged.
 
-from typing import Protocol
+`durability = "fsync"` is `wal.Wal`, a group commit to the write-ahead log. `durability = "interval"` is here. They have
+the same methods: each append calls `reserve`, writes its segment, then calls `submit`.
+"""
 
-from logbrook.storage.ticket import Ticket
-
-
-class Durability(Protocol):
-    """What a log asks of it for each append: room first, then, once the segment is written, a place in the queue."""
-
-    next_number: int
-
-    def reserve(self, directory: bytes, length: int) -> None: ...
-
-    def submit(
-        self, ticket: Ticket, directory: bytes, segment_base_offset: int, position: int, data: memoryview
-    ) -> None: ...
-
-    def wait(self, ticket: Ticket) -> None: ...
-
-    def skip_number(self) -> int: ...
-
-    def commit(self) -> int: ...
-
-    def release(self, number: int) -> None: ...
-
-    @property
-    def bytes_in_use(self) -> int: ...
-
-    def close(self) -> None: ...
+from logbrook.model.identifiers import Offset
+from logbrook.storage.pending_append import PendingAppend
 
 
 class IntervalDurability:
-    """`durability = "interval"`: an append is done when it is in its segment, and a timer syncs the segments.
+    """`durability = "interval"`: an append is complete when its segment is written; a timer syncs the segments.
 
-    Numbers go on counting, because checkpoints and truncations are ordered by them.
+    There is no write-ahead log, but entry numbers still order checkpoints and truncations.
     """
 
     bytes_in_use = 0
+    # An append is complete when `submit` or `submit_duplicate` returns. With a WAL a commit completes it, on another
+    # thread.
+    is_immediate = True
 
     def __init__(self, next_number: int) -> None:
         self.next_number = next_number
 
     def reserve(self, directory: bytes, length: int) -> None:
-        """There is always room: the segment is all that is written."""
+        """No space is reserved: only the segment is written."""
 
     def submit(
-        self, ticket: Ticket, directory: bytes, segment_base_offset: int, position: int, data: memoryview
+        self, append: PendingAppend, directory: bytes, segment_base_offset: Offset, position: int, data: memoryview
     ) -> None:
-        """The bytes are where they belong, and that is all there is to do."""
+        """Complete the append, whose bytes are in the segment."""
         del directory, segment_base_offset, position, data
         self.next_number += 1
-        ticket.complete()
+        append.complete()
 
-    def wait(self, ticket: Ticket) -> None:
-        ticket.complete()
+    def submit_duplicate(self, append: PendingAppend) -> None:
+        append.complete()
 
     def skip_number(self) -> int:
         self.next_number += 1
@@ -63,7 +44,7 @@ class IntervalDurability:
         return 0
 
     def release(self, number: int) -> None:
-        """Nothing is held."""
+        """There are no WAL files to release."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """There are no files to close."""

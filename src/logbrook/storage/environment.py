@@ -1,13 +1,14 @@
-"""What all logs of a data directory share."""
+"""State shared by all logs of a data directory: files, caches, probe, durability policy and health."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from logbrook.config import StorageConfig
 from logbrook.ports import Files
-from logbrook.storage.closed_segment import SegmentCache
-from logbrook.storage.disk_errors import is_disk_full, is_out_of_descriptors
-from logbrook.storage.durability import Durability
+from logbrook.storage.closed_segment import ClosedSegmentCache
+from logbrook.storage.durability import IntervalDurability
+from logbrook.storage.durable_files import IO_FAILURES, is_disk_full, is_out_of_descriptors
 from logbrook.storage.errors import (
     DiskFullError,
     ReadFailedError,
@@ -15,25 +16,30 @@ from logbrook.storage.errors import (
     StorageOfflineError,
     TooManyOpenFilesError,
 )
-from logbrook.storage.file_remover import FileRemover
-from logbrook.storage.open_files import OpenFiles
+from logbrook.storage.open_files import FileReader, OpenFiles
 from logbrook.storage.probe import StorageProbe
+from logbrook.storage.producer_bound import ProducerBound
+from logbrook.storage.segment_files import FileRemover
+from logbrook.storage.wal import Wal
 
 
 class Health:
-    """Whether the disk can be written to. Once it cannot be believed, nothing is acknowledged until a restart."""
+    """Write availability of the data directory.
+
+    A failed write or sync is final: no append is acknowledged until restart.
+    """
 
     __slots__ = ("_callbacks", "_retry", "failure", "refusal")
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[StorageOfflineError], object]] = []
         self.failure: StorageOfflineError | None = None
-        # Why nothing may be written now: the failure, or something that may pass.
+        # The error that writes raise now: the failure, or a temporary condition such as a full disk.
         self.refusal: StorageError | None = None
         self._retry: Callable[[], None] | None = None
 
     def add_failure_callback(self, callback: Callable[[StorageOfflineError], object]) -> None:
-        """Call `callback(failure)` once the disk cannot be believed any more, from whichever thread found out."""
+        """Call `callback(failure)` on the first failure, from the thread that detected it."""
         self._callbacks.append(callback)
 
     def fail(self, failure: StorageOfflineError) -> None:
@@ -43,18 +49,18 @@ class Health:
                 callback(failure)
 
     def hold(self, refusal: StorageError, retry: Callable[[], None]) -> None:
-        """Refuse all writes until `retry` succeeds, which the next write will try first."""
+        """Reject all writes with `refusal` until `retry` succeeds. Each write calls `retry` first."""
         self.refusal, self._retry = refusal, retry
 
-    def refuse_if_failed(self) -> None:
-        """For what makes room: it may go on while writes are held for the lack of it. Raises StorageOfflineError."""
+    def check_not_failed(self) -> None:
+        """Raises StorageOfflineError after a failure. For operations that free disk space, which a full disk allows."""
         if self.failure is not None:
-            # The same error answers every call, and must not gather the frames, and so the bytes, of them all.
+            # The same error is raised for every call. Its traceback would keep the frames, and so the data, of all.
             raise self.failure.with_traceback(None)
 
-    def refuse_if_offline(self) -> None:
-        """Raises what stands in the way of writing, if it does not go away."""
-        self.refuse_if_failed()
+    def check_writable(self) -> None:
+        """Raises StorageOfflineError after a failure, or the error of a held `retry`."""
+        self.check_not_failed()
         if self._retry is not None:
             retry, self._retry = self._retry, None
             try:
@@ -67,22 +73,24 @@ class Health:
 
 @dataclass
 class Environment:
-    """The directory's files, caches and queues."""
+    """Shared by the logs of one `LogDirectory`, which owns it."""
 
     files: Files
     config: StorageConfig
     probe: StorageProbe
     health: Health
+    reader: FileReader
     open_files: OpenFiles
-    cache: SegmentCache
+    cache: ClosedSegmentCache
     remover: FileRemover
-    # Recovery gives it, once it knows where the numbers go on.
-    durability: Durability = field(init=False)
+    producer_bound: ProducerBound
+    # The policy that completes the appends of all logs. Set by recovery, which determines the next entry number.
+    durability: Wal | IntervalDurability = field(init=False)
 
     def read_error(self, file: str, error: OSError | StorageOfflineError) -> StorageError:
-        """The error to raise for a read that failed. It says nothing about what was written.
+        """Return the error to raise for a failed read. It does not affect writes.
 
-        Unless a handle that had to make room could not be synced: that is the end of writing.
+        Exception: a StorageOfflineError, from the sync of a handle evicted to make room, takes the directory offline.
         """
         if not isinstance(error, OSError):
             return self.write_error("read", file, 0, error)
@@ -91,19 +99,27 @@ class Environment:
         return ReadFailedError(file, error)
 
     def write_error(self, operation: str, file: str, size: int, error: OSError | StorageOfflineError) -> StorageError:
-        """The error to raise for a write that failed: one that passes for a full disk, else the end of writing."""
+        """Return the error to raise for a failed write: retriable for a full disk, else the directory goes offline."""
         if isinstance(error, OSError) and is_disk_full(error):
             return DiskFullError(file, size)
         if isinstance(error, OSError) and is_out_of_descriptors(error):
             return TooManyOpenFilesError(file)
         failure = StorageOfflineError(operation, file, error) if isinstance(error, OSError) else error
         self.health.fail(failure)
-        # The first failure is the one to look at; those that follow from it would hide it.
+        # Report the first failure: later ones are usually its consequences.
         return self.health.failure or failure
 
+    @contextmanager
+    def writing(self, operation: str, file: str) -> Iterator[None]:
+        """Raise the `write_error` of a write or sync that fails in the block."""
+        try:
+            yield
+        except IO_FAILURES as error:
+            raise self.write_error(operation, file, 0, error) from error
+
     def close(self) -> None:
-        """Let go of every file, writing nothing."""
+        """Close every file without writing or syncing."""
         self.open_files.close()
-        self.cache.close()
+        self.cache.clear()
         if hasattr(self, "durability"):
             self.durability.close()

@@ -1,16 +1,19 @@
-"""What the log engine can refuse, and with which facts."""
+"""Errors of the log engine. Each carries its facts as attributes; `server/errors.py` maps them to wire codes."""
 
 from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.identifiers import Offset, ProducerId
 
 
 class StorageError(LogbrookError):
-    """The engine could not do what it was asked."""
+    """Base class of the log engine's errors."""
 
 
 class OffsetOutOfRangeError(StorageError):
-    """The offset is before the log's start or past its end."""
+    """The offset is below the log start offset or above the log end offset."""
 
-    def __init__(self, partition: TopicPartition, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+    def __init__(
+        self, partition: TopicPartition, offset: Offset, log_start_offset: Offset, log_end_offset: Offset
+    ) -> None:
         super().__init__(f"{partition}: offset {offset} is outside {log_start_offset} to {log_end_offset}")
         self.partition = partition
         self.offset = offset
@@ -19,7 +22,7 @@ class OffsetOutOfRangeError(StorageError):
 
 
 class BatchTooLargeError(StorageError):
-    """A batch above the topic's limit."""
+    """A batch is larger than the topic's `max.message.bytes`."""
 
     def __init__(self, partition: TopicPartition, size: int, size_max: int) -> None:
         super().__init__(f"{partition}: a batch of {size} bytes is above max.message.bytes, {size_max}")
@@ -34,9 +37,19 @@ class PartitionNotFoundError(StorageError):
         self.partition = partition
 
 
+class UnexpectedOffsetError(StorageError):
+    """A fetched batch does not follow the log. The follower fetches again."""
+
+    def __init__(self, partition: TopicPartition, offset: Offset, log_end_offset: Offset) -> None:
+        super().__init__(f"{partition}: a fetched batch has offset {offset}, but the log ends at {log_end_offset}")
+        self.partition = partition
+        self.offset = offset
+        self.log_end_offset = log_end_offset
+
+
 class PartitionExistsError(StorageError):
     def __init__(self, partition: TopicPartition) -> None:
-        super().__init__(f"{partition} is in this data directory already")
+        super().__init__(f"{partition} already exists in this data directory")
         self.partition = partition
 
 
@@ -48,25 +61,25 @@ class DirectoryLockedError(StorageError):
 
 
 class DiskFullError(StorageError):
-    """No room for this append. Nothing of it is visible, reads go on, and a later append may succeed."""
+    """The disk is full. Nothing was written; reads continue, and a retry succeeds once there is free space."""
 
     def __init__(self, file: str, size: int) -> None:
-        what = f"{size} bytes in {file}" if size else file
-        super().__init__(f"no room on the disk for {what}; free some space and try again")
+        target = f"{size} bytes in {file}" if size else file
+        super().__init__(f"the disk is full: cannot write {target}; free some space and try again")
         self.file = file
         self.size = size
 
 
 class TooManyOpenFilesError(StorageError):
-    """The process has no file descriptor left. Nothing was written, and a later attempt may succeed."""
+    """The process is out of file descriptors. Nothing was written; a later attempt may succeed."""
 
     def __init__(self, file: str) -> None:
-        super().__init__(f"no file descriptor is left to open {file}; raise the limit (ulimit -n) or use fewer")
+        super().__init__(f"out of file descriptors opening {file}; raise the limit (ulimit -n) or lower open_files_max")
         self.file = file
 
 
 class ReadFailedError(StorageError):
-    """The disk did not give back what is on it. A later attempt may succeed."""
+    """Reading a file failed. A later attempt may succeed."""
 
     def __init__(self, file: str, cause: OSError) -> None:
         super().__init__(f"reading {file} failed ({cause.strerror or cause})")
@@ -74,16 +87,35 @@ class ReadFailedError(StorageError):
         self.errno = cause.errno
 
 
-class OvertakenError(StorageError):
-    """Records were removed from the log while something worked on it in steps."""
+class NotCachedError(Exception):
+    """A read that must not wait for the disk needs bytes that are not in the page cache.
+
+    Not an error for clients: the caller loads the bytes in a thread and reads again.
+    """
+
+    def __init__(self, file: str, position: int, length: int) -> None:
+        super().__init__(f"{length} bytes at {position} of {file} are not in the page cache")
+        self.file = file
+        self.position = position
+        self.length = length
+
+    @property
+    def range(self) -> tuple[str, int, int]:
+        return self.file, self.position, self.length
+
+
+class LogModifiedError(StorageError):
+    """The log was truncated, deleted or lost segments to retention during a multi-step operation."""
 
     def __init__(self, partition: TopicPartition) -> None:
-        super().__init__(f"{partition} was truncated or deleted, or lost segments to retention, meanwhile")
+        super().__init__(
+            f"{partition} was truncated, deleted or lost segments to retention during the operation; retry it"
+        )
         self.partition = partition
 
 
 class StorageOfflineError(StorageError):
-    """A write or a sync failed. What is on the disk is unknown, so nothing is acknowledged until a restart."""
+    """A write or a sync failed. The state of the disk is unknown, so nothing is acknowledged until a restart."""
 
     def __init__(self, operation: str, file: str, cause: OSError) -> None:
         super().__init__(
@@ -95,15 +127,18 @@ class StorageOfflineError(StorageError):
 
 
 class CorruptLogError(StorageError):
-    """Bytes that were durable are bad. The partition is quarantined: nothing is deleted, nothing is appended.
+    """Durable bytes are damaged. The partition is quarantined: no appends, nothing is deleted.
 
-    Everything before `offset` can still be read.
+    Records before `offset` can still be read.
     """
 
-    def __init__(self, partition: TopicPartition, file: str, position: int, offset: int, reason: str) -> None:
+    _problem = "is corrupt"
+    _consequence = "The partition is quarantined until it is repaired"
+
+    def __init__(self, partition: TopicPartition, file: str, position: int, offset: Offset, reason: str) -> None:
         super().__init__(
-            f"{partition}: {file} is corrupt at byte {position}, around offset {offset}: {reason}. "
-            "The partition is quarantined until it is repaired"
+            f"{partition}: {file} {self._problem} at byte {position}, around offset {offset}: {reason}. "
+            f"{self._consequence}"
         )
         self.partition = partition
         self.file = file
@@ -112,8 +147,30 @@ class CorruptLogError(StorageError):
         self.reason = reason
 
 
+class UnreadableLogError(CorruptLogError):
+    """The disk could not read the log when it was opened. The partition takes no appends, and nothing is deleted.
+
+    Records before `offset` can still be read. The next start reads the log again, and ends this if it can.
+    """
+
+    _problem = "cannot be read"
+    _consequence = (
+        "The partition is offline until a start of the broker can read it, or until it is repaired; check the disk"
+    )
+
+
+class UnskippableBatchError(StorageError):
+    """The batch with this offset does not exist, or consumers do not stop at it."""
+
+    def __init__(self, partition: TopicPartition, offset: Offset, reason: str) -> None:
+        super().__init__(f"{partition}: offset {offset} cannot be skipped: {reason}")
+        self.partition = partition
+        self.offset = offset
+        self.reason = reason
+
+
 class CorruptFileError(StorageError):
-    """A small file of the engine's own whose checksum does not hold."""
+    """A metadata file (checkpoint, state, snapshot) is missing or fails its checksum."""
 
     def __init__(self, file: str, reason: str) -> None:
         super().__init__(f"{file} is corrupt: {reason}")
@@ -121,12 +178,12 @@ class CorruptFileError(StorageError):
         self.reason = reason
 
 
-class ProducerFencedError(StorageError):
-    """A producer with an older epoch than the one the log has seen."""
+class InvalidProducerEpochError(StorageError):
+    """The batch has an older producer epoch than the log has seen for this producer id: the producer is fenced."""
 
-    def __init__(self, partition: TopicPartition, producer_id: int, epoch: int, current_epoch: int) -> None:
+    def __init__(self, partition: TopicPartition, producer_id: ProducerId, epoch: int, current_epoch: int) -> None:
         super().__init__(
-            f"{partition}: producer {producer_id} sent epoch {epoch}, but epoch {current_epoch} has taken over"
+            f"{partition}: producer {producer_id} with epoch {epoch} is fenced, the current epoch is {current_epoch}"
         )
         self.partition = partition
         self.producer_id = producer_id
@@ -135,10 +192,10 @@ class ProducerFencedError(StorageError):
 
 
 class OutOfOrderSequenceError(StorageError):
-    """A producer's batch that does not follow its last one: something between them is missing."""
+    """The batch's base sequence does not follow the producer's last batch."""
 
-    def __init__(self, partition: TopicPartition, producer_id: int, sequence: int, expected: int) -> None:
-        super().__init__(f"{partition}: producer {producer_id} sent sequence {sequence}, but {expected} comes next")
+    def __init__(self, partition: TopicPartition, producer_id: ProducerId, sequence: int, expected: int) -> None:
+        super().__init__(f"{partition}: producer {producer_id} sent sequence {sequence}, expected {expected}")
         self.partition = partition
         self.producer_id = producer_id
         self.sequence = sequence

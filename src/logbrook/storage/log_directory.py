@@ -1,32 +1,32 @@
-"""A data directory: the logs of all its partitions, the write-ahead log they share, and the steps that keep it tidy.
+"""A data directory: the logs of its partitions, their shared write-ahead log, and its maintenance steps.
 
     directory = LogDirectory.open(files, storage_config, clock=clock, now_ms=clock.now_ms())
     log = directory.create(TopicPartition("orders", 0), LogConfig())
-    ticket = log.append(batch, now_ms=clock.now_ms())
+    append = log.append(batch, now_ms=clock.now_ms())
     directory.commit()             # or a Committer, in a thread of its own
-    ticket.result()
+    append.result()
 
-Nothing here runs by itself. Commits, checkpoints, retention, compaction and the removal of files are calls that do one
-bounded step and say what they did; when they are made is the caller's decision, and the time is always an argument.
+There are no background tasks here. Commit, checkpoint, retention, compaction and file removal are calls that do one
+bounded step and return what they did. The caller schedules them and passes the time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from logbrook.config import Durability, LogConfig, StorageConfig
 from logbrook.model import TopicPartition, check_partition
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Clock, Files, Lock, Random, SystemRandom
 from logbrook.storage.active_segment import ActiveSegment
-from logbrook.storage.checkpoints import CheckpointRun
-from logbrook.storage.closed_segment import SegmentCache
+from logbrook.storage.checkpoint import CheckpointRun
+from logbrook.storage.closed_segment import ClosedSegmentCache
 from logbrook.storage.directory_recovery import (
     ConfigOf,
     RecoveredDirectory,
     recover_directory,
-    retire_directory,
-    take_over_wal,
+    reuse_wal_files,
 )
-from logbrook.storage.disk_errors import IO_FAILURES, sync_directory
+from logbrook.storage.durable_files import IO_FAILURES
 from logbrook.storage.environment import Environment, Health
 from logbrook.storage.errors import (
     DirectoryLockedError,
@@ -35,26 +35,28 @@ from logbrook.storage.errors import (
     PartitionNotFoundError,
     StorageOfflineError,
 )
-from logbrook.storage.file_remover import FileRemover
 from logbrook.storage.leader_epochs import LeaderEpochs
 from logbrook.storage.log import Log
-from logbrook.storage.open_files import OpenFiles
+from logbrook.storage.log_lifecycle import LogCreation, LogDeletion, RetiredLog
+from logbrook.storage.open_files import FileReader, OpenFiles
 from logbrook.storage.partition_files import (
-    BEGINNING,
     Checkpoint,
     PartitionState,
-    prepare_state,
-    publish_states,
+    RecoveryPoint,
+    read_high_watermarks,
+    write_high_watermarks,
 )
-from logbrook.storage.paths import CHECKPOINT, LOCK, WAL_DIRECTORY
+from logbrook.storage.paths import CHECKPOINT, HIGH_WATERMARKS, LOCK, WAL_DIRECTORY, deleted_directory
 from logbrook.storage.probe import StorageProbe
-from logbrook.storage.producers import Producers
+from logbrook.storage.producer_bound import ProducerBound
+from logbrook.storage.producer_state import ProducerStateTable
 from logbrook.storage.recovery import LogRecovery, RecoveryReport, load_image
-from logbrook.storage.repair import Repaired, repair_segments
+from logbrook.storage.repair import RepairResult, repair_segments
+from logbrook.storage.segment_files import FileRemover
 
 
 class LogDirectory:
-    """Made by `open`. One thread owns it; only `commit` and `CheckpointRun.run` may be called from another."""
+    """An open data directory, created by `open`. Owned by one thread, except for `commit` and `CheckpointRun.run`."""
 
     def __init__(self, environment: Environment, lock: Lock, clock: Clock, recovered: RecoveredDirectory) -> None:
         self.environment = environment
@@ -63,6 +65,8 @@ class LogDirectory:
         self._clock = clock
         self._recovered = recovered
         self._logs = recovered.logs
+        # Partitions that are being created or deleted.
+        self._changing: set[TopicPartition] = set()
         self._is_checkpointing = False
         self._checkpointed_s = clock.monotonic_s()
 
@@ -77,7 +81,7 @@ class LogDirectory:
         config_of: ConfigOf = lambda _partition: LogConfig(),
         random: Random | None = None,
     ) -> "LogDirectory":
-        """Take the directory, recovering what is in it. `report` on the result says what that took.
+        """Open and lock the directory and recover its logs; `report` on the result describes the recovery.
 
         Raises DirectoryLockedError, CorruptFileError when the checkpoint cannot be read, or OSError.
         """
@@ -85,24 +89,26 @@ class LogDirectory:
             lock = files.lock(LOCK)
         except BlockingIOError as error:
             raise DirectoryLockedError from error
-        probe, health = StorageProbe(), Health()
+        probe, health, reader = StorageProbe(), Health(), FileReader()
         environment = Environment(
             files,
             config,
             probe,
             health,
-            OpenFiles(files, config.open_files_max, health.fail),
-            SegmentCache(files, config.mapped_segments_max, probe),
+            reader,
+            OpenFiles(files, config.open_files_max, health.fail, reader),
+            ClosedSegmentCache(files, config.open_segments_max, probe, reader),
             FileRemover(files, probe),
+            ProducerBound(config.producer_ids_total_max),
         )
         try:
             recovered = recover_directory(environment, config_of, clock, random or SystemRandom(), now_ms)
             directory = cls(environment, lock, clock, recovered)
             try:
-                directory._settle()
+                directory._finish_opening()
             except DiskFullError as error:
-                # What is there can be read; nothing is written before this has been done.
-                environment.health.hold(error, directory._settle)
+                # Reads work; each write retries this first.
+                environment.health.hold(error, directory._finish_opening)
         except BaseException:
             environment.close()
             lock.release()
@@ -125,82 +131,132 @@ class LogDirectory:
         except KeyError:
             raise PartitionNotFoundError(partition) from None
 
-    def create(self, partition: TopicPartition, config: LogConfig) -> Log:
-        """A new, empty log that survives a crash from here on. Raises as `create_all`."""
-        (log,) = self.create_all([partition], config)
+    def create(
+        self, partition: TopicPartition, config: LogConfig, *, topic_id: str = "", start_offset: Offset = Offset(0)
+    ) -> Log:
+        """Create an empty log durably. Raises as `create_all` does."""
+        (log,) = self.create_all([partition], config, topic_id=topic_id, start_offset=start_offset)
         return log
 
-    def create_all(self, partitions: Sequence[TopicPartition], config: LogConfig) -> list[Log]:
-        """New, empty logs that survive a crash from here on, all of them or none.
+    def create_all(
+        self,
+        partitions: Sequence[TopicPartition],
+        config: LogConfig,
+        *,
+        topic_id: str = "",
+        start_offset: Offset = Offset(0),
+    ) -> Sequence[Log]:
+        """Create empty logs durably, all of them or none.
 
-        Each step is taken for all of them before the next: what a file system syncs for the first, it has mostly synced
-        for the others too. Raises PartitionExistsError, InvalidTopicNameError, InvalidPartitionError, DiskFullError or
-        StorageOfflineError.
+        `start_offset` is that of a replica whose leader has no earlier records. Raises PartitionExistsError,
+        InvalidTopicNameError, InvalidPartitionError, DiskFullError or StorageOfflineError.
         """
+        creation = self.begin_create(partitions, config, topic_id=topic_id, start_offset=start_offset)
+        try:
+            creation.run()
+        except IO_FAILURES as error:
+            return self.finish_create(creation, error)
+        return self.finish_create(creation)
+
+    def begin_create(
+        self,
+        partitions: Sequence[TopicPartition],
+        config: LogConfig,
+        *,
+        topic_id: str = "",
+        start_offset: Offset = Offset(0),
+    ) -> LogCreation:
+        """Begin to create empty logs (see `log_lifecycle`). Raises as `create_all` does."""
         environment = self.environment
-        environment.health.refuse_if_offline()
+        environment.health.check_writable()
         for partition in partitions:
             check_partition(partition)
-            if partition in self._logs:
+            if partition in self._logs or partition in self._changing:
                 raise PartitionExistsError(partition)
-        logs = [self._new_log(partition, config) for partition in partitions]
-        directory = logs[0].partition.directory
-        try:
-            there = set(environment.files.list(""))
-            for log in logs:
-                directory = log.partition.directory
-                if directory in there:
-                    # An earlier attempt failed half-way, on a full disk perhaps.
-                    retire_directory(environment, log.partition, 0)
-                environment.files.make_dir(directory)
-                log.active.create()
-            # The state vouches for the segment, so the segment's name must be there first.
-            for log in logs:
-                sync_directory(environment.files, log.partition.directory)
-            prepared = [prepare_state(environment.files, log.partition.directory, log.state) for log in logs]
-            publish_states(environment.files, prepared)
-            sync_directory(environment.files, "")
-        except IO_FAILURES as error:
-            for log in logs:
-                log.active.drop()
-            raise environment.write_error("create", directory, 0, error) from error
-        self._logs.update((log.partition, log) for log in logs)
-        return logs
+        logs = [self._new_log(partition, config, topic_id, start_offset) for partition in partitions]
+        self._changing.update(partitions)
+        return LogCreation(environment.files, logs, [environment.durability.skip_number() for _ in logs])
 
-    def _new_log(self, partition: TopicPartition, config: LogConfig) -> Log:
+    def finish_create(self, creation: LogCreation, error: OSError | StorageOfflineError | None = None) -> Sequence[Log]:
+        """Serve the new logs, or handle the `error` of `creation.run()`.
+
+        Raises DiskFullError or StorageOfflineError.
+        """
+        self._changing.difference_update(log.partition for log in creation.logs)
+        for retired in creation.retired:
+            self.environment.remover.add_directory(retired, 0)
+        if error is not None:
+            raise self.environment.write_error("create", creation.logs[0].partition.directory, 0, error) from error
+        self._logs.update((log.partition, log) for log in creation.logs)
+        return creation.logs
+
+    def _new_log(self, partition: TopicPartition, config: LogConfig, topic_id: str, start_offset: Offset) -> Log:
         environment = self.environment
+        beginning = RecoveryPoint(start_offset, start_offset, 0)
+        state = PartitionState(
+            log_start_offset=start_offset,
+            floor_number=environment.durability.skip_number(),
+            floor=beginning,
+            cleaned_offset=start_offset,
+            topic_id=topic_id,
+        )
         return Log(
             partition,
             config,
             environment,
-            PartitionState(floor_number=environment.durability.skip_number()),
+            state,
             closed=[],
-            active=ActiveSegment(partition, 0, environment.open_files, config.index_interval_bytes, environment.probe),
-            log_end_offset=0,
+            active=ActiveSegment(
+                partition, start_offset, environment.open_files, config.index_interval_bytes, environment.probe
+            ),
+            log_end_offset=start_offset,
             epochs=LeaderEpochs(),
-            producers=Producers(partition),
-            recovery_point=BEGINNING,
+            producers=ProducerStateTable(partition, environment.config.producer_ids_max),
+            recovery_point=beginning,
         )
 
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
-        """Remove a log. Its files go later, in steps. Raises PartitionNotFoundError or StorageOfflineError."""
-        log = self.get(partition)
-        self.environment.health.refuse_if_failed()
-        log.mark_deleted()
-        del self._logs[partition]
+        """Delete a log.
+
+        `remove_files` unlinks its files later. Raises PartitionNotFoundError or StorageOfflineError.
+        """
+        deletion = self.begin_delete([partition], now_ms)
         try:
-            retire_directory(self.environment, partition, now_ms + log.config.file_delete_delay_ms)
+            deletion.run()
         except IO_FAILURES as error:
-            raise self.environment.write_error("delete", partition.directory, 0, error) from error
+            self.finish_delete(deletion, error)
+        else:
+            self.finish_delete(deletion)
+
+    def begin_delete(self, partitions: Sequence[TopicPartition], now_ms: int) -> LogDeletion:
+        """Begin to delete logs (see `log_lifecycle`), which are not readable from here on. Raises as `delete` does."""
+        logs = [self.get(partition) for partition in partitions]
+        self.environment.health.check_not_failed()
+        retired: list[RetiredLog] = []
+        for log in logs:
+            log.mark_deleted()
+            del self._logs[log.partition]
+            name = deleted_directory(self.environment.durability.skip_number())
+            retired.append(RetiredLog(log, name, now_ms + log.config.file_delete_delay_ms))
+        self._changing.update(partitions)
+        return LogDeletion(self.environment.files, retired)
+
+    def finish_delete(self, deletion: LogDeletion, error: OSError | StorageOfflineError | None = None) -> None:
+        """Queue the files for removal, or handle the `error` of `deletion.run()`. Raises StorageOfflineError."""
+        self._changing.difference_update(log.partition for log, _, _ in deletion.logs)
+        for _, retired, due_ms in deletion.logs[: deletion.renamed]:
+            self.environment.remover.add_directory(retired, due_ms)
+        if error is not None:
+            raise self.environment.write_error("delete", deletion.logs[0].log.partition.directory, 0, error) from error
 
     def commit(self) -> int:
-        """Make everything appended so far durable, as `durability` has it. Returns how many tickets were completed."""
+        """Make all appends so far durable, according to `durability`. Returns the number of appends completed."""
         return self.environment.durability.commit()
 
     def is_checkpoint_due(self) -> bool:
-        """Whether it is time for a checkpoint, or the write-ahead log is so large that it should not wait.
+        """Return True if the checkpoint interval has passed or the write-ahead log has reached its size limit.
 
-        With `durability = "interval"` this is the lazy flush: what is not synced by the next one may be lost.
+        With `durability = "interval"` the checkpoint is the periodic flush.
         """
         config = self.environment.config
         is_lazy = config.durability is Durability.INTERVAL
@@ -211,21 +267,22 @@ class LogDirectory:
         )
 
     def begin_checkpoint(self, *, clean: bool = False) -> CheckpointRun:
-        """The first step of a checkpoint; see `checkpoints`. One at a time. `clean` is for the last one."""
+        """Begin a checkpoint (see `checkpoint`); only one may be in progress.
+
+        `clean` marks that of a clean shutdown.
+        """
         assert not self._is_checkpointing, "a checkpoint is in progress"
-        self.environment.health.refuse_if_offline()
+        self.environment.health.check_writable()
         number = self.environment.durability.next_number
-        try:
+        with self.environment.writing("checkpoint", CHECKPOINT):
             run = CheckpointRun(self.environment.files, self._recovered.mark, number, list(self), clean=clean)
-        except IO_FAILURES as error:
-            raise self.environment.write_error("checkpoint", CHECKPOINT, 0, error) from error
         self._is_checkpointing = True
         return run
 
     def finish_checkpoint(self, run: CheckpointRun, error: OSError | StorageOfflineError | None = None) -> int:
-        """The last step: believe what `run.run()` did, or deal with what it raised. Returns the logs synced.
+        """Apply the result of `run.run()`, or handle its `error`. Returns the number of logs synced.
 
-        Raises DiskFullError, after which the next checkpoint may succeed, or StorageOfflineError.
+        Raises DiskFullError, after which a later checkpoint may succeed, or StorageOfflineError.
         """
         self._is_checkpointing = False
         if error is not None:
@@ -233,14 +290,12 @@ class LogDirectory:
         synced = run.finish()
         self.environment.probe.checkpoints += 1
         self._checkpointed_s = self._clock.monotonic_s()
-        try:
+        with self.environment.writing("release", WAL_DIRECTORY):
             self.environment.durability.release(run.number)
-        except IO_FAILURES as failure:
-            raise self.environment.write_error("release", WAL_DIRECTORY, 0, failure) from failure
         return synced
 
     def checkpoint(self, *, clean: bool = False) -> int:
-        """All three steps at once. Raises DiskFullError or StorageOfflineError."""
+        """Run all steps of a checkpoint. Raises DiskFullError or StorageOfflineError."""
         run = self.begin_checkpoint(clean=clean)
         try:
             run.run()
@@ -248,47 +303,63 @@ class LogDirectory:
             return self.finish_checkpoint(run, error)
         return self.finish_checkpoint(run)
 
-    def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that were silent for `producer_id_expiration_ms`. Returns how many."""
-        before_ms = now_ms - self.environment.config.producer_id_expiration_ms
-        return sum(log.expire_producers(before_ms) for log in self)
+    def save_high_watermarks(self) -> None:
+        """Save the high watermarks of all replicas, for the next start. Raises DiskFullError or StorageOfflineError."""
+        self.environment.health.check_writable()
+        offsets = {log.partition.directory: log.high_watermark for log in self if log.is_replica}
+        with self.environment.writing("write", HIGH_WATERMARKS):
+            write_high_watermarks(self.environment.files, offsets)
 
-    def repair(self, partition: TopicPartition) -> Repaired:
-        """Make a quarantined partition usable again, without what is bad in it. For an operator to decide.
+    def saved_high_watermarks(self) -> dict[TopicPartition, Offset]:
+        """Return the saved high watermarks of the logs that exist, at most their log end. Raises OSError."""
+        saved = read_high_watermarks(self.environment.files)
+        return {
+            log.partition: min(saved[log.partition.directory], log.log_end_offset)
+            for log in self
+            if log.partition.directory in saved
+        }
+
+    def expire_producers(self, now_ms: int, logs: Iterable[Log] | None = None) -> int:
+        """Expire producers that have been idle for `producer_id_expiration_ms`, in these logs or all.
+
+        Returns their number.
+        """
+        before_ms = now_ms - self.environment.config.producer_id_expiration_ms
+        return sum(log.expire_producers(before_ms) for log in (self if logs is None else logs))
+
+    def repair(self, partition: TopicPartition) -> RepairResult:
+        """End a partition's quarantine by dropping its damaged bytes. An operator's decision; see `repair`.
 
         Raises PartitionNotFoundError, DiskFullError or StorageOfflineError.
         """
         log = self.get(partition)
         environment = self.environment
-        environment.health.refuse_if_offline()
+        environment.health.check_writable()
         quarantine = log.state.quarantine
         durable_offset = quarantine.durable_offset if quarantine else log.log_end_offset
-        try:
+        with environment.writing("repair", partition.directory):
             log.close()
             repaired = repair_segments(environment.files, partition.directory, durable_offset)
             number = environment.durability.skip_number()
             log.save_state(replace(log.state, quarantine=None, floor_number=number, floor=repaired.end))
-            # Without a checkpoint or a snapshot newer than its floor, all is read from the segments.
+            # With an empty checkpoint and a new floor, recovery reads everything from the segments.
             image = load_image(environment.files, partition, Checkpoint(0, {}, self._recovered.mark))
             assert image is not None
             recovered = LogRecovery(image, log.config, environment, RecoveryReport()).run()
-        except IO_FAILURES as error:
-            raise environment.write_error("repair", partition.directory, 0, error) from error
         recovered.state_version += 1
         self._logs[partition] = recovered
+        environment.producer_bound.admit(len(recovered.producers))
         return repaired
 
     def remove_files(self, now_ms: int, files_max: int = 16) -> list[str]:
-        """Unlink up to `files_max` files whose time has come. Returns their paths. Raises StorageOfflineError."""
-        try:
+        """Unlink up to `files_max` files that are due. Returns their paths. Raises StorageOfflineError."""
+        with self.environment.writing("unlink", "a retired file"):
             return self.environment.remover.step(now_ms, files_max)
-        except OSError as error:
-            raise self.environment.write_error("unlink", "a file that was removed", 0, error) from error
 
     def close(self) -> None:
-        """Commit, checkpoint and let go, so that the next open has nothing to recover.
+        """Commit, take a clean checkpoint and close all files, so that the next open has nothing to recover.
 
-        Raises DiskFullError or StorageOfflineError when that cannot be done; it lets go all the same.
+        Raises DiskFullError or StorageOfflineError; the directory is closed nevertheless.
         """
         try:
             self.commit()
@@ -300,12 +371,12 @@ class LogDirectory:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go without writing anything, as a crash would: what is not durable yet is left to the next open."""
+        """Close all files and release the lock without writing. The next open recovers, as after a crash."""
         self.environment.close()
         self._lock.release()
 
-    def _settle(self) -> None:
-        """What opening left to be done before anything is written. Raises DiskFullError or StorageOfflineError."""
+    def _finish_opening(self) -> None:
+        """Complete the steps of opening that need disk space. Raises DiskFullError or StorageOfflineError."""
         if self._recovered.needs_checkpoint:
             self.checkpoint()
-        take_over_wal(self.environment, self._recovered.wal)
+        reuse_wal_files(self.environment, self._recovered.wal)

@@ -1,7 +1,7 @@
-"""What a log shows those who read it: the offsets that matter to them, batches, times, and what was aborted.
+"""The reading half of a log: offsets, fetches, timestamp lookups and aborted transactions.
 
-A reader of committed records reads up to the last stable offset, and leaves out the transactions that
-`aborted_between` names for the offsets it was given.
+A READ_COMMITTED reader reads up to the last stable offset and skips the transactions that `aborted_between` returns for
+the range it read.
 """
 
 from abc import ABC, abstractmethod
@@ -10,27 +10,28 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.records.batch import iter_headers
 from logbrook.storage.active_segment import ActiveSegment
 from logbrook.storage.closed_segment import ClosedSegment
-from logbrook.storage.disk_errors import IO_FAILURES
+from logbrook.storage.durable_files import IO_FAILURES, is_unreadable
 from logbrook.storage.environment import Environment
 from logbrook.storage.errors import CorruptLogError, OffsetOutOfRangeError, PartitionNotFoundError
 from logbrook.storage.partition_files import PartitionState
-from logbrook.storage.producers import Producers
+from logbrook.storage.pending_append import CommittedOffset
+from logbrook.storage.producer_state import ProducerStateTable
 from logbrook.storage.segment import LogSlice, Segment, TimestampedOffset
-from logbrook.storage.ticket import CommitLine
 
 
 class LogRead(NamedTuple):
-    """Whole batches, in order, the first of which holds the offset asked for or the next one there is."""
+    """Whole batches in offset order. The first contains the requested offset or the next existing one."""
 
     slices: list[LogSlice]
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    # Where to go on reading.
-    next_offset: int
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_start_offset: Offset
+    # Offset to continue reading at.
+    next_offset: Offset
 
     @property
     def length(self) -> int:
@@ -38,7 +39,7 @@ class LogRead(NamedTuple):
 
 
 class ReadableLog(ABC):
-    """The reading half of a log. It changes nothing, but for a quarantine when it finds bad bytes."""
+    """The reading half of `Log`. Reads do not change it, except for a quarantine when they find damage."""
 
     def __init__(
         self,
@@ -47,8 +48,8 @@ class ReadableLog(ABC):
         state: PartitionState,
         closed: list[ClosedSegment],
         active: ActiveSegment,
-        log_end_offset: int,
-        producers: Producers,
+        log_end_offset: Offset,
+        producers: ProducerStateTable,
     ) -> None:
         self.partition = partition
         self.environment = environment
@@ -59,82 +60,96 @@ class ReadableLog(ABC):
         self.producers = producers
         self.corruption: CorruptLogError | None = None
         self.is_deleted = False
-        self._commit_line = CommitLine(log_end_offset)
+        self._committed = CommittedOffset(log_end_offset)
+        # None if the log has one replica: then everything that is synced is committed.
+        self._replicated_high_watermark: Offset | None = None
 
     @abstractmethod
-    def quarantine(self, error: CorruptLogError, durable_offset: int | None = None) -> None: ...
+    def quarantine(self, error: CorruptLogError, durable_offset: Offset | None = None) -> None: ...
 
     @property
-    def log_start_offset(self) -> int:
+    def log_start_offset(self) -> Offset:
         return self.state.log_start_offset
 
     @property
-    def high_watermark(self) -> int:
-        return self._commit_line.offset
+    def is_replica(self) -> bool:
+        """True if the high watermark depends on other replicas, too."""
+        return self._replicated_high_watermark is not None
 
     @property
-    def last_stable_offset(self) -> int:
-        return max(self.log_start_offset, self.producers.last_stable_offset(self.high_watermark))
+    def synced_end_offset(self) -> Offset:
+        """The first offset that is not durable on this broker."""
+        return self._committed.offset
+
+    @property
+    def high_watermark(self) -> Offset:
+        high_watermark = self._replicated_high_watermark
+        return self._committed.offset if high_watermark is None else high_watermark
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        return Offset(max(self.log_start_offset, self.producers.last_stable_offset(self.high_watermark)))
 
     @property
     def segments(self) -> list[Segment]:
         return [*self.closed, self.active]
 
-    def read(self, offset: int, bytes_max: int, *, up_to: int | None = None, at_least_one: bool = True) -> LogRead:
-        """Batches from the one that holds `offset` on, as many whole ones as fit into `bytes_max`.
+    def read(self, offset: Offset, bytes_max: int, *, up_to: int | None = None, at_least_one: bool = True) -> LogRead:
+        """Read whole batches from the one that contains `offset`, up to `bytes_max` bytes.
 
-        Batches with records at or past `up_to` are left out; without it, those past the high watermark are. The first
-        batch is there even when it alone is larger than `bytes_max`, unless `at_least_one` is false. Raises
-        OffsetOutOfRangeError, PartitionNotFoundError for a log that was deleted, CorruptLogError, ReadFailedError or
-        TooManyOpenFilesError.
+        Excludes batches at or above `up_to`, by default the high watermark. The first batch is returned even if it is
+        larger than `bytes_max`, unless `at_least_one` is False. Raises OffsetOutOfRangeError, PartitionNotFoundError if
+        the log was deleted, CorruptLogError, ReadFailedError or TooManyOpenFilesError; NotCachedError within
+        `FileReader.cached_only`.
         """
         if self.is_deleted:
             raise PartitionNotFoundError(self.partition)
         end_offset = self.high_watermark if up_to is None else min(up_to, self.log_end_offset)
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(self.partition, offset, self.log_start_offset, self.log_end_offset)
         if self.corruption is not None:
             if offset >= self.corruption.offset:
+                # Also past the log end offset: records that cannot be read may have been there.
                 raise self.corruption.with_traceback(None)
             end_offset = min(end_offset, self.corruption.offset)
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(self.partition, offset, self.log_start_offset, self.log_end_offset)
         slices: list[LogSlice] = []
         next_offset = offset
         if offset < end_offset and (bytes_max > 0 or at_least_one):
             try:
-                found = list(self._slices(offset, end_offset, bytes_max, at_least_one))
+                read = self._read_slices(offset, Offset(end_offset), bytes_max, at_least_one)
             except CorruptLogError as error:
                 self.quarantine(error)
                 raise
             except IO_FAILURES as error:
                 raise self.environment.read_error(self.partition.directory, error) from error
-            slices = [part for part, _ in found]
-            next_offset = found[-1][1] if found else offset
+            slices = [part for part, _ in read]
+            next_offset = Offset(read[-1][1] if read else offset)
         return LogRead(slices, self.high_watermark, self.last_stable_offset, self.log_start_offset, next_offset)
 
-    def read_range(self, start_offset: int, end_offset: int, bytes_max: int = 1 << 20) -> Iterator[LogSlice]:
-        """All batches that hold an offset from `start_offset` up to, not including, `end_offset`, bit by bit.
+    def read_range(self, start_offset: Offset, end_offset: Offset, bytes_max: int = 1 << 20) -> Iterator[LogSlice]:
+        """Iterate over all batches with offsets in [start_offset, end_offset), below the high watermark.
 
-        It ends at the high watermark when that comes first. Raises as `read` does.
+        `bytes_max` bounds the bytes per read. Raises as `read` does.
         """
         end_offset = min(end_offset, self.high_watermark)
         while start_offset < end_offset:
-            # A batch that begins in the range belongs to it, though it may end outside.
-            part = self.read(start_offset, bytes_max).slices
-            for one in part:
-                length = sum(header.size for _, header in iter_headers(one.data) if header.base_offset < end_offset)
+            # A batch that begins in the range is included whole.
+            slices = self.read(start_offset, bytes_max).slices
+            for part in slices:
+                length = sum(header.size for _, header in iter_headers(part.data) if header.base_offset < end_offset)
                 if length:
-                    yield one._replace(length=length, data=one.data[:length])
-            if not part:
+                    yield part._replace(length=length, data=part.data[:length])
+            if not slices:
                 return
-            start_offset = _next_offset(part[-1])
+            start_offset = Offset(_next_offset(slices[-1]))
 
-    def aborted_between(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions that may have records from `start_offset` up to, not
-        including, `end_offset`."""
+    def aborted_between(self, start_offset: Offset, end_offset: Offset) -> list[tuple[int, int]]:
+        """Return (producer id, first offset) of the aborted transactions that may have records in [start_offset,
+        end_offset)."""
         return self.producers.aborted.between(start_offset, end_offset)
 
     def find_time(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is `timestamp` or later; None when there is none that readers may see.
+        """Return the first record below the high watermark with a timestamp of at least `timestamp`, or None.
 
         Raises as `read` does.
         """
@@ -143,11 +158,11 @@ class ReadableLog(ABC):
         try:
             for segment in self.segments:
                 if segment.size and segment.max_timestamp >= timestamp:
-                    found = segment.find_time(
+                    record = segment.find_time(
                         timestamp, self.log_start_offset, self.environment.config.decompressed_bytes_max
                     )
-                    if found is not None:
-                        return found if found.offset < self.high_watermark else None
+                    if record is not None:
+                        return record if record.offset < self.high_watermark else None
         except CorruptLogError as error:
             self.quarantine(error)
             raise
@@ -155,16 +170,30 @@ class ReadableLog(ABC):
             raise self.environment.read_error(self.partition.directory, error) from error
         return None
 
-    def segment_of(self, offset: int) -> int:
-        """The number in `segments` of the one in which `offset` is or would be."""
+    def segment_of(self, offset: Offset) -> int:
+        """Return the index in `segments` of the segment whose range contains `offset`."""
         if offset >= self.active.base_offset:
             return len(self.closed)
         return max(0, bisect_right(self.closed, offset, key=lambda segment: segment.base_offset) - 1)
 
+    def _read_slices(
+        self, offset: Offset, end_offset: Offset, bytes_max: int, at_least_one: bool
+    ) -> list[tuple[LogSlice, int]]:
+        """Return the slices, or the first batch alone if the disk cannot read all of them.
+
+        So a reader gets the records before an unreadable sector, batch by batch. Raises OSError.
+        """
+        try:
+            return list(self._slices(offset, end_offset, bytes_max, at_least_one))
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+        return list(self._slices(offset, end_offset, 0, at_least_one))
+
     def _slices(
-        self, offset: int, end_offset: int, bytes_max: int, at_least_one: bool
+        self, offset: Offset, end_offset: Offset, bytes_max: int, at_least_one: bool
     ) -> Iterator[tuple[LogSlice, int]]:
-        """What there is to read, and the offset after it. Keeps no slice: an error keeps its frames."""
+        """Yield slices and the offset after each. Holds no slice itself: an error's traceback would keep it alive."""
         closed, active = self.closed, self.active
         number = self.segment_of(offset)
         segment: Segment = closed[number] if number < len(closed) else active
@@ -180,7 +209,7 @@ class ReadableLog(ABC):
                 stop = end if limit >= end else segment.batch_end_before(limit, position)
                 if stop > limit and not at_least_one:
                     return
-                next_offset = min(after, end_offset) if stop == end else segment.offset_at(stop)
+                next_offset = min(after, end_offset) if stop == end else _offset_after(segment, position, stop)
                 yield segment.read(position, stop - position), next_offset
                 at_least_one = False
                 bytes_max -= stop - position
@@ -190,14 +219,24 @@ class ReadableLog(ABC):
                 return
             segment, position = following, 0
 
-    def _end_position(self, segment: Segment, end_offset: int) -> int:
-        """Where to stop in a segment: before the batch with `end_offset`, or before what is known to be bad."""
-        bad = self.corruption
-        if bad is not None and bad.file == segment.path and bad.offset == end_offset:
-            return bad.position
+    def _end_position(self, segment: Segment, end_offset: Offset) -> int:
+        """Return the position of the batch that contains `end_offset`, or of known damage there."""
+        damage = self.corruption
+        if damage is not None and damage.file == segment.path and damage.offset == end_offset:
+            return damage.position
         return segment.position_of(end_offset)
 
 
+def _offset_after(segment: Segment, position: int, stop: int) -> int:
+    """Return an offset to continue at after the batches from `position` to `stop`. Raises OSError."""
+    try:
+        return segment.offset_at(stop)
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+    return next(batch.header.next_offset for batch in segment.batches(position) if batch.end >= stop)
+
+
 def _next_offset(part: LogSlice) -> int:
-    """The offset after the last record of a slice."""
+    """Return the offset after the last record of a slice."""
     return max(header.next_offset for _, header in iter_headers(part.data))

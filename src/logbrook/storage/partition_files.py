@@ -1,42 +1,58 @@
-"""The small durable files of a partition: what its owner decided, and a snapshot of what its log implies.
+"""The metadata files: `state` and `snapshot` of each partition, the directory's `checkpoint` and `high-watermarks`.
 
-They have different writers. The owner writes `state` when something is decided that the log does not tell: where it
-starts, that it was truncated, how far it is compacted. A checkpoint writes `snapshot`, maybe from another thread. So
-neither ever overwrites what the other knows.
+Each file has one writer (ADR 3). The log's owner writes `state`, with facts that cannot be derived from the batches:
+log start offset, last truncation, compaction progress, quarantine. A checkpoint writes `snapshot`, possibly from
+another thread, with what can be rebuilt from the batches: leader epochs and producer state.
 
-A truncation is a floor: entries of the write-ahead log, checkpoints and snapshots with a lower number than the floor's
-were made before it, and speak of bytes that may be gone.
+The state's floor is the log end after the last truncation (or creation). WAL entries, checkpoints and snapshots with a
+number below `floor_number` predate it and may refer to truncated bytes, so recovery ignores them.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Files
-from logbrook.storage.disk_errors import sync_directory
+from logbrook.storage.durable_files import (
+    encode_json,
+    is_unreadable,
+    prepare_sealed,
+    publish_file,
+    read_sealed,
+    replace_file,
+    seal,
+    sync_directory,
+    write_sealed,
+)
 from logbrook.storage.errors import CorruptFileError
-from logbrook.storage.paths import CHECKPOINT, SNAPSHOT, STATE, TEMPORARY_SUFFIX
-from logbrook.storage.sealed_json import prepare_sealed, publish_file, read_sealed, write_sealed
+from logbrook.storage.paths import CHECKPOINT, HIGH_WATERMARKS, SNAPSHOT, STATE, TEMPORARY_SUFFIX
+
+_POINTS_PER_STEP = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Where a partition's bytes are bad, and up to where they were promised to be good."""
+    """Position of a partition's damage, and the offset up to which the log was durable.
+
+    `is_unreadable` is set for an UnreadableLogError, which ends when a start can read the log.
+    """
 
     file: str
     position: int
-    offset: int
+    offset: Offset
     reason: str
-    durable_offset: int
+    durable_offset: Offset
+    is_unreadable: bool = False
 
 
 class Snapshot(NamedTuple):
-    """Leader epochs and producers as of `offset`, taken when the write-ahead log was at `number`.
+    """Leader epochs and producer state as of `offset`, taken when the WAL's next entry number was `number`.
 
-    `aborted_count` entries of the file of aborted transactions belong to it.
+    `aborted_count` is the number of entries of the transaction index that belong to it.
     """
 
-    offset: int
+    offset: Offset
     number: int
     epochs: list[list[int]]
     producers: list[Any]
@@ -44,37 +60,40 @@ class Snapshot(NamedTuple):
 
 
 class RecoveryPoint(NamedTuple):
-    """Everything before `offset` is synced; it lies at `position` of the segment `segment_base_offset`."""
+    """Everything before `offset` is synced. `offset` is at `position` in the segment with `segment_base_offset`."""
 
-    offset: int
-    segment_base_offset: int
+    offset: Offset
+    segment_base_offset: Offset
     position: int
 
 
-BEGINNING = RecoveryPoint(0, 0, 0)
+BEGINNING = RecoveryPoint(Offset(0), Offset(0), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """`floor` is where the log ended when it was last truncated, or created, at entry `floor_number`.
+    """`floor` is the log end after the last truncation, or at creation, when the WAL was at `floor_number`.
 
-    `truncate_to` is a truncation that was decided but maybe not carried out, `cleaned_offset` how far the log is
-    compacted.
+    `truncate_to` is the target of a truncation in progress, which recovery completes. `cleaned_offset` is the offset up
+    to which the log is compacted. `has_gaps` is set before a batch is appended after a gap: the log of the leader, from
+    which it was fetched, is compacted. `topic_id` is that of the topic in a cluster, where a name may be used again.
     """
 
-    log_start_offset: int = 0
+    log_start_offset: Offset = Offset(0)
     floor_number: int = 0
     floor: RecoveryPoint = BEGINNING
     truncate_to: int | None = None
-    cleaned_offset: int = 0
+    cleaned_offset: Offset = Offset(0)
     quarantine: Quarantine | None = None
+    has_gaps: bool = False
+    topic_id: str = ""
 
 
 class Checkpoint(NamedTuple):
-    """The recovery points of all partitions by directory, as of entry `number` of the write-ahead log.
+    """Recovery points of all partitions by directory name, as of WAL entry `number`.
 
-    `mark` is what this directory's blocks of the write-ahead log begin with. `clean` is set by a close in good order:
-    then the write-ahead log holds nothing that is not in the segments, and need not be read.
+    `mark` is the random value that this directory's WAL blocks begin with. `clean` is set by a clean shutdown: every
+    WAL entry is in a synced segment, so recovery does not read the WAL.
     """
 
     number: int
@@ -97,14 +116,14 @@ def write_state(files: Files, directory: str, state: PartitionState) -> None:
 
 
 def prepare_state(files: Files, directory: str, state: PartitionState) -> str:
-    """Write a state that is to come true later. Returns its temporary path."""
+    """Write a state to a temporary file, to be published later. Returns the temporary path."""
     temporary = f"{directory}/{STATE}.next{TEMPORARY_SUFFIX}"
     prepare_sealed(files, temporary, asdict(state))
     return temporary
 
 
 def publish_states(files: Files, temporaries: Sequence[str]) -> None:
-    """Let all of them come true, each in its own directory."""
+    """Rename prepared states into place, then sync their directories."""
     directories = [temporary.rpartition("/")[0] for temporary in temporaries]
     for directory, temporary in zip(directories, temporaries, strict=True):
         files.rename(temporary, f"{directory}/{STATE}")
@@ -113,23 +132,27 @@ def publish_states(files: Files, temporaries: Sequence[str]) -> None:
 
 
 def read_snapshot(files: Files, directory: str) -> Snapshot | None:
-    """The snapshot, or None where there is none that can be believed: it can be made again from the log."""
+    """Return the snapshot, or None if it is missing, corrupt or unreadable: it can be rebuilt from the log."""
     try:
         content = read_sealed(files, f"{directory}/{SNAPSHOT}")
     except CorruptFileError:
         return None
+    except OSError as error:
+        if is_unreadable(error):
+            return None
+        raise
     return Snapshot(*content) if content is not None else None
 
 
 def write_snapshot(files: Files, directory: str, snapshot: Snapshot, writer: str = "checkpoint") -> None:
-    """Two may write at once, a checkpoint and the log's owner, so each has its own temporary file."""
+    """`writer` names the temporary file: a checkpoint and the log's owner may write at the same time."""
     temporary = f"{directory}/{SNAPSHOT}.{writer}{TEMPORARY_SUFFIX}"
     prepare_sealed(files, temporary, snapshot)
     publish_file(files, temporary, f"{directory}/{SNAPSHOT}")
 
 
 def read_checkpoint(files: Files) -> Checkpoint | None:
-    """The checkpoint, or None where there is none. Raises CorruptFileError."""
+    """Return the checkpoint, or None if the file does not exist. Raises CorruptFileError."""
     content = read_sealed(files, CHECKPOINT)
     if content is None:
         return None
@@ -138,4 +161,29 @@ def read_checkpoint(files: Files) -> Checkpoint | None:
 
 
 def write_checkpoint(files: Files, checkpoint: Checkpoint) -> None:
-    write_sealed(files, CHECKPOINT, checkpoint._asdict() | {"mark": checkpoint.mark.hex()})
+    content = checkpoint._asdict() | {"mark": checkpoint.mark.hex()}
+    points = sorted(content.pop("points").items())
+    # The encoder holds the interpreter lock: in one call, the points of 10,000 partitions would stop the event loop.
+    steps = (points[first : first + _POINTS_PER_STEP] for first in range(0, len(points), _POINTS_PER_STEP))
+    encoded = ",".join(encode_json(dict(step))[1:-1] for step in steps)
+    replace_file(files, CHECKPOINT, seal(f'{encode_json(content)[:-1]},"points":{{{encoded}}}}}'))
+
+
+def read_high_watermarks(files: Files) -> dict[str, Offset]:
+    """Return the saved high watermarks by directory name; none if the file is missing, corrupt or unreadable.
+
+    A replica without one learns it from its leader, and a leader from its followers.
+    """
+    try:
+        content = read_sealed(files, HIGH_WATERMARKS)
+    except CorruptFileError:
+        return {}
+    except OSError as error:
+        if is_unreadable(error):
+            return {}
+        raise
+    return {directory: Offset(offset) for directory, offset in (content or {}).items()}
+
+
+def write_high_watermarks(files: Files, offsets: dict[str, Offset]) -> None:
+    write_sealed(files, HIGH_WATERMARKS, offsets)

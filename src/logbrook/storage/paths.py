@@ -1,24 +1,29 @@
-"""The names of the files in a data directory.
+"""File names in a data directory.
 
-checkpoint                              up to where each partition's segments are known to be synced
-lock                                    held while the directory is open
+checkpoint                              recovery point of each partition
+high-watermarks                         high watermark of each replica; absent if there is none
+lock                                    locked while the directory is open
 wal/<20 digits>.wal                     the shared write-ahead log
-wal/<20 digits>.wal.damaged             a file of it that had bad bytes between good ones
-<20 digits>.deleted/                    a partition on its way out
+wal/<20 digits>.wal.damaged             a WAL file with damaged blocks, kept for inspection
+<20 digits>.deleted/                    a deleted partition, to be unlinked
 <topic>-<partition>/                    a partition
-    state                               what its owner decided: log start, truncation, compaction progress
-    snapshot                            leader epochs and producers as of an offset
-    aborted                             the transactions that were aborted, unless there never was one
-    <20 digits>.log                     a segment, named by its first offset
+    state                               log start offset, truncation, compaction progress, quarantine
+    snapshot                            leader epochs and producer state as of an offset
+    aborted                             transaction index; absent if no transaction was aborted
+    <20 digits>.log                     a segment, named by its base offset
     <20 digits>.index                   its sparse index by offset and by time
-    <20 digits>-<20 digits>.swap        a compacted segment that replaces those with offsets in this range
-    *.tmp                               being written, worth nothing after a crash
-    *.deleted                           on its way out
+    <20 digits>-<20 digits>.swap        a compacted segment about to replace those in this offset range
+    <20 digits>.skipped                 a poison batch that an operator skipped, named by its base offset
+    *.tmp                               incomplete; discarded by recovery
+    *.deleted                           removed from the log, to be unlinked
 """
 
 import re
 
+from logbrook.model.identifiers import Offset
+
 CHECKPOINT = "checkpoint"
+HIGH_WATERMARKS = "high-watermarks"
 LOCK = "lock"
 WAL_DIRECTORY = "wal"
 WAL_SUFFIX = ".wal"
@@ -31,21 +36,30 @@ SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIX = ".tmp"
 DELETED_SUFFIX = ".deleted"
 DAMAGED_SUFFIX = ".damaged"
+SKIPPED_SUFFIX = ".skipped"
 
 _SWAP = re.compile(r"([0-9]{20})-([0-9]{20})\.swap", re.ASCII)
 _OFFSET_DIGITS = 20
 _WAL = re.compile(r"([0-9]{20})\.wal", re.ASCII)
 
 
-def log_path(directory: str, base_offset: int) -> str:
+def log_path(directory: str, base_offset: Offset) -> str:
     return f"{directory}/{base_offset:020d}{LOG_SUFFIX}"
 
 
-def index_path(directory: str, base_offset: int) -> str:
+def index_path(directory: str, base_offset: Offset) -> str:
     return f"{directory}/{base_offset:020d}{INDEX_SUFFIX}"
 
 
-def swap_path(directory: str, base_offset: int, end_offset: int) -> str:
+def skipped_path(directory: str, base_offset: Offset) -> str:
+    return f"{directory}/{base_offset:020d}{SKIPPED_SUFFIX}"
+
+
+def is_index(path: str) -> bool:
+    return path.endswith(INDEX_SUFFIX)
+
+
+def swap_path(directory: str, base_offset: Offset, end_offset: Offset) -> str:
     return f"{directory}/{base_offset:020d}-{end_offset:020d}{SWAP_SUFFIX}"
 
 
@@ -53,18 +67,18 @@ def wal_path(number: int) -> str:
     return f"{WAL_DIRECTORY}/{number:020d}{WAL_SUFFIX}"
 
 
-def grave_path(number: int) -> str:
-    """Where a deleted partition waits for its files to be unlinked. A topic's name may be too long to add to."""
+def deleted_directory(number: int) -> str:
+    """Directory name of a deleted partition. It has no topic name: that may already have the maximum length."""
     return f"{number:020d}{DELETED_SUFFIX}"
 
 
-def grave_number(name: str) -> int | None:
+def deleted_directory_number(name: str) -> int | None:
     digits = name.removesuffix(DELETED_SUFFIX)
     return int(digits) if digits != name and digits.isdigit() and digits.isascii() else None
 
 
 def parse_log(name: str) -> int | None:
-    """The base offset in a segment's file name. Called for every file when a log is opened, so it is no regex."""
+    """Return the base offset in a segment's file name. No regex: opening a log calls this for every file."""
     digits = name[:_OFFSET_DIGITS]
     if name[_OFFSET_DIGITS:] == LOG_SUFFIX and digits.isdigit() and digits.isascii():
         return int(digits)
@@ -72,12 +86,12 @@ def parse_log(name: str) -> int | None:
 
 
 def parse_swap(name: str) -> tuple[int, int] | None:
-    """(base offset, end offset) of a compacted segment waiting to replace others."""
+    """Return (base offset, end offset) of a compacted segment about to replace others."""
     match = _SWAP.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def parse_wal(name: str) -> int | None:
-    """The number in the name of a write-ahead log file."""
+    """Return the file number of a write-ahead log file."""
     match = _WAL.fullmatch(name)
     return int(match[1]) if match else None

@@ -1,14 +1,14 @@
-"""What the engine counts. Plain numbers, read by whoever exports them."""
+"""Counters of the log engine, exported by `server/metrics`."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-# Upper bounds of the buckets that latencies are counted in, those of the engine and those of the server.
+# Upper bounds of the latency buckets, shared by the engine and the server.
 LATENCY_BOUNDS_S = (1e-4, 2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Histogram:
-    """Counts per bucket, the last one for what is above all bounds, and the sum."""
+    """Counts per bucket and the sum of all values. The last bucket counts values above all bounds."""
 
     __slots__ = ("counts", "sum")
 
@@ -17,7 +17,7 @@ class Histogram:
         self.sum = 0.0
 
     def add(self, value: float) -> None:
-        """A value that equals a bound belongs below it."""
+        """Count a value. One that equals a bound belongs to that bound's bucket."""
         self.counts[bisect_left(LATENCY_BOUNDS_S, value)] += 1
         self.sum += value
 
@@ -36,7 +36,7 @@ class StorageProbe:
     wal_commits: int = 0
     wal_entries: int = 0
     wal_bytes: int = 0
-    # From the first byte of a commit to its last sync, and each sync by itself.
+    # A commit lasts from its first write to its last sync.
     wal_commit_latency: Histogram = field(default_factory=Histogram)
     wal_sync_latency: Histogram = field(default_factory=Histogram)
     checkpoints: int = 0

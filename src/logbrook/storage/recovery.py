@@ -1,34 +1,45 @@
-"""Bringing the logs of a directory back after a stop, clean or not.
+"""Recovery of one log when its directory is opened, after a clean or unclean stop.
 
-One rule decides what happens to the bytes past a log's recovery point. The durable point is the end of what the
-checkpoint and the write-ahead log vouch for. Up to it every byte must be good: what is not is corruption, and the
-partition is quarantined with nothing deleted. Past it the log ends at the first batch that is not whole, because what
-comes after was never acknowledged.
+    image = load_image(files, partition, checkpoint)      metadata and segment names, for every partition
+    redo(files, wal, images)                              the WAL's entries, for all partitions together
+    log = LogRecovery(image, config, ...).run()           the batches of one partition
 
-The write-ahead log says which bytes go where, so bringing them back is writing them there again. That can be done any
-number of times, so a crash during recovery is recovered from like any other.
+`directory_recovery` calls these on the thread that opens the directory.
+
+The recovery point (offset, segment and position) is the end of what the last checkpoint synced; batches before it are
+not read. The durable offset is the end of what the checkpoint and the write-ahead log prove to be durable. Below it
+every byte must be valid: damage there is corruption, and the partition is quarantined with nothing deleted. Above it
+the log ends at the first invalid batch, a torn write that was never acknowledged, and the rest is truncated.
+
+Bytes that the disk cannot read are neither: the partition is offline, nothing is truncated, and the next start reads
+them again. Without `UnreadableLogError` one bad sector would keep the broker from starting.
+
+A WAL entry holds bytes and their position in a segment, so redo writes them there again. Redo is idempotent: a crash
+during recovery is recovered like any other. Checkpoint, WAL entries and snapshot older than the partition's last
+truncation (`floor_number`, see `partition_files`) are ignored, because they may refer to truncated bytes.
 """
 
 from bisect import bisect_left
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 
 from logbrook.config import LogConfig
 from logbrook.model import TopicPartition
-from logbrook.ports import Files
+from logbrook.model.identifiers import LeaderEpoch, Offset
+from logbrook.ports import File, Files
 from logbrook.records.batch import NO_PRODUCER_ID
 from logbrook.records.errors import RecordsError
-from logbrook.storage.aborted import AbortedTransactions
 from logbrook.storage.active_segment import ActiveSegment
 from logbrook.storage.closed_segment import ClosedSegment
-from logbrook.storage.disk_errors import sync_directory, sync_file
+from logbrook.storage.durable_files import PAGE_BYTES, is_unreadable, sync_directory, sync_file
 from logbrook.storage.environment import Environment
-from logbrook.storage.errors import CorruptFileError, CorruptLogError
+from logbrook.storage.errors import CorruptFileError, CorruptLogError, DiskFullError, UnreadableLogError
 from logbrook.storage.leader_epochs import EpochStart, LeaderEpochs
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import (
     Checkpoint,
     PartitionState,
+    Quarantine,
     RecoveryPoint,
     Snapshot,
     read_snapshot,
@@ -43,17 +54,17 @@ from logbrook.storage.paths import (
     parse_log,
     parse_swap,
 )
-from logbrook.storage.producers import Producers
-from logbrook.storage.replay import derive_aborted, replay_producers
-from logbrook.storage.scan import ScannedBatch, scan_batches
-from logbrook.storage.swap import finish_swap
+from logbrook.storage.producer_state import ProducerStateTable
+from logbrook.storage.segment import VerifiedBatch, scan_batches
+from logbrook.storage.segment_files import finish_swap
+from logbrook.storage.transaction_index import TransactionIndex
 from logbrook.storage.truncation import finish_truncation
-from logbrook.storage.wal_reader import WalContents
+from logbrook.storage.wal_format import WalContents, WalEntry
 
 
 @dataclass
 class RecoveryReport:
-    """What opening a directory found and did."""
+    """Findings and actions of opening a directory."""
 
     partitions: int = 0
     entries_redone: int = 0
@@ -69,16 +80,21 @@ class RecoveryReport:
 
 @dataclass
 class PartitionImage:
-    """A partition as it is on disk, before anything is believed of it."""
+    """A partition's metadata and segment list as found on disk, before its batches are read.
+
+    `retired` are files to unlink; `damage` is the reason why the state file cannot be used, if so. `unreadable` is set
+    if WAL entries could not be redone.
+    """
 
     partition: TopicPartition
     state: PartitionState
     point: RecoveryPoint
-    durable_offset: int
+    durable_offset: Offset
     base_offsets: list[int]
     retired: list[str]
     snapshot: Snapshot | None
     damage: CorruptFileError | None = None
+    unreadable: OSError | None = None
 
     @property
     def directory(self) -> str:
@@ -86,14 +102,14 @@ class PartitionImage:
 
     @property
     def number(self) -> int:
-        """The highest number of the write-ahead log that is known here."""
+        """The highest WAL entry number that the partition's metadata refers to."""
         return max(self.state.floor_number, self.snapshot.number if self.snapshot else 0)
 
 
 def load_image(files: Files, partition: TopicPartition, checkpoint: Checkpoint) -> PartitionImage | None:
-    """Read a partition's small files and list its segments, finishing or discarding what a crash left half-done.
+    """Read a partition's metadata and list its segments. Completes or discards replacements that a crash interrupted.
 
-    None for a directory whose creation never finished: nothing was ever written to it.
+    Returns None if the partition's creation did not complete: nothing was ever written to it.
     """
     directory = partition.directory
     base_offsets, retired = _list_segments(files, directory)
@@ -104,31 +120,37 @@ def load_image(files: Files, partition: TopicPartition, checkpoint: Checkpoint) 
     except CorruptFileError as error:
         damage, state = error, None
     if state is None:
-        if damage is None and not any(files.size(log_path(directory, base_offset)) for base_offset in base_offsets):
+        if damage is None and not any(
+            files.size(log_path(directory, Offset(base_offset))) for base_offset in base_offsets
+        ):
             return None
         start = min(base_offsets, default=0)
-        state = PartitionState(log_start_offset=start, floor=RecoveryPoint(start, start, 0))
-        damage = damage or CorruptFileError(f"{directory}/{STATE}", "it is missing, but there are records")
+        state = PartitionState(log_start_offset=Offset(start), floor=RecoveryPoint(Offset(start), Offset(start), 0))
+        damage = damage or CorruptFileError(f"{directory}/{STATE}", "it is missing, but the partition has records")
     if point is None or checkpoint.number < state.floor_number:
         point = state.floor
     if base_offsets and base_offsets[0] > state.log_start_offset:
-        state = replace(state, log_start_offset=base_offsets[0])
+        state = replace(state, log_start_offset=Offset(base_offsets[0]))
     if state.truncate_to is not None:
-        # All that is to be kept was synced before the intent was saved; find the place of the cut from the front.
+        # Everything below the cut was synced before the intent was saved. Scan forward from the segment of the cut.
         base_offset = max((base for base in base_offsets if base <= state.truncate_to), default=point.offset)
-        point = RecoveryPoint(base_offset, base_offset, 0)
+        point = RecoveryPoint(Offset(base_offset), Offset(base_offset), 0)
     elif point.offset in base_offsets:
-        # The end of a segment is the start of the next. The one before may have been removed or compacted since.
+        # The end of a segment is the start of the next. The former may have been removed or compacted since.
         point = RecoveryPoint(point.offset, point.offset, 0)
     durable_offset = point.offset if state.truncate_to is None else state.truncate_to
     if state.quarantine is not None:
         durable_offset = max(durable_offset, state.quarantine.durable_offset)
     snapshot = read_snapshot(files, directory)
-    return PartitionImage(partition, state, point, durable_offset, base_offsets, retired, snapshot, damage)
+    return PartitionImage(partition, state, point, Offset(durable_offset), base_offsets, retired, snapshot, damage)
 
 
 def redo(files: Files, wal: WalContents, images: dict[bytes, PartitionImage]) -> int:
-    """Write the entries of the write-ahead log to their segments again. Returns how many there were."""
+    """Write the WAL entries to their segments again, and advance the durable offsets. Returns the number written.
+
+    If that fails because the disk cannot read the segment, the image is marked, and the WAL files are kept as damaged.
+    Raises OSError.
+    """
     redone = 0
     for entry in wal.entries():
         image = images.get(entry.directory)
@@ -142,16 +164,35 @@ def redo(files: Files, wal: WalContents, images: dict[bytes, PartitionImage]) ->
             image.base_offsets.append(entry.segment_base_offset)
             image.base_offsets.sort()
         try:
-            file.pwrite(entry.data, entry.position)
-        finally:
-            file.close()
+            with closing(file):
+                _write_entry(file, entry)
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+            image.unreadable = error
+            wal.damage.append(f"entry {entry.number} cannot be written to {path} ({error.strerror})")
+            wal.damaged_paths.update(wal.paths)
         image.durable_offset = entry.next_offset
         redone += 1
     return redone
 
 
+def _write_entry(file: File, entry: WalEntry) -> None:
+    try:
+        file.pwrite(entry.data, entry.position)
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        # The kernel reads a page that is written in part, such as one with a sector that a power loss left unreadable.
+        # So the last page is written whole. What it had after this entry is in the next entries, if it was durable.
+        end = entry.position + len(entry.data)
+        size = max(file.size(), end)
+        file.pwrite(bytes(entry.data) + bytes(-end % PAGE_BYTES), entry.position)
+        file.truncate(size)
+
+
 class LogRecovery:
-    """Finds where one log ends, and makes it."""
+    """Finds the end of one log, truncates or quarantines it, and restores its producer state and leader epochs."""
 
     def __init__(
         self, image: PartitionImage, config: LogConfig, environment: Environment, report: RecoveryReport
@@ -159,7 +200,7 @@ class LogRecovery:
         self._image = image
         self._environment = environment
         self._report = report
-        self._snapshot = self._believable_snapshot()
+        self._snapshot = self._usable_snapshot()
         point = image.point
         self._log = Log(
             image.partition,
@@ -167,83 +208,147 @@ class LogRecovery:
             environment,
             image.state,
             closed=[],
-            active=self._segment(point.segment_base_offset, config),
+            active=ActiveSegment(
+                image.partition,
+                point.segment_base_offset,
+                environment.open_files,
+                config.index_interval_bytes,
+                environment.probe,
+            ),
             log_end_offset=point.offset,
-            epochs=LeaderEpochs([EpochStart(*start) for start in self._snapshot.epochs] if self._snapshot else None),
-            producers=Producers(image.partition),
+            epochs=LeaderEpochs(
+                [EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in self._snapshot.epochs]
+                if self._snapshot
+                else None
+            ),
+            producers=ProducerStateTable(image.partition, environment.config.producer_ids_max),
             recovery_point=point,
         )
-        self._aborted_are_lost = False
+        self._needs_transaction_index = False
         if self._snapshot:
             self._load_producers(self._snapshot)
 
     def run(self) -> Log:
-        """Raises OSError."""
-        log, image = self._log, self._image
+        """Recover the log. Raises OSError, but not for a log that the disk cannot read."""
+        log = self._log
         try:
-            self._open_segments()
-            log.draw_commit_line(log.log_end_offset)
-            if self._snapshot is None:
-                self._replay_from_the_start()
-            elif self._aborted_are_lost:
-                derive_aborted(log)
-            if image.state.truncate_to is not None:
-                log.log_end_offset = image.state.truncate_to
-                finish_truncation(log)
+            self._recover()
         except CorruptLogError as error:
-            self._quarantine(error)
-            # What was promised is not there to be read, but its offsets are taken: no end that was shown goes back.
-            log.log_end_offset = max(log.log_end_offset, image.durable_offset)
-            log.draw_commit_line(log.log_end_offset)
-            self._replay_what_is_good()
+            self._end_at_damage(error)
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+            self._end_at_damage(self._unreadable(error, log.log_end_offset))
         if log.log_end_offset == log.recovery_point.offset:
-            log.decided_offset = log.producers.decided_before(log.log_end_offset)
-        log.epochs.cut_start(log.log_start_offset)
+            log.synced_stable_offset = Offset(log.producers.first_unstable_offset(log.log_end_offset))
+        log.producers.advance_high_watermark(log.high_watermark)
+        log.epochs.truncate_start(log.log_start_offset)
         self._restore_quarantine()
         return log
 
+    def _recover(self) -> None:
+        """Raises CorruptLogError or OSError."""
+        log, truncate_to = self._log, self._image.state.truncate_to
+        if self._image.unreadable is not None:
+            raise self._image.unreadable
+        self._open_segments()
+        log.reset_committed_offset(log.log_end_offset)
+        if self._snapshot is None:
+            self._replay_all()
+        elif self._needs_transaction_index:
+            log.rebuild_transaction_index()
+        if truncate_to is not None:
+            log.log_end_offset = Offset(truncate_to)
+            finish_truncation(log)
+
+    def _end_at_damage(self, error: CorruptLogError) -> None:
+        """Quarantine the log, whose records before the damage can be read. Raises OSError."""
+        log, image = self._log, self._image
+        # The durable records are unreadable, but their offsets are assigned: the log end offset must not move back.
+        log.log_end_offset = max(log.log_end_offset, image.durable_offset)
+        log.reset_committed_offset(log.log_end_offset)
+        self._quarantine(self._replay_readable(error))
+        # The checkpoint releases the WAL entries that were redone, and does not know these segments.
+        for base_offset in image.base_offsets:
+            if base_offset > log.active.base_offset:
+                with closing(self._environment.files.open(log_path(image.directory, Offset(base_offset)))) as file:
+                    sync_file(file)
+
+    def _unreadable(self, error: OSError, offset: Offset) -> UnreadableLogError:
+        """Return the error of a log that the disk can read up to `offset`."""
+        active, reason = self._log.active, error.strerror or str(error)
+        return UnreadableLogError(self._image.partition, active.path, active.size, offset, reason)
+
     def _restore_quarantine(self) -> None:
-        """A partition that was quarantined before, or whose state cannot be believed, is quarantined now."""
+        """Quarantine a partition that was quarantined before the stop or whose state file is damaged.
+
+        One that the disk could not read, and now could, is online again.
+        """
         image, log = self._image, self._log
         if log.corruption is not None:
             return
         if image.damage is not None:
             damage = image.damage
             self._quarantine(CorruptLogError(image.partition, damage.file, 0, log.log_end_offset, damage.reason))
-        elif image.state.quarantine is not None:
-            found = image.state.quarantine
-            error = CorruptLogError(image.partition, found.file, found.position, found.offset, found.reason)
+        elif (saved := image.state.quarantine) is not None and saved.is_unreadable:
+            self._bring_online(saved)
+        elif saved is not None:
+            error = CorruptLogError(image.partition, saved.file, saved.position, saved.offset, saved.reason)
             log.corruption = log.refusal = error
             self._report.quarantined.append(error)
 
+    def _bring_online(self, saved: Quarantine) -> None:
+        """End the quarantine of a log that the disk could not read and now could, unless it lacks durable records."""
+        log = self._log
+        if log.log_end_offset < saved.durable_offset:
+            reason = f"the log ends at offset {log.log_end_offset}, but was durable up to {saved.durable_offset}"
+            self._end_at_damage(
+                CorruptLogError(log.partition, log.active.path, log.active.size, log.log_end_offset, reason)
+            )
+            return
+        log.state = replace(log.state, quarantine=None)
+        with suppress(DiskFullError):
+            # If it stays in the file, the next start ends it again.
+            log.save_state(log.state)
+
     def _open_segments(self) -> None:
-        """Closed segments as they are; from the recovery point on, batch by batch. Raises CorruptLogError."""
+        """Add closed segments unread, and scan segments from the recovery point on. Raises CorruptLogError."""
         log, image = self._log, self._image
         first = bisect_left(image.base_offsets, image.point.segment_base_offset)
         cache, interval = self._environment.cache, log.config.index_interval_bytes
-        log.closed = [ClosedSegment(log.partition, base, cache, interval) for base in image.base_offsets[:first]]
+        log.closed = [
+            ClosedSegment(log.partition, Offset(base), cache, interval) for base in image.base_offsets[:first]
+        ]
         tail = image.base_offsets[first:]
         if not tail or tail[0] != image.point.segment_base_offset:
-            raise log.active.corrupt(0, "the segment with the end of the log is missing")
+            raise log.active.corrupt(0, "the segment with the recovery point is missing")
         for number, base_offset in enumerate(tail):
             if number:
                 limit = image.state.truncate_to
-                is_due = base_offset == log.log_end_offset if limit is None else base_offset < limit
-                if not is_due:
-                    log.log_end_offset = log.log_end_offset if limit is None else limit
-                    self._end_here(log.active, log.active.size, tail[number:], "the next segment is missing")
+                if not self._is_next(base_offset):
+                    log.log_end_offset = Offset(log.log_end_offset if limit is None else limit)
+                    self._end_log(log.active, log.active.size, tail[number:], "the next segment is missing")
                     return
                 log.active.close()
                 log.closed.append(log.as_closed(log.active.base_offset, log.active.size))
-                log.active = log.new_active(base_offset)
+                log.active = log.new_active(Offset(base_offset))
             if not self._scan(log.active, image.point.position if number == 0 else 0, tail[number + 1 :]):
                 return
 
-    def _scan(self, active: ActiveSegment, position: int, later: list[int]) -> bool:
-        """Take what is good from `position` on. False when the log ended inside this segment.
+    def _is_next(self, base_offset: int) -> bool:
+        """True if a segment with this base offset may follow the batches that were read."""
+        end_offset, limit = self._log.log_end_offset, self._image.state.truncate_to
+        if limit is not None:
+            return base_offset < limit
+        return base_offset == end_offset or (self._image.state.has_gaps and base_offset > end_offset)
 
-        Offsets are dense past the recovery point. A truncation is found from further back, where compaction may have
-        been and left gaps.
+    def _scan(self, active: ActiveSegment, position: int, later: list[int]) -> bool:
+        """Read the valid batches from `position` on. Returns False if the log ends inside this segment.
+
+        `later` are the base offsets of the segments after it, which are deleted if it does.
+
+        Offsets are contiguous past the recovery point, except in a replica of a compacted log (`has_gaps`). A pending
+        truncation is scanned from further back, where compaction may have left gaps.
         """
         log = self._log
         limit = self._image.state.truncate_to
@@ -251,29 +356,30 @@ class LogRecovery:
         try:
             size = file.size()
             if size < position:
-                raise active.corrupt(size, f"the file has {size} bytes where {position} were synced")
+                raise active.corrupt(size, f"the file has {size} bytes, but {position} were synced")
             active.open_at(position)
             for batch in scan_batches(file, position, size):
                 header = batch.header
                 if limit is not None and header.last_offset >= limit:
-                    log.log_end_offset = limit
-                    return self._end_here(active, batch.position, later, "the log is to be truncated here")
-                has_gap = header.base_offset > log.log_end_offset and limit is not None
-                if header.base_offset != log.log_end_offset and not has_gap:
-                    reason = f"offset {header.base_offset} stands where {log.log_end_offset} is due"
-                    return self._end_here(active, batch.position, later, reason)
+                    log.log_end_offset = Offset(limit)
+                    return self._end_log(active, batch.position, later, "the log is to be truncated here")
+                may_have_gap = limit is not None or self._image.state.has_gaps
+                is_after_gap = may_have_gap and header.base_offset > log.log_end_offset
+                if header.base_offset != log.log_end_offset and not is_after_gap:
+                    reason = f"the batch has offset {header.base_offset}, expected {log.log_end_offset}"
+                    return self._end_log(active, batch.position, later, reason)
                 active.adopt(header.base_offset, header.max_timestamp, header.size)
-                self._take_note(batch)
+                self._replay(batch)
                 log.log_end_offset = header.next_offset
                 self._report.bytes_scanned += header.size
         except RecordsError as error:
-            return self._end_here(active, active.size, later, str(error))
+            return self._end_log(active, active.size, later, str(error))
         finally:
             file.close()
         return True
 
-    def _end_here(self, active: ActiveSegment, position: int, later: list[int], reason: str) -> bool:
-        """The log is good up to `position` and no further: cut the rest off if nobody was promised it."""
+    def _end_log(self, active: ActiveSegment, position: int, later: list[int], reason: str) -> bool:
+        """End the log at `position`: truncate the rest, or raise CorruptLogError if the log was durable beyond."""
         log, files = self._log, self._environment.files
         if log.log_end_offset < self._image.durable_offset:
             raise CorruptLogError(self._image.partition, active.path, position, log.log_end_offset, reason)
@@ -282,14 +388,14 @@ class LogRecovery:
         file.truncate(position)
         sync_file(file)
         for base_offset in later:
-            path = log_path(self._image.directory, base_offset)
+            path = log_path(self._image.directory, Offset(base_offset))
             self._report.bytes_cut += files.size(path)
             files.unlink(path)
         if later:
             sync_directory(files, self._image.directory)
         return False
 
-    def _take_note(self, batch: ScannedBatch) -> None:
+    def _replay(self, batch: VerifiedBatch) -> None:
         header = batch.header
         if self._snapshot is None or header.base_offset < self._snapshot.offset:
             return
@@ -301,59 +407,66 @@ class LogRecovery:
 
     def _load_producers(self, snapshot: Snapshot) -> None:
         """Raises OSError."""
-        producers, image = self._log.producers, self._image
+        producers = self._log.producers
         producers.load_json(snapshot.producers)
         if snapshot.aborted_count:
-            found = AbortedTransactions.load(
-                self._environment.files,
-                image.directory,
-                snapshot.aborted_count,
-                snapshot.offset,
-                image.state.log_start_offset,
-            )
-            if found is None:
-                self._aborted_are_lost = True
+            index = self._load_transaction_index(snapshot)
+            if index is None:
+                self._needs_transaction_index = True
             else:
-                producers.aborted = found
+                producers.aborted = index
 
-    def _replay_from_the_start(self) -> None:
+    def _load_transaction_index(self, snapshot: Snapshot) -> TransactionIndex | None:
+        """Return None if it has to be rebuilt from the log. Raises OSError."""
+        image, files = self._image, self._environment.files
+        try:
+            return TransactionIndex.load(
+                files, image.directory, snapshot.aborted_count, snapshot.offset, image.state.log_start_offset
+            )
+        except OSError as error:
+            if is_unreadable(error):
+                return None
+            raise
+
+    def _replay_all(self) -> None:
         log = self._log
         for segment in log.segments:
-            for hop in segment.hops():
-                log.epochs.assign(hop.header.leader_epoch, hop.header.base_offset)
-        replay_producers(log)
+            for batch in segment.batches():
+                log.epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
+        log.rebuild_producers()
 
-    def _replay_what_is_good(self) -> None:
-        """Of a log that is bad somewhere, what can be read must still not show an aborted record as committed."""
-        if self._snapshot is None or self._aborted_are_lost:
-            with suppress(CorruptLogError):
-                replay_producers(self._log)
+    def _replay_readable(self, damage: CorruptLogError) -> CorruptLogError:
+        """Rebuild producer state and transaction index of a damaged log up to the damage, for READ_COMMITTED reads.
 
-    def _believable_snapshot(self) -> Snapshot | None:
-        """The snapshot, unless the log was truncated since. A log that is read from its start needs none."""
+        Returns the damage from which on the log cannot be read. Raises OSError.
+        """
+        if self._snapshot is None or self._needs_transaction_index:
+            try:
+                self._log.rebuild_producers()
+            except CorruptLogError:
+                return damage
+            except OSError as error:
+                if not is_unreadable(error):
+                    raise
+                # Which transactions were aborted is unknown, so no record may be read.
+                return self._unreadable(error, self._log.log_start_offset)
+        return damage
+
+    def _usable_snapshot(self) -> Snapshot | None:
+        """Return the snapshot unless the log was truncated since; an empty one if the log is read from offset 0."""
         image = self._image
         snapshot = image.snapshot
         if snapshot is None or snapshot.number < image.state.floor_number or image.state.truncate_to is not None:
-            return Snapshot(0, 0, [], []) if image.point.offset == 0 else None
+            return Snapshot(Offset(0), 0, [], []) if image.point.offset == 0 else None
         return snapshot
 
     def _quarantine(self, error: CorruptLogError) -> None:
         self._log.quarantine(error, self._image.durable_offset)
         self._report.quarantined.append(error)
 
-    def _segment(self, base_offset: int, config: LogConfig) -> ActiveSegment:
-        environment = self._environment
-        return ActiveSegment(
-            self._image.partition,
-            base_offset,
-            environment.open_files,
-            config.index_interval_bytes,
-            environment.probe,
-        )
-
 
 def _list_segments(files: Files, directory: str) -> tuple[list[int], list[str]]:
-    """(base offsets of the segments, files to be unlinked), once what a crash left half-done is done or gone."""
+    """Return (segment base offsets, files to unlink) after completing or discarding interrupted replacements."""
     base_offsets: list[int] = []
     retired: list[str] = []
     swaps: list[tuple[int, int]] = []
@@ -369,8 +482,8 @@ def _list_segments(files: Files, directory: str) -> tuple[list[int], list[str]]:
         elif (swap := parse_swap(name)) is not None:
             swaps.append(swap)
     for base_offset, end_offset in swaps:
-        # A compacted segment that was ready to replace others replaces them now.
+        # The replacement was committed before the crash; complete it.
         replaced = [base for base in base_offsets if base_offset < base < end_offset]
-        finish_swap(files, directory, base_offset, end_offset, replaced, files.unlink)
+        finish_swap(files, directory, Offset(base_offset), Offset(end_offset), replaced, files.unlink)
         base_offsets = sorted({base_offset, *base_offsets} - set(replaced))
     return base_offsets, retired

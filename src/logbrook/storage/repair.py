@@ -1,29 +1,30 @@
-"""Repairing a quarantined partition, on an operator's word.
+"""Repair of a quarantined partition, on an operator's request.
 
-Every batch that is good stays, at its offset. What lies between good batches is dropped, and a copy of the file as it
-was is kept beside the new one with the ending `.damaged`. Readers see a gap in the offsets where records were lost, as
-they do in a compacted topic, and the log's end does not go back below what was durable.
+Every valid batch is kept at its offset; bytes between valid batches are dropped, and a copy of the original file is
+kept with the suffix `.damaged`, with zeros for blocks that the disk cannot read. Readers see an offset gap where
+records were lost, as in a compacted topic. The log end offset does not move below the durable offset.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
-from logbrook.ports import Files
+from logbrook.model.identifiers import Offset
+from logbrook.ports import Advice, File, Files
 from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, check_batch
 from logbrook.records.errors import RecordsError
-from logbrook.storage.disk_errors import sync_directory, sync_file
+from logbrook.storage.durable_files import PAGE_BYTES, create_or_replace, is_unreadable, sync_directory, sync_file
 from logbrook.storage.partition_files import RecoveryPoint
 from logbrook.storage.paths import DAMAGED_SUFFIX, TEMPORARY_SUFFIX, log_path, parse_log
-from logbrook.storage.sealed_json import create_anew
-from logbrook.storage.swap import commit_swap, finish_swap
+from logbrook.storage.segment_files import commit_swap, finish_swap
 
 _COPY_BYTES = 1 << 20
 _MAGIC_POSITION = 16
 
 
-class Repaired(NamedTuple):
-    """What was dropped, where the originals are, and where the log ends."""
+class RepairResult(NamedTuple):
+    """Bytes dropped, paths of the copies of the original files, and the new log end."""
 
     bytes_dropped: int
     kept_aside: list[str]
@@ -33,60 +34,83 @@ class Repaired(NamedTuple):
 class _Salvage(NamedTuple):
     ranges: list[tuple[int, int]]
     length: int
-    next_offset: int
+    next_offset: Offset
 
 
 class _GoodBatch(NamedTuple):
     start: int
     end: int
-    base_offset: int
-    next_offset: int
+    base_offset: Offset
+    next_offset: Offset
 
 
-def repair_segments(files: Files, directory: str, end_offset_min: int) -> Repaired:
-    """Rewrite every segment of a partition that has bad bytes. The partition must not be open. Raises OSError or
-    StorageOfflineError; doing it again is safe."""
+def repair_segments(files: Files, directory: str, end_offset_min: int) -> RepairResult:
+    """Rewrite every damaged segment of a partition, which must not be open. Safe to repeat.
+
+    Raises OSError or StorageOfflineError.
+    """
     bytes_dropped = 0
     kept_aside: list[str] = []
     base_offsets = sorted(base for name in files.list(directory) if (base := parse_log(name)) is not None)
-    end = RecoveryPoint(end_offset_min, end_offset_min, 0)
+    end = RecoveryPoint(Offset(end_offset_min), Offset(end_offset_min), 0)
     for base_offset, limit in zip(base_offsets, [*base_offsets[1:], end_offset_min], strict=False):
-        path = log_path(directory, base_offset)
-        file = files.open(path)
-        try:
+        path = log_path(directory, Offset(base_offset))
+        with closing(files.open(path)) as file:
             size = file.size()
-            data = file.map_readonly(size)
-            salvage = _salvage(data, base_offset, max(limit, base_offset))
+            data = read_contents(file, size)
+            salvage = _salvage(data, Offset(base_offset), max(limit, base_offset))
             if salvage.length < size:
                 _copy(files, path + DAMAGED_SUFFIX, data, [(0, size)])
                 _copy(files, path + TEMPORARY_SUFFIX, data, salvage.ranges)
-                commit_swap(files, directory, path + TEMPORARY_SUFFIX, base_offset, base_offset + 1)
-                finish_swap(files, directory, base_offset, base_offset + 1, [], files.unlink)
+                commit_swap(files, directory, path + TEMPORARY_SUFFIX, Offset(base_offset), Offset(base_offset + 1))
+                finish_swap(files, directory, Offset(base_offset), Offset(base_offset + 1), [], files.unlink)
                 bytes_dropped += size - salvage.length
                 kept_aside.append(path + DAMAGED_SUFFIX)
             else:
                 sync_file(file)
             data.release()
-        finally:
-            file.close()
-        end = RecoveryPoint(max(end_offset_min, salvage.next_offset), base_offset, salvage.length)
+        end = RecoveryPoint(Offset(max(end_offset_min, salvage.next_offset)), Offset(base_offset), salvage.length)
     if not base_offsets:
-        create_anew(files, log_path(directory, end.segment_base_offset)).close()
-    # Whoever believes in the new end must find the segments under their names.
+        create_or_replace(files, log_path(directory, end.segment_base_offset)).close()
+    # The caller records the new log end, so the segments' names must be durable first.
     sync_directory(files, directory)
-    return Repaired(bytes_dropped, kept_aside, end)
+    return RepairResult(bytes_dropped, kept_aside, end)
 
 
-def _salvage(data: memoryview, base_offset: int, limit: int) -> _Salvage:
-    """The byte ranges of good batches with offsets from `base_offset` to `limit`, rising, neighbours joined.
+def read_contents(file: File, size: int) -> memoryview:
+    """Return the bytes of the file, with zeros in place of blocks that the disk cannot read.
 
-    The checksum does not cover a batch's offset, so one with a good checksum may still claim an offset that is not its
-    own. The most batches that agree with each other are right.
+    A file is mapped only if all of it can be read: touching a mapped page that cannot be read kills the process.
+    """
+    buffer = memoryview(bytearray(min(size, _COPY_BYTES)))
+    try:
+        for position in range(0, size, _COPY_BYTES):
+            file.pread_into(buffer[: size - position], position)
+        return file.map_readonly(size)
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+    file.advise(Advice.EXACT)
+    data = memoryview(bytearray(size))
+    for position in range(0, size, PAGE_BYTES):
+        try:
+            file.pread_into(data[position : position + PAGE_BYTES], position)
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+    return data
+
+
+def _salvage(data: memoryview, base_offset: Offset, limit: int) -> _Salvage:
+    """Return the byte ranges of valid batches with ascending offsets in [base_offset, limit), adjacent ones joined.
+
+    The checksum does not cover the base offset, so a batch with a valid checksum may still have a wrong offset. The
+    longest ascending subsequence of batches is kept.
     """
     ranges: list[tuple[int, int]] = []
     length, next_offset = 0, base_offset
     inside = [batch for batch in _good_batches(data) if base_offset <= batch.base_offset < batch.next_offset <= limit]
-    for batch in _longest_rising(inside):
+    for batch in _longest_ascending(inside):
         if batch.base_offset < next_offset:
             continue
         if ranges and ranges[-1][1] == batch.start:
@@ -98,9 +122,9 @@ def _salvage(data: memoryview, base_offset: int, limit: int) -> _Salvage:
     return _Salvage(ranges, length, next_offset)
 
 
-def _longest_rising(batches: list[_GoodBatch]) -> list[_GoodBatch]:
-    """The longest run of batches, some left out, whose base offsets rise."""
-    # tails[n] is the batch with the lowest offset at which a run of n + 1 batches can end.
+def _longest_ascending(batches: list[_GoodBatch]) -> list[_GoodBatch]:
+    """Return the longest subsequence of batches with ascending base offsets."""
+    # tails[n] is the batch with the lowest base offset that ends an ascending subsequence of n + 1 batches.
     tails: list[int] = []
     offsets: list[int] = []
     before: list[int | None] = []
@@ -118,7 +142,7 @@ def _longest_rising(batches: list[_GoodBatch]) -> list[_GoodBatch]:
 
 
 def _good_batches(data: memoryview) -> Iterator[_GoodBatch]:
-    """Every batch with a good checksum. After a bad byte every place that could be a batch's start is tried."""
+    """Yield every batch with a valid checksum. After damage, tries every position with a batch's magic byte."""
     position = 0
     while position + HEADER_BYTES <= len(data):
         try:
@@ -131,19 +155,18 @@ def _good_batches(data: memoryview) -> Iterator[_GoodBatch]:
 
 
 def _next_candidate(data: memoryview, position: int) -> int:
-    """The first place from `position` on that has a batch's magic where a batch has it."""
+    """Return the first position from `position` on with the magic byte at its place in a batch header."""
     while position + HEADER_BYTES <= len(data):
         chunk = bytes(data[position + _MAGIC_POSITION : position + _MAGIC_POSITION + _COPY_BYTES])
-        found = chunk.find(MAGIC_V2)
-        if found >= 0:
-            return position + found
+        index = chunk.find(MAGIC_V2)
+        if index >= 0:
+            return position + index
         position += len(chunk)
     return len(data)
 
 
 def _copy(files: Files, path: str, data: memoryview, ranges: list[tuple[int, int]]) -> None:
-    file = create_anew(files, path)
-    try:
+    with closing(create_or_replace(files, path)) as file:
         position = 0
         for start, end in ranges:
             for at in range(start, end, _COPY_BYTES):
@@ -151,5 +174,3 @@ def _copy(files: Files, path: str, data: memoryview, ranges: list[tuple[int, int
                 file.pwrite(part, position)
                 position += len(part)
         sync_file(file)
-    finally:
-        file.close()

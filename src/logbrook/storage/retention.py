@@ -1,36 +1,36 @@
-"""Retention: old segments go, whole, oldest first.
+"""Retention: removes whole closed segments, oldest first.
 
-A segment may go when all of it is below the log's start, and, where the topic's policy is `delete`, when its newest
-record is too old or the log is too large without it. It never goes while the high watermark or the recovery point has
-not passed it: what nobody has been able to read, and what a crash would bring back, stays.
+A segment is removable when it is wholly below the log start offset, or, with `cleanup.policy=delete`, when its newest
+record is older than `retention.ms` or the log exceeds `retention.bytes` without it. It is never removed past the high
+watermark or the recovery point: recovery reads the log from there.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from logbrook.config import UNLIMITED, CleanupPolicy
+from logbrook.model.identifiers import Offset
 from logbrook.storage.closed_segment import ClosedSegment
-from logbrook.storage.disk_errors import IO_FAILURES
+from logbrook.storage.durable_files import IO_FAILURES
 from logbrook.storage.errors import CorruptLogError, DiskFullError
 from logbrook.storage.log import Log
 
 
-class Retained(NamedTuple):
-    """What one step removed, and where the log starts now."""
+class RetentionResult(NamedTuple):
+    """Result of one retention step."""
 
     removed: list[str]
     bytes_removed: int
-    log_start_offset: int
+    log_start_offset: Offset
     rolled: bool
 
 
-def apply_retention(log: Log, now_ms: int, segments_max: int = 64) -> Retained:
-    """One step: close the active segment if its time has come, and remove up to `segments_max` closed ones.
+def apply_retention(log: Log, now_ms: int, segments_max: int = 64) -> RetentionResult:
+    """Roll the active segment if it is due, and remove up to `segments_max` closed segments.
 
-    It needs no room on the disk. Raises StorageOfflineError, ReadFailedError, or CorruptLogError, with which the log
-    is quarantined.
+    Works on a full disk. Raises StorageOfflineError, ReadFailedError, or CorruptLogError after quarantining the log.
     """
-    log.environment.health.refuse_if_failed()
+    log.environment.health.check_not_failed()
     if log.corruption is not None:
         raise log.corruption.with_traceback(None)
     try:
@@ -44,29 +44,29 @@ def apply_retention(log: Log, now_ms: int, segments_max: int = 64) -> Retained:
         raise log.environment.read_error(log.partition.directory, error) from error
     removed: list[str] = []
     if removable:
-        # First the decision, durably, then the files: a crash in between leaves files that the next step removes.
+        # The new log start offset is durable before the files are removed. After a crash in between, the next step
+        # removes them.
         start = _end_offset(log, len(removable) - 1)
         if start > log.log_start_offset:
             try:
-                log.delete_before(start)
+                log.delete_before(Offset(start))
             except DiskFullError:
-                # There is no room to write it down, and no other way to make room. The names will tell: a log starts
-                # no earlier than its first segment does.
-                log.start_at(start)
+                # Removing segments is what frees space. Recovery derives the log start offset from the first segment.
+                log.start_at(Offset(start))
         removed = log.remove_segments(len(removable), now_ms + log.config.file_delete_delay_ms)
-    return Retained(removed, bytes_removed, log.log_start_offset, rolled)
+    return RetentionResult(removed, bytes_removed, log.log_start_offset, rolled)
 
 
 def _roll_if_old(log: Log, now_ms: int) -> bool:
     active, config = log.active, log.config
     if active.size == 0:
         return False
-    is_old = active.first_append_ms is not None and now_ms - active.first_append_ms >= config.segment_ms
+    is_old = active.first_append_ms is not None and now_ms - active.first_append_ms >= config.roll_ms
     if is_old or (CleanupPolicy.DELETE in config.cleanup_policy and _is_expired(log, active.max_timestamp, now_ms)):
         try:
             log.roll()
         except DiskFullError:
-            # Another time. There may be something to remove without it, which makes room.
+            # Retry in a later step, after removing segments has freed space.
             return False
         return True
     return False
@@ -91,10 +91,10 @@ def _removable(log: Log, now_ms: int, segments_max: int) -> Iterator[ClosedSegme
 
 
 def _is_expired(log: Log, max_timestamp: int, now_ms: int) -> bool:
-    # Records without a timestamp have no age, and are kept.
+    # Records without a timestamp do not expire.
     return log.config.retention_ms != UNLIMITED and 0 <= max_timestamp < now_ms - log.config.retention_ms
 
 
 def _end_offset(log: Log, number: int) -> int:
-    """Where the segment after closed segment `number` begins."""
+    """Return the base offset of the segment after closed segment `number`."""
     return log.segments[number + 1].base_offset

@@ -1,37 +1,45 @@
-"""A segment: one file of batches with rising offsets, and how places in it are found.
+"""A segment: one file of record batches with ascending offsets.
 
-Finding anything takes an index lookup and then a short hop from batch header to batch header, never a look at a
-record. What a closed and an active segment share is here; they differ in where bytes come from: a closed one is
-mapped, read-only, because it never changes; the active one is read with `pread`, because a mapping of a file that may
-yet be cut is a crash waiting to happen.
+A lookup by offset, position or timestamp takes the nearest index entry and then walks batch headers from there; records
+are decoded only for the one batch that holds a timestamp. `Segment` has what closed and active segments share. Both are
+read with `pread`, never through a mapping: touching a mapped page that the disk cannot read, or that lies past the end
+of a truncated file, kills the process, while `pread` returns an error.
+
+`scan_batches` reads a file front to back and verifies every checksum, for recovery, compaction and verification.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from struct import Struct
 from typing import NamedTuple
 
 from logbrook.model import TopicPartition
-from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, BatchHeader, read_header
+from logbrook.model.identifiers import LeaderEpoch, Offset
+from logbrook.ports import Advice, File
+from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, BatchHeader, check_batch, read_header, read_prefix
 from logbrook.records.errors import RecordsError
 from logbrook.records.reader import iter_records
+from logbrook.storage.durable_files import is_unreadable
 from logbrook.storage.errors import CorruptLogError
-from logbrook.storage.index import BadIndexError, Column, Index, IndexEntry
+from logbrook.storage.index import BadIndexError, Index, IndexColumn, IndexEntry
 from logbrook.storage.paths import index_path, log_path
 
-# How far a segment's offsets may go from its first, so that an index entry can hold them.
+# Largest distance of an offset from the segment's base offset: index entries hold it in 32 bits.
 OFFSET_DELTA_MAX = 2**31 - 1
 
-# A lookup by time does not look into a batch with more records than this, but answers with its beginning.
-_RECORDS_LOOKED_AT_MAX = 100_000
+# A timestamp lookup does not decode batches with more records than this; it returns their base offset.
+_RECORDS_DECODED_MAX = 100_000
 
 _OFFSET = Struct(">q")
 _OFFSET_AND_MAGIC = Struct(">q8xb")
 
 
 class LogSlice(NamedTuple):
-    """Whole batches in a file. `data` is a view of the mapping, or the bytes themselves for the active segment."""
+    """Whole batches of a file.
+
+    `data` is a buffer of the `FileReader`, which is reused when no view of it is left.
+    """
 
     file: str
     position: int
@@ -40,13 +48,13 @@ class LogSlice(NamedTuple):
 
 
 class TimestampedOffset(NamedTuple):
-    offset: int
+    offset: Offset
     timestamp: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
 
 
-class Hop(NamedTuple):
-    """A batch, as its header tells of it."""
+class LocatedBatch(NamedTuple):
+    """A batch header and the byte range of its batch in the segment."""
 
     position: int
     end: int
@@ -54,19 +62,21 @@ class Hop(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Bytes of the segment: `data[0]` is the byte at `origin`."""
+    """A range of the segment's bytes: `data[0]` is the byte at position `origin`."""
 
     data: memoryview
     origin: int
 
 
 _NO_BYTES = Window(memoryview(b""), 0)
+# Usually enough to read all headers between two index entries in one read.
+_HEADERS_WINDOW_BYTES = 8192
 
 
 class Segment(ABC):
-    """The batches from `base_offset` up to the next segment's."""
+    """The batches from `base_offset` up to the base offset of the next segment. Owned by a `Log`."""
 
-    def __init__(self, partition: TopicPartition, base_offset: int) -> None:
+    def __init__(self, partition: TopicPartition, base_offset: Offset) -> None:
         self.partition = partition
         self.base_offset = base_offset
 
@@ -81,113 +91,130 @@ class Segment(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """The bytes that count. The file may have more where an append failed half-way."""
+        """Valid bytes. The file may be longer after a failed append."""
 
     @property
     @abstractmethod
     def max_timestamp(self) -> int:
-        """The largest timestamp of its records, -1 when it has none."""
+        """Largest timestamp of its records, -1 if there are none."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Let go of the files, whose bytes do not matter any more."""
+        """Close the files without a sync: their content is no longer needed."""
 
     @abstractmethod
-    def read(self, position: int, length: int) -> LogSlice: ...
+    def _pread(self, position: int, length: int) -> memoryview:
+        """Read within the segment's size. Raises OSError or NotCachedError."""
 
     @abstractmethod
     def _index(self) -> Index: ...
 
     @abstractmethod
     def rebuild_index(self) -> None:
-        """Make the index again from the log. Raises CorruptLogError."""
+        """Rebuild the index from the log. Raises CorruptLogError."""
 
-    @abstractmethod
-    def _window(self, position: int) -> Window:
-        """Bytes from `position` on, with at least one whole header unless the segment ends before."""
+    def read(self, position: int, length: int) -> LogSlice:
+        return LogSlice(self.path, position, length, self._pread(position, length))
 
-    def position_of(self, offset: int) -> int:
-        """Where the first batch that holds `offset` or a later one starts; the segment's size when none does."""
-        for hop in self._hops_from(Column.OFFSET, offset):
-            if hop.header.last_offset >= offset:
-                return hop.position
+    def position_of(self, offset: Offset) -> int:
+        """Return the position of the first batch whose last offset is at least `offset`; the size if there is none."""
+        for batch in self._walk_from(IndexColumn.OFFSET, offset):
+            if batch.header.last_offset >= offset:
+                return batch.position
         return self.size
 
     def batch_end_before(self, limit: int, start: int) -> int:
-        """The end of the last whole batch that ends by `limit`, or of the one at `start` when that is longer."""
+        """Return the end of the last batch that ends by `limit`, but at least the end of the batch at `start`."""
         if limit < self.size:
-            for hop in self._hops_from(Column.POSITION, limit, at_least=start):
-                if hop.end > limit:
-                    return hop.position if hop.position > start else hop.end
+            for batch in self._walk_from(IndexColumn.POSITION, limit, at_least=start):
+                if batch.end > limit:
+                    return batch.position if batch.position > start else batch.end
         return self.size
 
     def offset_at(self, position: int) -> int:
-        """The base offset of the batch that starts at `position`."""
-        offset: int = _OFFSET.unpack(self.read(position, _OFFSET.size).data)[0]
+        """Return the base offset of the batch at `position`."""
+        offset: Offset = _OFFSET.unpack(self.read(position, _OFFSET.size).data)[0]
         return offset
 
-    def find_time(self, timestamp: int, from_offset: int, decompressed_bytes_max: int) -> TimestampedOffset | None:
-        """The first record from `from_offset` on whose timestamp is `timestamp` or later."""
-        for hop in self._hops_from(Column.MAX_TIMESTAMP_BEFORE, timestamp - 1):
-            header = hop.header
+    def find_time(self, timestamp: int, from_offset: Offset, decompressed_bytes_max: int) -> TimestampedOffset | None:
+        """Return the first record at or after `from_offset` with a timestamp of at least `timestamp`."""
+        for batch in self._walk_from(IndexColumn.MAX_TIMESTAMP_BEFORE, timestamp - 1):
+            header = batch.header
             if header.max_timestamp < timestamp or header.last_offset < from_offset or header.is_control:
                 continue
-            if header.count > _RECORDS_LOOKED_AT_MAX:
-                # Looking into it would keep everyone waiting. A lookup that stops too early skips nothing.
-                return _beginning_of(header, from_offset)
-            batch = self.read(hop.position, header.size).data
+            if header.count > _RECORDS_DECODED_MAX:
+                # Decoding it would block the event loop. Starting too early is safe: it skips no record.
+                return _start_of(header, from_offset)
+            data = self.read(batch.position, header.size).data
             try:
-                for record in iter_records(batch, bytes_max=decompressed_bytes_max, with_headers=False):
+                for record in iter_records(data, bytes_max=decompressed_bytes_max, with_headers=False):
                     if record.timestamp >= timestamp and record.offset >= from_offset:
                         return TimestampedOffset(record.offset, record.timestamp, header.leader_epoch)
             except RecordsError:
-                # Its writer sent what nobody can decode.
-                return _beginning_of(header, from_offset)
+                # The checksum holds, so the producer sent records that cannot be decoded.
+                return _start_of(header, from_offset)
         return None
 
-    def hops(self, position: int = 0, offset: int | None = None) -> Iterator[Hop]:
-        """One hop per batch from `position`, where one with this offset or later starts. Raises CorruptLogError."""
-        return self._hops_in(self._window, position, offset)
+    def batches(self, position: int = 0, offset: Offset | None = None) -> Iterator[LocatedBatch]:
+        """Walk the batch headers from `position`, the start of a batch whose base offset is at least `offset`.
+
+        Raises CorruptLogError.
+        """
+        return self._walk(position, offset)
 
     def copy_index(self) -> Index:
-        """The index as it is now, for whoever reads it while it may grow or be unmapped. Raises CorruptLogError."""
+        """Return a copy of the index, safe to read while the index grows. Raises CorruptLogError."""
         return Index(self.base_offset, memoryview(bytes(self._index().entries)))
 
-    def corrupt(self, position: int, reason: str, offset: int | None = None) -> CorruptLogError:
-        """The error for bad bytes at `position`. `offset` is the last one known before them, if not the segment's."""
+    def corrupt(self, position: int, reason: str, offset: Offset | None = None) -> CorruptLogError:
+        """Return the error for damage at `position`. `offset` is the next expected offset, by default the segment's."""
         return CorruptLogError(self.partition, self.path, position, offset or self.base_offset, reason)
 
-    def _hops_in(self, window_at: Callable[[int], Window], position: int, offset: int | None = None) -> Iterator[Hop]:
+    def _window(self, position: int, length: int = _HEADERS_WINDOW_BYTES) -> Window:
+        """Return bytes from `position` on, at least one whole header unless the segment ends before."""
+        try:
+            return Window(self._pread(position, min(length, self.size - position)), position)
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+        return Window(self._pread(position, min(HEADER_BYTES, self.size - position)), position)
+
+    def _walk(
+        self, position: int, offset: Offset | None = None, window_bytes: int = _HEADERS_WINDOW_BYTES
+    ) -> Iterator[LocatedBatch]:
         size = self.size
         expected = self.base_offset if offset is None else offset
-        data, origin = window_at(position) if position < size else _NO_BYTES
+        data, origin = _NO_BYTES
         while position < size:
             if position - origin + HEADER_BYTES > len(data):
-                data, origin = window_at(position)
+                data, origin = self._window(position, window_bytes)
                 if position - origin + HEADER_BYTES > len(data):
                     raise self.corrupt(position, "the segment ends inside a batch header", expected)
             header = read_header(data, position - origin)
             end = position + header.size
             if header.magic != MAGIC_V2 or not position + HEADER_BYTES <= end <= size or header.last_offset_delta < 0:
-                raise self.corrupt(position, "there is no batch header here", expected)
+                raise self.corrupt(position, "it is not a valid batch header", expected)
             if not expected <= header.base_offset <= header.last_offset <= self.base_offset + OFFSET_DELTA_MAX:
                 raise self.corrupt(position, f"offset {header.base_offset} is out of order", expected)
-            yield Hop(position, end, header)
+            yield LocatedBatch(position, end, header)
             position = end
             expected = header.next_offset
 
-    def _hops_from(self, column: Column, limit: int, at_least: int = 0) -> Iterator[Hop]:
-        """Hops from the index's floor on. An index that does not fit the log is rebuilt, once, and asked again."""
+    def _walk_from(self, column: IndexColumn, limit: int, at_least: int = 0) -> Iterator[LocatedBatch]:
+        """Walk batches from the index entry at or below `limit`.
+
+        An index that does not match the log is rebuilt once.
+        """
         try:
             entry = self._checked_floor(column, limit)
         except BadIndexError:
             self.rebuild_index()
             entry = self._checked_floor(column, limit)
         if entry.position < at_least:
-            return self.hops(at_least)
-        return self.hops(entry.position, entry.offset)
+            return self.batches(at_least)
+        return self.batches(entry.position, entry.offset)
 
-    def _checked_floor(self, column: Column, limit: int) -> IndexEntry:
+    def _checked_floor(self, column: IndexColumn, limit: int) -> IndexEntry:
         entry = self._index().floor(column, limit)
         position = entry.position
         if position == 0:
@@ -197,9 +224,72 @@ class Segment(ABC):
         data, origin = self._window(position)
         base_offset, magic = _OFFSET_AND_MAGIC.unpack_from(data, position - origin)
         if base_offset != entry.offset or magic != MAGIC_V2:
-            raise BadIndexError("an entry points at another batch than its own")
+            raise BadIndexError("an entry points at a batch with another offset")
         return entry
 
 
-def _beginning_of(header: BatchHeader, from_offset: int) -> TimestampedOffset:
+def _start_of(header: BatchHeader, from_offset: Offset) -> TimestampedOffset:
     return TimestampedOffset(max(header.base_offset, from_offset), header.max_timestamp, header.leader_epoch)
+
+
+_WINDOW_BYTES = 1 << 20
+
+
+class VerifiedBatch(NamedTuple):
+    """A batch whose checksum was verified."""
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+
+
+def scan_batches(file: File, position: int, end: int) -> Iterator[VerifiedBatch]:
+    """Read the batches from `position` to `end` and verify their checksums.
+
+    Raises RecordsError at the first bad one, OSError at the first one that cannot be read.
+    """
+    window = memoryview(b"")
+    while position < end:
+        if len(window) < _bytes_needed(window, end - position):
+            window = memoryview(_read_window(file, position, end - position))
+            needed = _bytes_needed(window, end - position)
+            if len(window) < needed:
+                window = memoryview(file.pread(needed, position))
+        header = check_batch(window, 0, len(window))
+        yield VerifiedBatch(position, header, window[: header.size])
+        window = window[header.size :]
+        position += header.size
+
+
+def _read_window(file: File, position: int, length_max: int) -> bytes:
+    """Read a window, or the header of its first batch if the disk cannot read all of it. Raises OSError."""
+    try:
+        return file.pread(min(_WINDOW_BYTES, length_max), position)
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        file.advise(Advice.EXACT)
+        return file.pread(min(HEADER_BYTES, length_max), position)
+
+
+def scan_headers(file: File, position: int, end: int) -> Iterator[BatchHeader]:
+    """Read the batch headers from `position` to `end` without verifying them.
+
+    Ends at the first impossible header; reading the batches themselves will report the damage.
+    """
+    while position + HEADER_BYTES <= end:
+        data = file.pread(HEADER_BYTES, position)
+        if len(data) < HEADER_BYTES:
+            return
+        header = read_header(data)
+        if header.size < HEADER_BYTES:
+            return
+        yield header
+        position += header.size
+
+
+def _bytes_needed(window: memoryview, remaining_bytes: int) -> int:
+    """Return the bytes needed to verify the window's first batch, at most what remains of the file."""
+    if len(window) < HEADER_BYTES:
+        return min(HEADER_BYTES, remaining_bytes)
+    return min(max(HEADER_BYTES, read_prefix(window)[1]), remaining_bytes)

@@ -1,16 +1,21 @@
-"""Cutting the end off a log: what a follower does with records that its leader never had.
+"""Truncation of a log's end, as a follower does to records that its leader does not have.
 
-A truncation must not be undone by a crash: neither the write-ahead log nor a checkpoint may bring back what was cut.
-Nor may it be done half: once it is decided, a crash leads to the cut log. So everything below the cut is synced, all
-that needs room on the disk is written beside what is there, the intent is saved, and then the bytes are cut and the new
-end is saved as the floor that everything older is measured against. A full disk refuses it before the intent; after the
-intent there is no way back, and recovery carries it out.
+A truncation must be atomic and must not be undone by a crash: neither the write-ahead log nor a checkpoint may restore
+truncated bytes. The order:
+
+1. Sync everything below the cut, and write all files that need disk space under temporary names. A full disk fails the
+   truncation here, with the log unchanged.
+2. Save the intent (`state.truncate_to`). From here on recovery completes the truncation.
+3. Truncate the files, and publish the new log end as the state's floor, which invalidates older WAL entries,
+   checkpoints and snapshots.
 """
 
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 
-from logbrook.storage.disk_errors import IO_FAILURES, is_disk_full, sync_directory, sync_file
+from logbrook.model.identifiers import Offset
+from logbrook.storage.durable_files import IO_FAILURES, create_or_replace, is_disk_full, sync_directory, sync_file
 from logbrook.storage.errors import CorruptLogError, OffsetOutOfRangeError, StorageOfflineError
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import (
@@ -21,32 +26,30 @@ from logbrook.storage.partition_files import (
     write_snapshot,
 )
 from logbrook.storage.paths import TEMPORARY_SUFFIX
-from logbrook.storage.replay import replay_producers
-from logbrook.storage.sealed_json import create_anew
 from logbrook.storage.segment import Segment
 
 _COPY_BYTES = 1 << 20
 
 
-def truncate(log: Log, offset: int) -> int:
-    """Remove every batch that holds `offset` or a later one. Returns the new log end offset.
+def truncate(log: Log, offset: Offset) -> int:
+    """Remove every batch with a last offset of at least `offset`. Returns the new log end offset.
 
-    A batch is removed whole, so the new end may be below `offset`. Raises OffsetOutOfRangeError below the log's start,
-    DiskFullError, after which the log is as it was, StorageOfflineError, or CorruptLogError.
+    Batches are removed whole, so the new log end offset may be below `offset`. Raises OffsetOutOfRangeError below the
+    log start offset, DiskFullError with the log unchanged, StorageOfflineError, or CorruptLogError.
     """
     if offset < log.log_start_offset:
         raise OffsetOutOfRangeError(log.partition, offset, log.log_start_offset, log.log_end_offset)
     if offset >= log.log_end_offset:
         return log.log_end_offset
-    log.environment.health.refuse_if_offline()
+    log.environment.health.check_writable()
     try:
         number, target, position, offset = _find_cut(log, offset)
         log.sync_segments()
         floor = RecoveryPoint(offset, target.base_offset, position)
-        settled = settled_state(log, floor)
+        new_state = truncated_state(log, floor)
         if target is not log.active:
             _copy_head(log, target, position)
-        prepared = prepare_state(log.environment.files, log.partition.directory, settled)
+        prepared = prepare_state(log.environment.files, log.partition.directory, new_state)
         log.save_state(replace(log.state, truncate_to=offset))
     except CorruptLogError as error:
         log.quarantine(error)
@@ -60,8 +63,8 @@ def truncate(log: Log, offset: int) -> int:
             _reopen(log, number, position)
         publish_states(log.environment.files, [prepared])
         log.log_end_offset = offset
-        _settle(log, settled)
-        _renew_snapshot(log)
+        _apply_state(log, new_state)
+        _replace_snapshot(log)
     except CorruptLogError as error:
         log.quarantine(error)
         raise
@@ -73,16 +76,20 @@ def truncate(log: Log, offset: int) -> int:
 
 
 def finish_truncation(log: Log) -> None:
-    """For recovery: the bytes past the log's end are gone; make that end the floor. Raises StorageError."""
+    """Complete a truncation in recovery, which has already cut the files. Raises StorageError."""
     floor = RecoveryPoint(log.log_end_offset, log.active.base_offset, log.active.size)
-    settled = settled_state(log, floor)
-    log.save_state(settled)
-    _settle(log, settled)
+    new_state = truncated_state(log, floor)
+    log.save_state(new_state)
+    _apply_state(log, new_state)
 
 
-def settled_state(log: Log, floor: RecoveryPoint) -> PartitionState:
+def truncated_state(log: Log, floor: RecoveryPoint) -> PartitionState:
+    quarantine = log.state.quarantine
+    if quarantine is not None:
+        quarantine = replace(quarantine, durable_offset=min(quarantine.durable_offset, floor.offset))
     return replace(
         log.state,
+        quarantine=quarantine,
         floor_number=log.environment.durability.skip_number(),
         floor=floor,
         truncate_to=None,
@@ -90,19 +97,22 @@ def settled_state(log: Log, floor: RecoveryPoint) -> PartitionState:
     )
 
 
-def _settle(log: Log, settled: PartitionState) -> None:
-    log.state = settled
-    log.recovery_point = settled.floor
-    # Everything below the cut was synced first, so it is committed, whatever became of the tickets.
-    log.draw_commit_line(log.log_end_offset)
-    log.epochs.cut_end(log.log_end_offset)
-    replay_producers(log)
-    log.decided_offset = log.producers.decided_before(log.log_end_offset)
+def _apply_state(log: Log, new_state: PartitionState) -> None:
+    log.state = new_state
+    log.recovery_point = new_state.floor
+    # Everything below the cut was synced first, so it is committed even if pending appends fail.
+    log.reset_committed_offset(log.log_end_offset)
+    log.epochs.truncate_end(log.log_end_offset)
+    log.rebuild_producers()
+    log.producers.advance_high_watermark(log.high_watermark)
+    log.synced_stable_offset = Offset(log.producers.first_unstable_offset(log.log_end_offset))
 
 
-def _renew_snapshot(log: Log) -> None:
-    """The one on disk speaks of records that were cut. Without a new one producers would be known only by the batches
-    that are still in the log, and retention may take those."""
+def _replace_snapshot(log: Log) -> None:
+    """Replace the snapshot, which covers truncated records.
+
+    Without a snapshot, producer state is rebuilt from the batches in the log only, and retention may remove those.
+    """
     try:
         write_snapshot(log.environment.files, log.partition.directory, log.take_snapshot(), "truncation")
     except OSError as error:
@@ -112,32 +122,25 @@ def _renew_snapshot(log: Log) -> None:
         log.snapshot_version = log.state_version
 
 
-def _find_cut(log: Log, offset: int) -> tuple[int, Segment, int, int]:
-    """(the segment's number, the segment, the position in it, the log's new end)."""
+def _find_cut(log: Log, offset: Offset) -> tuple[int, Segment, int, Offset]:
+    """Return (index of the segment, the segment, position of the cut in it, new log end offset)."""
     number = log.segment_of(offset)
     target = log.segments[number]
     position = target.position_of(offset)
-    first_cut = next((hop.header.base_offset for hop in islice(target.hops(position), 1)), offset)
-    return number, target, position, max(log.log_start_offset, min(offset, first_cut))
+    first_removed = next((batch.header.base_offset for batch in islice(target.batches(position), 1)), offset)
+    return number, target, position, max(log.log_start_offset, min(offset, first_removed))
 
 
 def _copy_head(log: Log, target: Segment, position: int) -> None:
-    """Write what stays of a closed segment beside it.
-
-    The closed segment may be mapped, so it is not cut but replaced by a copy: a reader of the mapping keeps the whole.
-    """
-    data = target.read(0, position).data
-    file = create_anew(log.environment.files, target.path + TEMPORARY_SUFFIX)
-    try:
+    """Copy the part of a closed segment below the cut to a temporary file."""
+    with closing(create_or_replace(log.environment.files, target.path + TEMPORARY_SUFFIX)) as file:
         for start in range(0, position, _COPY_BYTES):
-            file.pwrite(data[start : start + _COPY_BYTES], start)
+            file.pwrite(target.read(start, min(_COPY_BYTES, position - start)).data, start)
         sync_file(file)
-    finally:
-        file.close()
 
 
 def _reopen(log: Log, number: int, position: int) -> None:
-    """Put the copy in the place of closed segment `number`, as the active one, and retire all that comes after."""
+    """Replace closed segment `number` by its copy, as the active segment, and retire all later segments."""
     files = log.environment.files
     target, later = log.closed[number], log.closed[number + 1 :]
     log.active.close()
@@ -149,5 +152,5 @@ def _reopen(log: Log, number: int, position: int) -> None:
     sync_directory(files, log.partition.directory)
     active = log.new_active(target.base_offset)
     active.open_at(position)
-    active.forget_age_if_empty()
+    active.reset_age_if_empty()
     log.closed, log.active = log.closed[:number], active

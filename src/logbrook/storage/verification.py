@@ -1,40 +1,42 @@
-"""Reading a log to see whether it is good: checksums, offsets, indexes that tell the truth, and the transactions that
-were aborted.
+"""Verification of a log: checksums, offsets, indexes and the transaction index.
 
-    check = LogCheck(log)
-    while check.begin_segment():
-        while check.read(bytes_max):
+    verification = LogVerification(log)
+    while verification.begin_segment():
+        while verification.read(bytes_max):
             pass
-        check.end_segment()
-    check.end()
+        verification.end_segment()
+    verification.end()
 
-`read` only reads what is in the file when its segment is begun, and may run in another thread while the log grows; the
-other steps belong to the log's owner, who sees to it that nothing is compacted or removed meanwhile. `verify` does all
-of it at once.
+`read` only reads the bytes that the file has when its segment is begun, and may run in another thread while the log is
+appended to. The other steps run on the log owner's thread; the owner ensures that no compaction or retention runs
+meanwhile. `verify` does all steps, and `check_log` returns its outcome as a `LogCheckResult`, which the command line,
+the broker's verification and its clients share.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple, NoReturn
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
 
+from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Advice, File
 from logbrook.records.batch import NO_PRODUCER_ID
 from logbrook.records.errors import RecordsError
-from logbrook.storage.disk_errors import IO_FAILURES
-from logbrook.storage.errors import CorruptLogError, PartitionNotFoundError, StorageOfflineError
+from logbrook.storage.durable_files import IO_FAILURES
+from logbrook.storage.errors import CorruptLogError, PartitionNotFoundError, StorageError, StorageOfflineError
 from logbrook.storage.index import BadIndexError, Index, IndexEntry
 from logbrook.storage.log import Log
-from logbrook.storage.producers import Producers
-from logbrook.storage.replay import adopt_aborted, knows_aborted
-from logbrook.storage.scan import ScannedBatch, scan_batches
-from logbrook.storage.segment import Segment
+from logbrook.storage.producer_state import ProducerStateTable
+from logbrook.storage.segment import Segment, VerifiedBatch, scan_batches
+from logbrook.storage.transaction_index import TransactionIndex
 
-# What a step that goes wrong raises; `LogCheck.fail` says what it means.
+# Exceptions of a step, to be passed to `LogVerification.fail`.
 FAILURES = (CorruptLogError, *IO_FAILURES)
 _PIECE_BYTES = 1 << 26
 
 
-class Verified(NamedTuple):
-    """What was read and found good."""
+class VerificationTotals(NamedTuple):
+    """Amounts verified."""
 
     segments: int
     batches: int
@@ -42,12 +44,12 @@ class Verified(NamedTuple):
     bytes: int
 
 
-def verify(log: Log) -> Verified:
-    """Read every byte of a log, and find out whether it knows the transactions that were aborted.
+def verify(log: Log) -> VerificationTotals:
+    """Verify every byte of a log and its transaction index, which is replaced if it lacks an aborted transaction.
 
-    If it does not, it does now: they are all in the log. Raises as `LogCheck.fail` does, at the first bad byte.
+    Raises as `LogVerification.fail` does, at the first damage.
     """
-    check = LogCheck(log)
+    check = LogVerification(log)
     try:
         while check.begin_segment():
             while check.read(_PIECE_BYTES):
@@ -61,45 +63,48 @@ def verify(log: Log) -> Verified:
     return check.verified
 
 
-class LogCheck:
-    """A log that is read a piece at a time. `close` it however it ends."""
+class LogVerification:
+    """A verification of one log in steps. Must be closed."""
 
     def __init__(self, log: Log) -> None:
-        self.verified = Verified(0, 0, 0, 0)
+        self.verified = VerificationTotals(0, 0, 0, 0)
         self._log = log
-        self._segments = iter(list(log.segments))
-        # How far it has been read, once the segment that was begun last has been.
+        self._segments = deque(log.segments)
+        # End offset of the segment begun last.
         self._end_offset = log.log_start_offset
-        self._producers = Producers(log.partition)
+        self._producers = ProducerStateTable(log.partition, log.environment.config.producer_ids_max)
         self._current: _SegmentCheck | None = None
 
     @property
-    def progress(self) -> Verified:
-        """How far it is; segments are counted when they are read to their end."""
+    def progress(self) -> VerificationTotals:
+        """Amounts verified so far. Counts completed segments."""
         return self.verified if self._current is None else _sum(self.verified, self._current.progress)
 
     def begin_segment(self) -> bool:
-        """Whether there is another. Raises one of FAILURES, or PartitionNotFoundError once the log is deleted."""
-        self._refuse_if_deleted()
-        segment = next(self._segments, None)
-        if segment is None:
+        """Begin the next segment. Returns False at the end. Raises one of FAILURES or PartitionNotFoundError.
+
+        May be repeated after NotCachedError.
+        """
+        self._check_not_deleted()
+        if not self._segments:
             return False
-        self._current = _SegmentCheck(self._log, segment, self._producers)
+        self._current = _SegmentCheck(self._log, self._segments[0], self._producers)
+        self._segments.popleft()
         self._end_offset = self._current.limit
         return True
 
     def read(self, bytes_max: int) -> bool:
-        """Read that much of the segment. Returns whether there is more of it. Raises one of FAILURES."""
+        """Verify about `bytes_max` bytes of the segment. Returns True if there is more. Raises one of FAILURES."""
         assert self._current is not None
         return self._current.read(bytes_max)
 
     def end_segment(self) -> None:
-        """An index that does not fit is made again, since it is only a cache. Raises as `begin_segment` does."""
+        """Finish the segment; rebuild its index if it does not match. Raises as `begin_segment` does."""
         assert self._current is not None
-        self._refuse_if_deleted()
+        self._check_not_deleted()
         current = self._current
-        if not current.is_index_good:
-            # A segment that was closed since is another object.
+        if not current.index_check.is_matched:
+            # A segment rolled meanwhile is represented by another object.
             for segment in self._log.segments:
                 if segment.base_offset == current.segment.base_offset:
                     segment.rebuild_index()
@@ -107,15 +112,20 @@ class LogCheck:
         self.close()
 
     def end(self) -> None:
-        found = self._producers.aborted
-        found.drop_before(self._log.log_start_offset)
-        if not knows_aborted(self._log, found):
-            adopt_aborted(self._log, found, self._end_offset)
+        """Compare the aborted transactions with the log's index, and replace an index that lacks one."""
+        log, aborted = self._log, self._producers.aborted
+        aborted.drop_before(log.log_start_offset)
+        if not _has_all(log, aborted):
+            # Transactions aborted after the verified range are in the log's index only.
+            for txn in log.producers.aborted.overlapping(self._end_offset, log.log_end_offset):
+                if txn.last_offset >= self._end_offset:
+                    aborted.add(txn)
+            log.replace_transaction_index(aborted)
 
     def fail(self, error: CorruptLogError | OSError | StorageOfflineError) -> NoReturn:
-        """Say what stopped it. Raises CorruptLogError, with which the log is quarantined, ReadFailedError or
-        TooManyOpenFilesError; PartitionNotFoundError if it was deleted under the reader's eyes."""
-        self._refuse_if_deleted()
+        """Raise the error of a failed step: CorruptLogError after quarantining the log, ReadFailedError or
+        TooManyOpenFilesError; PartitionNotFoundError if the log was deleted meanwhile."""
+        self._check_not_deleted()
         if isinstance(error, CorruptLogError):
             self._log.quarantine(error)
             raise error
@@ -127,41 +137,37 @@ class LogCheck:
             self._current.close()
             self._current = None
 
-    def _refuse_if_deleted(self) -> None:
+    def _check_not_deleted(self) -> None:
         if self._log.is_deleted:
             raise PartitionNotFoundError(self._log.partition)
 
 
 class _SegmentCheck:
-    """One segment, as long as it is when this is made."""
+    """Verification of one segment, up to its size at creation."""
 
-    def __init__(self, log: Log, segment: Segment, producers: Producers) -> None:
+    def __init__(self, log: Log, segment: Segment, producers: ProducerStateTable) -> None:
         self.segment = segment
         self._size = segment.size
         self._expected = segment.base_offset
-        later = (one.base_offset for one in log.segments if one.base_offset > segment.base_offset)
+        later = (other.base_offset for other in log.segments if other.base_offset > segment.base_offset)
         self.limit = min(later, default=log.log_end_offset)
         self._producers = producers
-        self._entries = _Entries(segment.copy_index())
+        self.index_check = _IndexCheck(segment.copy_index())
         self._batches = self._records = self._position = 0
         self._file: File = log.environment.files.open(segment.path)
         self._file.advise(Advice.SEQUENTIAL)
         self._scan = scan_batches(self._file, 0, self._size)
 
     @property
-    def progress(self) -> Verified:
-        return Verified(0, self._batches, self._records, self._position)
-
-    @property
-    def is_index_good(self) -> bool:
-        return self._entries.are_all_met
+    def progress(self) -> VerificationTotals:
+        return VerificationTotals(0, self._batches, self._records, self._position)
 
     def read(self, bytes_max: int) -> bool:
-        enough = self._position + bytes_max
+        stop_position = self._position + bytes_max
         try:
             for batch in self._scan:
-                self._take(batch)
-                if self._position >= enough:
+                self._verify(batch)
+                if self._position >= stop_position:
                     break
         except RecordsError as error:
             raise self.segment.corrupt(self._position, str(error), self._expected) from error
@@ -170,48 +176,129 @@ class _SegmentCheck:
     def close(self) -> None:
         self._file.close()
 
-    def _take(self, batch: ScannedBatch) -> None:
+    def _verify(self, batch: VerifiedBatch) -> None:
         header = batch.header
         if not self._expected <= header.base_offset < header.next_offset <= self.limit:
-            reason = f"offset {header.base_offset} stands where one from {self._expected} to {self.limit - 1} belongs"
+            reason = f"offset {header.base_offset} is not in the expected range {self._expected} to {self.limit - 1}"
             raise self.segment.corrupt(self._position, reason, self._expected)
         if header.producer_id != NO_PRODUCER_ID:
             self._producers.replay(header, header.base_offset, batch.data if header.is_control else b"")
-        self._entries.pass_by(batch.position, header.base_offset)
+        self.index_check.match(batch.position, header.base_offset)
         self._expected = header.next_offset
         self._batches += 1
         self._records += header.count
         self._position = batch.position + header.size
 
 
-class _Entries:
-    """The entries of an index, each of which has to meet its batch as the batches go by."""
+class _IndexCheck:
+    """Matches the entries of an index against the batches of its segment, in order."""
 
     def __init__(self, index: Index) -> None:
-        self._index = index
-        self._waiting = self._in_order()
+        self._remaining = (index.entry(number) for number in range(len(index)))
         self._is_good = True
         self._next = self._advance()
 
     @property
-    def are_all_met(self) -> bool:
+    def is_matched(self) -> bool:
         return self._is_good and self._next is None
 
-    def pass_by(self, position: int, offset: int) -> None:
+    def match(self, position: int, offset: Offset) -> None:
         if self._next is not None and self._next.position <= position:
             self._is_good &= (self._next.position, self._next.offset) == (position, offset)
             self._next = self._advance()
 
     def _advance(self) -> IndexEntry | None:
         try:
-            return next(self._waiting, None) if self._is_good else None
+            return next(self._remaining, None) if self._is_good else None
         except BadIndexError:
             self._is_good = False
             return None
 
-    def _in_order(self) -> Iterator[IndexEntry]:
-        return (self._index.entry(number) for number in range(len(self._index)))
+
+def _has_all(log: Log, aborted: TransactionIndex) -> bool:
+    """Return True if the log's index has each of these transactions, starting at the same offset or earlier.
+
+    The index may also have transactions whose batches have all been removed.
+    """
+    indexed = {txn.last_offset: txn for txn in log.producers.aborted.overlapping(Offset(0), log.log_end_offset)}
+    for txn in aborted.overlapping(Offset(0), log.log_end_offset):
+        entry = indexed.get(txn.last_offset)
+        if entry is None or entry.producer_id != txn.producer_id or entry.first_offset > txn.first_offset:
+            return False
+    return True
 
 
-def _sum(one: Verified, other: Verified) -> Verified:
-    return Verified(*(a + b for a, b in zip(one, other, strict=True)))
+def _sum(first: VerificationTotals, second: VerificationTotals) -> VerificationTotals:
+    return VerificationTotals(*(a + b for a, b in zip(first, second, strict=True)))
+
+
+class Damage(NamedTuple):
+    """Location of a log's damage, as far as known, and the reason."""
+
+    reason: str
+    file: str | None = None
+    position: int | None = None
+    offset: Offset | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.file is None else f"{self.file}, byte {self.position}, "
+        around = "" if self.offset is None else f"around offset {self.offset}: "
+        return f"{place}{around}{self.reason}"
+
+
+class LogCheckResult(NamedTuple):
+    """Result of verifying a log, on disk or through a broker, which does not see segments."""
+
+    partition: TopicPartition
+    segments: int | None
+    batches: int | None
+    records: int | None
+    bytes: int | None
+    damage: Damage | None
+
+    @classmethod
+    def passed(cls, partition: TopicPartition, totals: VerificationTotals) -> "LogCheckResult":
+        return cls(partition, totals.segments, totals.batches, totals.records, totals.bytes, None)
+
+    @classmethod
+    def failed(cls, partition: TopicPartition, error: StorageError) -> "LogCheckResult":
+        if isinstance(error, CorruptLogError):
+            damage = Damage(error.reason, error.file, error.position, error.offset)
+        else:
+            damage = Damage(str(error))
+        return cls(partition, None, None, None, None, damage)
+
+    def form(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "segments": self.segments,
+            "batches": self.batches,
+            "records": self.records,
+            "bytes": self.bytes,
+            "damage": None if self.damage is None else self.damage._asdict(),
+        }
+
+    @classmethod
+    def from_form(cls, form: Mapping[str, Any]) -> "LogCheckResult":
+        """Parse a JSON object. Raises KeyError or TypeError if it is malformed."""
+        damage = form["damage"]
+        return cls(
+            TopicPartition(form["topic"], form["partition"]),
+            form["segments"],
+            form["batches"],
+            form["records"],
+            form["bytes"],
+            None if damage is None else Damage(**damage),
+        )
+
+
+def check_log(log: Log) -> LogCheckResult:
+    """Verify a log. A damaged log is quarantined."""
+    try:
+        if log.corruption is not None:
+            raise log.corruption.with_traceback(None)
+        return LogCheckResult.passed(log.partition, verify(log))
+    except StorageError as error:
+        return LogCheckResult.failed(log.partition, error)

@@ -1,31 +1,37 @@
-"""The shared write-ahead log: one sync makes the appends of every partition durable.
+"""The write-ahead log shared by all partitions: one sync makes the appends of every partition durable.
 
-An append is written to its segment first, where it lives, and then submitted here. `commit` takes all that was
-submitted, writes it as one block, syncs once and completes the tickets: however many partitions were written to, they
-cost one sync. Segments are synced later, by a checkpoint, after which the files here are used again.
+An append calls `reserve`, writes its segment and calls `submit`. `commit` writes all entries submitted so far as one
+block, syncs it and completes the appends: the cost is one sync, however many partitions were written. (Entries of
+several WAL files are one block and one sync per file.) A checkpoint syncs the segments later; after that the WAL files
+are reused.
 
-One thread submits, another may commit. Between them stands a deque; every entry was given its file and its room in it
-when it was submitted, so that a commit cannot run out of room: an append that has none is refused before it is written
-anywhere. A commit that fails is final: the tickets get the error, and so does everything after it.
+Calls are made on the log owner's thread, except `commit` and `fail`, which may run on another (`committer`); submitted
+entries pass between the threads through a deque. `reserve` allocates disk space, so a commit cannot run out of it: an
+append without space is rejected before it is written anywhere. A failed commit is final: its appends and all later ones
+fail.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count, groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TypeAlias
 
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Clock, File, Files
-from logbrook.storage.disk_errors import IO_FAILURES, is_disk_full, is_out_of_descriptors, sync_directory, sync_file
+from logbrook.storage.durable_files import IO_FAILURES, is_disk_full, is_out_of_descriptors, sync_directory, sync_file
 from logbrook.storage.errors import DiskFullError, StorageOfflineError, TooManyOpenFilesError
 from logbrook.storage.paths import WAL_DIRECTORY, wal_path
+from logbrook.storage.pending_append import PendingAppend
 from logbrook.storage.probe import StorageProbe
-from logbrook.storage.ticket import Ticket
 from logbrook.storage.wal_format import WalEntry, align, encode_block, entry_bytes
 
 
 class WalFile:
-    """A file of the log, and how far it is promised and written."""
+    """A file of the write-ahead log; `reserved` bytes belong to submitted entries, `written` bytes are synced.
+
+    `end_number` is the number after that of its last submitted entry.
+    """
 
     __slots__ = ("capacity", "end_number", "file", "reserved", "written")
 
@@ -40,16 +46,19 @@ class WalFile:
         self.end_number = 0
 
 
-class _Pending(NamedTuple):
-    """Without a file and an entry, a ticket that only waits for those before it."""
-
-    ticket: Ticket
-    file: WalFile | None
-    entry: WalEntry | None
+# An append that waits for a commit, with its file and entry. Without them it only waits for the appends before it. A
+# plain tuple, since one is made for every append.
+_Queued: TypeAlias = tuple[PendingAppend, WalFile | None, WalEntry | None]
 
 
 class Wal:
-    """The write side. `next_number` is the number that the next entry gets."""
+    """The write side; `wal_format` has the read side.
+
+    Entries before `committed_number` are durable; `next_number` is the number of the next entry. `mark` is the random
+    value that identifies this directory's blocks.
+    """
+
+    is_immediate = False
 
     def __init__(
         self,
@@ -71,16 +80,19 @@ class Wal:
         self._on_failure = on_failure
         self._spares_max = spares_max
         self._failure: StorageOfflineError | None = None
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[_Queued] = deque()
         self._spares: deque[WalFile] = deque()
         self._in_use: deque[WalFile] = deque()
         self._file_numbers = count(next_file)
         self.next_number = next_number
         self.committed_number = next_number
+        # Called by `submit` and `submit_duplicate`, on their thread.
         self.on_pending: Callable[[], None] = lambda: None
+        # Called once per commit with the appends it completed, in order, on the thread that commits.
+        self.on_completed: Callable[[Sequence[PendingAppend]], None] = lambda _appends: None
 
     def adopt(self, path: str) -> None:
-        """Take a file that recovery is done with, to write over it. One that a crash left without its room goes."""
+        """Reuse a file whose entries recovery has redone. A file that a crash left too short is removed."""
         file = self._files.open(path)
         if file.size() < self._file_bytes:
             self._remove(file)
@@ -92,7 +104,7 @@ class Wal:
         return sum(wal_file.reserved for wal_file in self._in_use)
 
     def reserve(self, directory: bytes, length: int) -> None:
-        """Make sure of room for an entry with `length` bytes of data. Raises DiskFullError or StorageOfflineError."""
+        """Ensure space for an entry with `length` bytes of data. Raises DiskFullError or StorageOfflineError."""
         if self._failure is not None:
             raise self._failure
         needed = entry_bytes(directory, length)
@@ -100,57 +112,64 @@ class Wal:
             self._in_use.append(self._take_spare(needed) or self._create(max(self._file_bytes, needed)))
 
     def submit(
-        self, ticket: Ticket, directory: bytes, segment_base_offset: int, position: int, data: memoryview
+        self, append: PendingAppend, directory: bytes, segment_base_offset: Offset, position: int, data: memoryview
     ) -> None:
-        """Queue bytes for which room was reserved. They must not change until the ticket is done."""
+        """Queue bytes for which space was reserved. They must not change until the append is done."""
         wal_file = self._in_use[-1]
         wal_file.reserved += entry_bytes(directory, len(data))
         number = self.next_number
         self.next_number = wal_file.end_number = number + 1
-        entry = WalEntry(number, directory, segment_base_offset, position, ticket.next_offset, data)
-        self._pending.append(_Pending(ticket, wal_file, entry))
+        entry = WalEntry(number, directory, segment_base_offset, position, append.next_offset, data)
+        self._pending.append((append, wal_file, entry))
         self.on_pending()
 
-    def wait(self, ticket: Ticket) -> None:
-        """Complete the ticket, which brings no bytes, once everything submitted before it is durable."""
-        self._pending.append(_Pending(ticket, None, None))
+    def submit_duplicate(self, append: PendingAppend) -> None:
+        """Queue an append without bytes of its own. It is done once everything submitted before it is durable."""
+        self._pending.append((append, None, None))
         self.on_pending()
 
     def skip_number(self) -> int:
-        """A number that no entry has: all entries before it are older, all after it newer."""
+        """Skip an entry number and return the next one, for a truncation, creation or deletion.
+
+        All earlier entries have lower numbers; later ones have this number or a higher one. Every call returns another.
+        """
         self.next_number += 1
         return self.next_number
 
     def commit(self) -> int:
-        """Make everything submitted so far durable and complete its tickets. Returns how many there were."""
-        taken = [self._pending.popleft() for _ in range(len(self._pending))]
-        if taken and self._failure is None:
+        """Make everything submitted so far durable and complete its appends. Returns their number."""
+        submitted = [self._pending.popleft() for _ in range(len(self._pending))]
+        if not submitted:
+            return 0
+        if self._failure is None:
             try:
-                self._write(taken)
+                self._write(submitted)
             except OSError as error:
-                # The bytes are in their segments under offsets that were given out, so even a full disk is too late.
+                # The bytes are in their segments and have offsets, so even a full disk is final here.
                 self.fail(StorageOfflineError("write", WAL_DIRECTORY, error))
             except StorageOfflineError as failure:
                 self.fail(failure)
+        appends = [append for append, _, _ in submitted]
         bugs: list[Exception] = []
-        for pending in taken:
+        for append in appends:
             try:
-                pending.ticket.complete(self._failure)
-            except Exception as bug:  # A callback's: it is raised, once nobody else has to wait for it.
+                append.complete(self._failure)
+            except Exception as bug:  # From a callback; raised once the other appends are completed.
                 bugs.append(bug)
+        self.on_completed(appends)
         if bugs:
             raise bugs[0]
-        return len(taken)
+        return len(submitted)
 
     def fail(self, failure: StorageOfflineError) -> StorageOfflineError:
-        """Go offline: nothing is acknowledged from here on. Returns the failure that is to be reported."""
+        """Go offline: nothing is acknowledged from here on. Returns the first failure, which is the one to report."""
         if self._failure is None:
             self._failure = failure
             self._on_failure(failure)
         return self._failure
 
     def release(self, number: int) -> None:
-        """Entries before `number` are in synced segments: let their files be written over, or go."""
+        """Reuse or remove the files whose entries are all before `number`. The caller has synced their segments."""
         while (
             self._in_use
             and self._in_use[0].end_number <= number
@@ -169,14 +188,14 @@ class Wal:
         self._in_use.clear()
         self._spares.clear()
 
-    def _write(self, taken: list[_Pending]) -> None:
-        """One block and one sync per file, in order: a block is proof that all blocks before it are durable."""
+    def _write(self, submitted: list[_Queued]) -> None:
+        """Write and sync one block per file, in order: a block on disk proves that all earlier blocks are durable."""
         started_s = self._clock.monotonic_s()
-        writes = [(pending.file, pending.entry) for pending in taken if pending.file and pending.entry]
+        writes = [(wal_file, entry) for _, wal_file, entry in submitted if wal_file and entry]
         for wal_file, group in groupby(writes, key=itemgetter(0)):
             entries = [entry for _, entry in group]
             buffers, length = encode_block(self._mark, self.committed_number, entries)
-            assert wal_file.written + length <= wal_file.capacity, "an entry took more room than it reserved"
+            assert wal_file.written + length <= wal_file.capacity, "an entry took more space than it reserved"
             wal_file.file.pwritev(buffers, wal_file.written)
             written_s = self._clock.monotonic_s()
             sync_file(wal_file.file)
@@ -201,8 +220,10 @@ class Wal:
         self._files.unlink(file.path)
 
     def _create(self, capacity: int) -> WalFile:
-        """A file with all its room, and a name that lasts. Raises DiskFullError or, having gone offline,
-        StorageOfflineError."""
+        """Create a file with all its space allocated and its name durable.
+
+        Raises DiskFullError, TooManyOpenFilesError or, after going offline, StorageOfflineError.
+        """
         path = wal_path(next(self._file_numbers))
         try:
             file = self._files.create(path)

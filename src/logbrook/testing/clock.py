@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that moves only when a test advances it."""
 
 
 class FakeClock:
@@ -15,8 +15,8 @@ class FakeClock:
         return (self._now_ms - self._started_ms) / 1000
 
     def advance(self, by_ms: int) -> int:
-        """Let time pass. Returns the time it is then."""
+        """Advance both clocks. Returns the new wall time."""
         if by_ms < 0:
-            raise ValueError("time does not go back")
+            raise ValueError("a clock cannot be moved back")
         self._now_ms += by_ms
         return self._now_ms

@@ -1,4 +1,4 @@
-"""Every disk that a power loss could have left.
+"""All disk states that a power loss could leave behind.
 
     files = RecordingFiles()
     run_workload(files)                          # calls files.mark(...) for each promise it makes
@@ -6,11 +6,11 @@
         recovered = recover(state.files)
         check(recovered, promised=state.marks), str(state)
 
-A state is known by how much of the journal had happened, by the variant and by the seed; the three always give the
-same disk, and `materialise` gives it again to look into one failure.
+A state is identified by the length of the journal prefix, the variant and the seed. The three always produce the same
+disk; `materialise` rebuilds it to investigate a failure.
 
-States that differ in nothing are tried once. Two states are the same only if their trees are equal *and* the same
-marks came before them: an old tree after a new promise is precisely the bug to find.
+Equal states are yielded once. Two states are equal only if their trees are equal *and* the same marks precede them: an
+old tree after a new promise is precisely the bug to find.
 
 The journal is walked once. A state costs as much as its tree has names and its disk has pending operations, and shares
 every unchanged file's bytes with its neighbours.
@@ -37,14 +37,14 @@ class CrashState:
     """A disk after a power loss, for the test to recover on. `files` belongs to the test; nothing else refers to it."""
 
     prefix: int
-    """How many operations of the journal had happened."""
+    """Number of journal operations before the crash."""
     variant: Variant
     seed: int
     files: MemoryFiles
     marks: tuple[object, ...]
     """The labels that were marked before the crash, in order."""
     last_op: str
-    """The last operation that had happened, in words."""
+    """Description of the last operation before the crash."""
 
     def __str__(self) -> str:
         return f"prefix={self.prefix} variant={self.variant.name} seed={self.seed} (after {self.last_op})"
@@ -60,8 +60,8 @@ def crash_states(
 ) -> Iterator[CrashState]:
     """The states after each prefix of the journal, the empty and the whole one included, in a fixed order.
 
-    The seeds are used by the variants that draw. `prefixes` limits the states to some prefixes: a `range` samples a
-    long journal or shares it out among processes. `duplicates` gives the same tree as often as it arises."""
+    Only random variants use the seeds. `prefixes` limits the states to some prefixes: a `range` samples a long journal
+    or distributes it over processes. With `duplicates`, equal states are yielded each time they occur."""
     disk = Disk(journal.base)
     cases = [(variant, seed) for variant in variants for seed in (seeds if variant.is_seeded else (0,))]
     seen: set[int] = set()
@@ -83,7 +83,7 @@ def crash_states(
 
 
 def materialise(journal: Journal, prefix: int, variant: Variant, seed: int = 0) -> MemoryFiles:
-    """The disk of one state, from the words of its failure message."""
+    """Rebuild the disk of one state from the identity that a failure message prints."""
     if not 0 <= prefix <= len(journal.ops):
         raise ValueError(f"the journal has {len(journal.ops)} operations, not {prefix}")
     disk = Disk(journal.base)

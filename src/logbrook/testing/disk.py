@@ -1,4 +1,4 @@
-"""What a disk holds for certain, and what it was asked for but may still lose.
+"""Model of a disk: the durable tree, and the pending operations that a power loss may drop.
 
 The model is POSIX at its strictest:
 
@@ -8,68 +8,54 @@ The model is POSIX at its strictest:
 - A rename is one change, kept or lost whole.
 - A failed fsync may forget what was pending: it is then neither durable nor ever written.
 
-`Disk.apply` takes the journal's operations one by one, at a cost that does not grow with the journal, and `Disk` can
-be asked for the state after any of them. What survives of the pending operations is for `variants` to say.
+`Disk.apply` applies the journal's operations one by one, at a cost independent of the journal's length. `variants`
+decides which pending operations survive.
 """
 
-from logbrook.testing.journal import (
-    Create,
-    DataOp,
-    ForgetUnsynced,
-    Fsync,
-    FsyncDir,
-    Image,
-    MakeDir,
-    Mark,
-    NameOp,
-    Op,
-    RemoveDir,
-    Rename,
-    Truncate,
-    Unlink,
-    Write,
-)
+from collections.abc import Callable
+
+from logbrook.testing import journal
 
 
 class Disk:
     """The durable tree and the pending operations, each with its place in the journal, oldest first."""
 
-    def __init__(self, base: Image) -> None:
+    def __init__(self, base: journal.Image) -> None:
         self.names = {directory: dict(entries) for directory, entries in base.names.items()}
         self.contents = dict(base.contents)
-        self.pending_names: dict[int, list[tuple[int, NameOp]]] = {}
-        self.pending_data: dict[int, list[tuple[int, DataOp]]] = {}
+        self.pending_names: dict[int, list[tuple[int, journal.NameOp]]] = {}
+        self.pending_data: dict[int, list[tuple[int, journal.DataOp]]] = {}
         self.marks: tuple[object, ...] = ()
         self._applied_count = 0
-        # What all pending operations together make of each file, kept up to date in place, and as the bytes last asked
-        # for: most states share most files, so these are reused, with the hash that Python caches in them.
+        # The content of each file with all pending operations applied: updated in place, and as cached immutable bytes.
+        # Most states share most files, so the bytes objects are reused together with their cached hashes.
         self._written: dict[int, bytearray] = {}
         self._kept: dict[int, bytes] = {}
         self._sized: dict[int, bytes] = {}
 
-    def apply(self, op: Op) -> None:
-        """Take the next operation of the journal."""
+    def apply(self, op: journal.Op) -> None:
+        """Apply the next operation of the journal."""
         match op:
-            case Write() | Truncate():
+            case journal.Write() | journal.Truncate():
                 self._pend_data(op)
-            case Create() | MakeDir() | Unlink() | RemoveDir() | Rename():
+            case journal.Create() | journal.MakeDir() | journal.Unlink() | journal.RemoveDir() | journal.Rename():
                 self._pend_name(op)
-            case Fsync():
+            case journal.Fsync():
                 self._sync_data(op.node)
-            case ForgetUnsynced():
+            case journal.ForgetUnsynced():
                 self._settle_data(op.node)
-            case FsyncDir():
+            case journal.FsyncDir():
                 self._sync_names(op.directory)
-            case Mark():
+            case journal.Mark():
                 self.marks = (*self.marks, op.label)
         self._applied_count += 1
 
     def is_settled(self) -> bool:
-        """Whether nothing is pending, so that a power loss has one outcome only."""
+        """True if nothing is pending, so that a power loss has only one outcome."""
         return not (self.pending_names or self.pending_data)
 
     def kept(self, node: int) -> bytes:
-        """The file with all its pending operations done."""
+        """The file's content with all its pending operations applied."""
         if node not in self.pending_data:
             return self.contents[node]
         if (content := self._kept.get(node)) is None:
@@ -84,7 +70,7 @@ class Disk:
         if (content := self._sized.get(node)) is None:
             sized = bytearray(self.contents[node])
             for _, op in pending:
-                if isinstance(op, Truncate):
+                if isinstance(op, journal.Truncate):
                     resize(sized, op.length)
                 else:
                     resize(sized, max(len(sized), op.position + len(op.data)))
@@ -92,16 +78,34 @@ class Disk:
         return content
 
     def names_kept(self, directory: int) -> dict[str, int]:
-        """The directory with all its pending operations done."""
+        """The directory's entries with all its pending operations applied."""
+        return self.names_where(lambda _: True, directory)
+
+    def names_where(self, is_kept: Callable[[int], bool], directory: int) -> dict[str, int]:
+        """The directory's entries with the pending operations for whose place in the journal `is_kept` is true."""
         pending = self.pending_names.get(directory)
         if pending is None:
             return self.names[directory]
         entries = dict(self.names[directory])
-        for _, op in pending:
-            change_names(entries, op)
+        for position, op in pending:
+            if is_kept(position):
+                change_names(entries, op)
         return entries
 
-    def _pend_data(self, op: DataOp) -> None:
+    def content_where(self, is_kept: Callable[[int], bool], node: int) -> bytes:
+        """The file's content with the pending operations for whose place in the journal `is_kept` is true."""
+        pending = self.pending_data.get(node, ())
+        kept = [op for position, op in pending if is_kept(position)]
+        if not kept:
+            return self.contents[node]
+        if len(kept) == len(pending):
+            return self.kept(node)
+        content = bytearray(self.contents[node])
+        for op in kept:
+            change_data(content, op)
+        return bytes(content)
+
+    def _pend_data(self, op: journal.DataOp) -> None:
         written = self._written.get(op.node)
         if written is None:
             written = self._written[op.node] = bytearray(self.contents[op.node])
@@ -110,10 +114,10 @@ class Disk:
         self._sized.pop(op.node, None)
         self.pending_data.setdefault(op.node, []).append((self._applied_count, op))
 
-    def _pend_name(self, op: NameOp) -> None:
-        if isinstance(op, Create):
+    def _pend_name(self, op: journal.NameOp) -> None:
+        if isinstance(op, journal.Create):
             self.contents[op.node] = b""
-        elif isinstance(op, MakeDir):
+        elif isinstance(op, journal.MakeDir):
             self.names[op.node] = {}
         self.pending_names.setdefault(op.directory, []).append((self._applied_count, op))
 
@@ -132,18 +136,18 @@ class Disk:
         self.pending_names.pop(directory, None)
 
 
-def change_names(entries: dict[str, int], op: NameOp) -> None:
-    """Do a name operation if it makes sense: its node is where the operation found it, a new name is free."""
-    if isinstance(op, Create | MakeDir):
+def change_names(entries: dict[str, int], op: journal.NameOp) -> None:
+    """Apply a name operation if its precondition holds: the node still has the name, and a new name is free."""
+    if isinstance(op, journal.Create | journal.MakeDir):
         entries.setdefault(op.name, op.node)
     elif entries.get(op.name) == op.node:
         del entries[op.name]
-        if isinstance(op, Rename):
+        if isinstance(op, journal.Rename):
             entries[op.target] = op.node
 
 
-def change_data(content: bytearray, op: DataOp) -> None:
-    if isinstance(op, Truncate):
+def change_data(content: bytearray, op: journal.DataOp) -> None:
+    if isinstance(op, journal.Truncate):
         resize(content, op.length)
     else:
         end = op.position + len(op.data)

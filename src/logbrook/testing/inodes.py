@@ -1,4 +1,4 @@
-"""What the in-memory disk is made of: inodes that hold bytes and directories that hold names.
+"""The nodes of the in-memory file system: inodes that hold bytes and directories that hold names.
 
 The rules:
 
@@ -6,12 +6,12 @@ The rules:
 - Bytes are shared until they are written. An inode starts on an immutable `bytes` that many trees may share, and
   takes a `bytearray` of its own at the first write or mapping.
 - A mapping behaves like a real one: it shows later writes to its range, outlives the name and the handle, and does not
-  grow with the file. Cutting a file while a mapping of it lives is SIGBUS on a real disk, so here it is an
+  grow with the file. Truncating a file while a mapping of it exists is SIGBUS on a real disk, so here it is an
   AssertionError.
 
-A `bytearray` refuses to be resized while a view of it is alive, whichever slice of the view is left: that refusal is
-how living mappings are known. Growth is legal for a mapped file, so an inode that must grow moves to a longer buffer
-and keeps writing to the old one too, for as long as somebody looks at it.
+A `bytearray` refuses to be resized while a view of it is alive, or any slice of the view: this is how
+existing mappings are detected. Growth is legal for a mapped file, so an inode that must grow moves to a longer buffer
+and keeps writing to the old one too, for as long as a view of it exists.
 """
 
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ class MemoryInode:
         return own
 
     def _still_mapped(self) -> Sequence[bytearray]:
-        """The buffers that this file has outgrown and that somebody still looks at."""
+        """The outgrown buffers of this file that still have views."""
         if self._outgrown:
             self._outgrown = [buffer for buffer in self._outgrown if _is_exported(buffer)]
         return self._outgrown
@@ -111,13 +111,13 @@ class MemoryDirectory:
 
     def inodes(self) -> list[MemoryInode]:
         """The files in this directory and below it."""
-        found: list[MemoryInode] = []
+        inodes: list[MemoryInode] = []
         for node in self.entries.values():
             if isinstance(node, MemoryInode):
-                found.append(node)
+                inodes.append(node)
             else:
-                found += node.inodes()
-        return found
+                inodes += node.inodes()
+        return inodes
 
 
 Node = MemoryInode | MemoryDirectory

@@ -1,10 +1,10 @@
-"""The journal: every change that went through a recording door, in order, as small immutable operations.
+"""The journal of a `RecordingFiles`: every change, in order, as small immutable operations.
 
 Files and directories are numbered, because names change: 0 is the root, and a number is never used twice. Every
-operation also carries the path it was asked for, for messages only.
+operation also carries the path that the caller used, for messages only.
 
 A journal starts from an `Image`, a tree that counts as durable: empty for a new disk, or what a crash left, so that
-recovery can be recorded and crashed in its turn.
+recovery can be recorded and crashed too.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class RemoveDir(NamedTuple):
 
 
 class Rename(NamedTuple):
-    """One atomic change of a directory: a node loses its name and takes another, perhaps one that was taken."""
+    """Atomic rename within a directory; the target name may exist and is then replaced."""
 
     path: str
     directory: int
@@ -71,7 +71,7 @@ class Fsync(NamedTuple):
 
 
 class ForgetUnsynced(NamedTuple):
-    """A failed fsync after which the kernel believes the pages clean: what was pending will never be written."""
+    """A failed fsync after which the kernel marks the pages clean: the pending bytes will never be written."""
 
     path: str
     node: int
@@ -83,7 +83,7 @@ class FsyncDir(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something the workload did that is no file operation, such as acknowledging a record."""
+    """A workload event that is not a file operation, such as acknowledging a record."""
 
     label: object
 
@@ -112,7 +112,7 @@ class Journal:
 
 
 def describe(op: Op) -> str:
-    """An operation in a few words, without its bytes."""
+    """Describe an operation without its data."""
     match op:
         case Mark(label):
             return f"mark {label!r}"

@@ -1,15 +1,14 @@
-"""The `Files` port in memory: a directory tree that costs microseconds to make and to throw away.
+"""The `Files` port in memory.
 
-It answers and refuses as the real disk does (one contract test runs against both) and differs in three ways, each for
-the good of a test:
+It behaves as the real file system does (one contract test runs against both) with three differences for tests:
 
 - Truncating a file that is mapped raises AssertionError, where a real disk would kill the process with SIGBUS.
 - `capacity_bytes` bounds the bytes of all files. A write that does not fit writes what fits and raises ENOSPC, as a
   nearly full disk does. The bound may be changed at any time. An unlinked file counts until its last handle is
   closed; a mapping of it does not count.
-- `fsync` and `fsync_dir` only check their arguments. `RecordingFiles` is the door that knows what is durable.
+- `fsync` and `fsync_dir` only check their arguments. `RecordingFiles` tracks what is durable.
 
-Single calls are safe among threads, as far as calls on one file at distinct positions go; there is no other locking.
+Thread-safe for single calls on one file at distinct positions; there is no other locking.
 """
 
 import errno
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from logbrook.ports import Advice, Bytes, Space
 from logbrook.testing.inodes import MemoryDirectory, MemoryInode, Node
 
-# What a disk without a capacity says it has.
+# Reported total when no capacity is set.
 _UNBOUNDED_BYTES = 1 << 50
 
 
@@ -59,6 +58,17 @@ class MemoryFile:
         data = self.pread(len(buffer), position)
         buffer[: len(data)] = data
         return len(data)
+
+    def pread_cached_into(self, buffer: memoryview, position: int) -> int:
+        return self.pread_into(buffer, position)
+
+    def load(self, position: int, length: int) -> int:
+        return len(self.pread(length, position))
+
+    def read_ahead(self, position: int, length: int) -> None:
+        assert position >= 0
+        assert length >= 0
+        self._opened()
 
     def size(self) -> int:
         return len(self._opened())
@@ -130,7 +140,7 @@ class MemoryFiles:
 
     @classmethod
     def of(cls, root_directory: MemoryDirectory) -> "MemoryFiles":
-        """The door to an existing tree, which it takes over."""
+        """Return a `MemoryFiles` that owns the given tree."""
         files = cls()
         files.root_directory = root_directory
         return files
@@ -206,7 +216,7 @@ class MemoryFiles:
         return sum(map(len, self.root_directory.inodes())) + sum(map(len, self._unlinked))
 
     def room_bytes(self, wanted_bytes: int) -> int:
-        """How many of `wanted_bytes` the capacity leaves room for; all of them when there is no capacity set."""
+        """Return the part of `wanted_bytes` that fits into the capacity; all of it without a capacity."""
         if self.capacity_bytes is None:
             return wanted_bytes
         return min(wanted_bytes, max(0, self.capacity_bytes - self.used_bytes()))
@@ -225,10 +235,10 @@ class MemoryFiles:
         for name in path.split("/"):
             if isinstance(node, MemoryInode):
                 raise _error(errno.ENOTDIR, path)
-            found = node.entries.get(name)
-            if found is None:
+            entry = node.entries.get(name)
+            if entry is None:
                 raise _error(errno.ENOENT, path)
-            node = found
+            node = entry
         return node
 
     def _inode(self, path: str) -> MemoryInode:
@@ -255,7 +265,7 @@ class MemoryFiles:
 
 
 def _check_replaceable(replaced: Node, node: Node, path: str) -> None:
-    """What rename(2) says: a file replaces a file, a directory replaces an empty directory."""
+    """Check the rule of rename(2): a file replaces a file, a directory replaces an empty directory."""
     if isinstance(replaced, MemoryInode):
         if isinstance(node, MemoryDirectory):
             raise _error(errno.ENOTDIR, path)
@@ -266,14 +276,14 @@ def _check_replaceable(replaced: Node, node: Node, path: str) -> None:
 
 
 def _snapshot(directory: MemoryDirectory, prefix: str) -> dict[str, bytes | None]:
-    found: dict[str, bytes | None] = {}
+    snapshot: dict[str, bytes | None] = {}
     for name, node in sorted(directory.entries.items()):
         if isinstance(node, MemoryInode):
-            found[prefix + name] = node.content()
+            snapshot[prefix + name] = node.content()
         else:
-            found[prefix + name] = None
-            found |= _snapshot(node, f"{prefix}{name}/")
-    return found
+            snapshot[prefix + name] = None
+            snapshot |= _snapshot(node, f"{prefix}{name}/")
+    return snapshot
 
 
 def _error(code: int, path: str) -> OSError:

@@ -1,8 +1,7 @@
-"""Doors that break one rule of durability each.
+"""`Files` wrappers that break one durability rule each.
 
-A power-loss test that passes proves little until it has been seen to fail: run it on a door that forgets one fsync,
-and it must find the loss. Wrap the recording door with these, not the other way round, so that the forgotten call is
-missing from the journal.
+They prove that a power-loss test can fail: run on a wrapper that skips an fsync, it must find the loss. Wrap the
+`RecordingFiles` with these, not the other way round, so that the skipped call is missing from the journal.
 """
 
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from logbrook.ports import File, Files
 from logbrook.testing.forwarding import ForwardingFile, ForwardingFiles
 
 
-def any_path(path: str) -> bool:  # noqa: ARG001 - a predicate that does not look
+def any_path(path: str) -> bool:  # noqa: ARG001 - a predicate that matches every path
     return True
 
 

@@ -1,4 +1,4 @@
-"""Randomness that is the same in every run."""
+"""Reproducible randomness."""
 
 from random import Random
 

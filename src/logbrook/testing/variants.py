@@ -1,10 +1,10 @@
-"""What a power loss leaves of the operations that were pending.
+"""The ways in which pending operations can survive a power loss.
 
-Nothing durable is ever touched: a variant only chooses among operations that no fsync has covered. The first five
-choose for the whole disk at once and are the corners of the space; the last three draw from it, seeded.
+Durable state is never touched: a variant chooses only among operations that no fsync has covered. The first five
+variants treat the whole disk alike and are the extreme cases; the last three are random, from a seed.
 
-`TORN` draws for each write and each sector on its own. That is a little harsher than a page cache, which never puts a
-later write to a sector on the disk without the earlier ones: who survives this survives that.
+`TORN` decides for each write and each sector independently. That is harsher than a real page cache, which never
+persists a later write to a sector without the earlier ones.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from random import Random
 
-from logbrook.testing.disk import Disk, change_data, change_names, resize
+from logbrook.testing.disk import Disk, resize
 from logbrook.testing.journal import Write
 
 SECTOR_BYTES = 512
@@ -57,7 +57,7 @@ Content = Callable[[int], bytes]
 
 
 def survivors(disk: Disk, variant: Variant, rng: Random) -> tuple[Names, Content]:  # noqa: PLR0911 - one per variant
-    """Two functions: the entries of a directory after the power loss, and the bytes of a file."""
+    """Return two functions: a directory's entries, and a file's content, after the power loss."""
     match variant:
         case Variant.LOST:
             return disk.names.__getitem__, disk.contents.__getitem__
@@ -73,13 +73,17 @@ def survivors(disk: Disk, variant: Variant, rng: Random) -> tuple[Names, Content
             return partial(_first_names, disk, rng), partial(_torn_content, disk, rng)
         case Variant.PREFIX:
             end = _point_in_pending(disk, rng)
-            return partial(_names_before, disk, end), partial(_content_before, disk, end)
+            return _survivors_where(disk, lambda position: position < end)
         case Variant.REORDERED:
-            return partial(_some_names, disk, rng), partial(_some_content, disk, rng)
+            return _survivors_where(disk, lambda _: rng.getrandbits(1) == 1)
+
+
+def _survivors_where(disk: Disk, is_kept: Callable[[int], bool]) -> tuple[Names, Content]:
+    return partial(disk.names_where, is_kept), partial(disk.content_where, is_kept)
 
 
 def random_of(prefix: int, variant: Variant, seed: int) -> Random:
-    """The source of a state's choices: the same for the same prefix, variant and seed."""
+    """The random source of a state, determined by prefix, variant and seed."""
     if not variant.is_seeded:
         return _UNSEEDED
     return Random((prefix << 40) ^ (seed << 2) ^ _SEEDED[variant])
@@ -89,10 +93,8 @@ def _first_names(disk: Disk, rng: Random, directory: int) -> Mapping[str, int]:
     pending = disk.pending_names.get(directory)
     if pending is None:
         return disk.names[directory]
-    entries = dict(disk.names[directory])
-    for _, op in pending[: rng.randint(0, len(pending))]:
-        change_names(entries, op)
-    return entries
+    kept = {position for position, _ in pending[: rng.randint(0, len(pending))]}
+    return disk.names_where(kept.__contains__, directory)
 
 
 def _torn_content(disk: Disk, rng: Random, node: int) -> bytes:
@@ -112,7 +114,7 @@ def _tear(content: bytearray, op: Write, rng: Random) -> None:
     end = op.position + len(op.data)
     length = len(content)
     if end > length:
-        # All of the extension, none of it, and some of it are equally likely: the first two are where bugs live.
+        # All, none and part of the extension are equally likely: the first two find the most bugs.
         resize(content, (length, end, rng.randint(length, end))[rng.randrange(3)])
     stop = min(end, len(content))
     sector_first = op.position // SECTOR_BYTES
@@ -128,57 +130,11 @@ def _tear(content: bytearray, op: Write, rng: Random) -> None:
 
 
 def _point_in_pending(disk: Disk, rng: Random) -> int:
-    """A place in the journal: pending operations before it are kept."""
-    places = [place for ops in disk.pending_names.values() for place, _ in ops]
-    places += [place for ops in disk.pending_data.values() for place, _ in ops]
-    if not places:
+    """Draw a journal position; pending operations before it survive."""
+    positions = [position for ops in disk.pending_names.values() for position, _ in ops]
+    positions += [position for ops in disk.pending_data.values() for position, _ in ops]
+    if not positions:
         return 0
-    places.sort()
-    places.append(places[-1] + 1)
-    return rng.choice(places)
-
-
-def _names_before(disk: Disk, end: int, directory: int) -> Mapping[str, int]:
-    pending = disk.pending_names.get(directory)
-    if pending is None or pending[0][0] >= end:
-        return disk.names[directory]
-    entries = dict(disk.names[directory])
-    for place, op in pending:
-        if place < end:
-            change_names(entries, op)
-    return entries
-
-
-def _content_before(disk: Disk, end: int, node: int) -> bytes:
-    pending = disk.pending_data.get(node)
-    if pending is None or pending[0][0] >= end:
-        return disk.contents[node]
-    if pending[-1][0] < end:
-        return disk.kept(node)
-    content = bytearray(disk.contents[node])
-    for place, op in pending:
-        if place < end:
-            change_data(content, op)
-    return bytes(content)
-
-
-def _some_names(disk: Disk, rng: Random, directory: int) -> Mapping[str, int]:
-    pending = disk.pending_names.get(directory)
-    if pending is None:
-        return disk.names[directory]
-    entries = dict(disk.names[directory])
-    for _, op in pending:
-        if rng.getrandbits(1):
-            change_names(entries, op)
-    return entries
-
-
-def _some_content(disk: Disk, rng: Random, node: int) -> bytes:
-    pending = disk.pending_data.get(node)
-    if pending is None:
-        return disk.contents[node]
-    content = bytearray(disk.contents[node])
-    for _, op in pending:
-        if rng.getrandbits(1):
-            change_data(content, op)
-    return bytes(content)
+    positions.sort()
+    positions.append(positions[-1] + 1)
+    return rng.choice(positions)

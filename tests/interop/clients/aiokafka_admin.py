@@ -37,7 +37,7 @@ class AiokafkaAdmin(Admin):
             _check(code, topic)
 
     def topics(self) -> dict[str, int]:
-        return {one["topic"]: len(one["partitions"]) for one in self._run(self._admin.describe_topics())}
+        return {topic["topic"]: len(topic["partitions"]) for topic in self._run(self._admin.describe_topics())}
 
     def create_partitions(self, topic: str, count: int) -> None:
         self._run(self._admin.create_partitions({topic: NewPartitions(count)}))
@@ -69,20 +69,20 @@ class AiokafkaAdmin(Admin):
         return GroupState(state.lower(), len(members))
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
-        found = self._run(self._admin.list_consumer_group_offsets(group))
-        return {place.partition: committed.offset for place, committed in found.items() if place.topic == topic}
+        offsets = self._run(self._admin.list_consumer_group_offsets(group))
+        return {place.partition: committed.offset for place, committed in offsets.items() if place.topic == topic}
 
     def brokers(self) -> dict[int, str]:
-        found = self._run(self._admin.describe_cluster())["brokers"]
-        return {one["node_id"]: f"{one['host']}:{one['port']}" for one in found}
+        brokers = self._run(self._admin.describe_cluster())["brokers"]
+        return {broker["node_id"]: f"{broker['host']}:{broker['port']}" for broker in brokers}
 
     def _describe(self, resource: Any) -> dict[str, str]:
-        found: dict[str, str] = {}
+        configs: dict[str, str] = {}
         for response in self._run(self._admin.describe_configs([resource])):
             for code, message, _, _, entries in response.resources:
                 _check(code, message)
-                found.update((name, value) for name, value, *_ in entries)
-        return found
+                configs.update((name, value) for name, value, *_ in entries)
+        return configs
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         with refusals():

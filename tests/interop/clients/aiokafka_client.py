@@ -42,7 +42,7 @@ class AiokafkaClient(Client):
     name = "aiokafka"
     lacks: Mapping[Feature, str] = {
         Feature.COOPERATIVE: "its assignors are eager",
-        Feature.FENCING: "its heartbeats and commits, of version 1 and 3, do not say which static member it is",
+        Feature.FENCING: "its Heartbeat (version 1) and OffsetCommit (version 3) have no group.instance.id",
         Feature.INCREMENTAL_CONFIGS: "its admin client has no such call",
         Feature.DELETE_GROUPS: "its admin client has no such call",
         Feature.ALTER_GROUP_OFFSETS: "its admin client has no such call",
@@ -50,8 +50,8 @@ class AiokafkaClient(Client):
         Feature.LIST_OFFSETS: "its admin client has no such call",
         Feature.LOG_DIRS: "its admin client has no such call",
         Feature.DESCRIBE_TRANSACTIONS: "its admin client has no such call",
-        Feature.MEMBERS_IN_TRANSACTIONS: "its TxnOffsetCommit, of version 0, has the group's name alone",
-        Feature.STABLE_OFFSETS: "its OffsetFetch, of version 3 at most, cannot ask for them",
+        Feature.MEMBERS_IN_TRANSACTIONS: "it sends version 0, which has only the group id",
+        Feature.STABLE_OFFSETS: "it sends at most version 3, which has no such field",
     }
 
     def __init__(self) -> None:
@@ -84,10 +84,10 @@ class AiokafkaClient(Client):
     def offsets_at(self, servers: str, topic: str, partitions: Sequence[int], timestamp_ms: int) -> dict[int, int]:
         async def look_up() -> dict[int, int]:
             async with _anonymous(servers) as consumer:
-                found = await consumer.offsets_for_times(
+                offsets = await consumer.offsets_for_times(
                     {TopicPartition(topic, number): timestamp_ms for number in partitions}
                 )
-            return {one.partition: -1 if place is None else place.offset for one, place in found.items()}
+            return {partition.partition: -1 if place is None else place.offset for partition, place in offsets.items()}
 
         return self.loop.run(look_up(), WITHIN_S)
 
@@ -99,7 +99,7 @@ class AiokafkaClient(Client):
         async def look_up() -> dict[int, tuple[int, int]]:
             async with _anonymous(servers, isolation_level=isolation_level(read_committed)) as consumer:
                 first, following = await consumer.beginning_offsets(wanted), await consumer.end_offsets(wanted)
-            return {one.partition: (first[one], following[one]) for one in wanted}
+            return {partition.partition: (first[partition], following[partition]) for partition in wanted}
 
         with refusals():
             return self.loop.run(look_up(), WITHIN_S)
@@ -136,17 +136,17 @@ class AiokafkaProducer(Producer):
 
     def send(self, records: Sequence[Outgoing]) -> None:
         async def send() -> list[Any]:
-            # It waits for room in the batch before, so what is under way at a time is a batch and a bit.
+            # It waits for room in the previous batch, so slightly more than one batch is in flight.
             return [
                 await self._producer.send(
-                    one.topic,
-                    one.value,
-                    one.key,
-                    one.partition,
-                    one.timestamp_ms,
-                    headers=list(one.headers),
+                    record.topic,
+                    record.value,
+                    record.key,
+                    record.partition,
+                    record.timestamp_ms,
+                    headers=list(record.headers),
                 )
-                for one in records
+                for record in records
             ]
 
         self._sent.append(self._loop.start(send()))
@@ -155,9 +155,12 @@ class AiokafkaProducer(Producer):
         sent, self._sent = self._sent, []
 
         async def stored() -> list[Stored]:
-            futures = [future for one in sent for future in await asyncio.wrap_future(one)]
-            found = await asyncio.gather(*futures)
-            return [Stored(-1, -1) if one is None else Stored(one.partition, one.offset) for one in found]
+            futures = [future for submitted in sent for future in await asyncio.wrap_future(submitted)]
+            results = await asyncio.gather(*futures)
+            return [
+                Stored(-1, -1) if metadata is None else Stored(metadata.partition, metadata.offset)
+                for metadata in results
+            ]
 
         with refusals():
             return self._loop.run(stored(), within_s)
@@ -179,9 +182,9 @@ class AiokafkaProducer(Producer):
 
     def _end(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def end_what_was_sent() -> None:
-            # It has to be given everything before the transaction is ended.
-            for one in self._sent:
-                await asyncio.wrap_future(one)
+            # All records have to be passed to it before the transaction is ended.
+            for submitted in self._sent:
+                await asyncio.wrap_future(submitted)
             await end()
 
         with refusals():
@@ -234,7 +237,7 @@ class AiokafkaReader(Reader):
 
 
 class AiokafkaMember(Member):
-    """With a loop of its own: it takes part in its group whether it is polled or not, so it is the loop that stalls."""
+    """A member with its own event loop: it sends heartbeats whether it is polled or not, so `stall` blocks the loop."""
 
     def __init__(self, servers: str, topic: str, options: MemberOptions) -> None:
         self.group = options.group
@@ -263,15 +266,15 @@ class AiokafkaMember(Member):
             )
 
         self._consumer = self._loop.run(create(), WITHIN_S)
-        # Starting includes joining, for which the others have to be polled.
+        # Starting includes joining, for which the other members have to be polled.
         self._started = self._loop.start(self._consumer.start())
 
     @property
     def assignment(self) -> frozenset[int]:
-        return frozenset(one.partition for one in self._consumer.assignment())
+        return frozenset(partition.partition for partition in self._consumer.assignment())
 
     def poll(self, within_s: float) -> list[Received]:
-        # Both wait for a rebalance, however long it takes, so they go on in the background.
+        # Both wait for a rebalance without a timeout, so they run in the background.
         if self._polling is None:
             self._polling = self._loop.start(self._poll(within_s))
         try:
@@ -279,7 +282,7 @@ class AiokafkaMember(Member):
         except TimeoutError:
             return []
         self._polling = None
-        self._positions.update((one.partition, one.offset + 1) for one in records)
+        self._positions.update((record.partition, record.offset + 1) for record in records)
         return records
 
     @property
@@ -311,24 +314,24 @@ class AiokafkaMember(Member):
 
 async def _poll(consumer: Any, within_s: float) -> list[Received]:
     with refusals():
-        found = await consumer.getmany(timeout_ms=round(within_s * 1000))
+        by_partition = await consumer.getmany(timeout_ms=round(within_s * 1000))
     return [
         Received(
-            one.partition,
-            one.offset,
-            one.key,
-            one.value,
-            tuple((name, value) for name, value in one.headers),
-            one.timestamp,
-            one.timestamp_type == _LOG_APPEND_TIME,
+            record.partition,
+            record.offset,
+            record.key,
+            record.value,
+            tuple((name, value) for name, value in record.headers),
+            record.timestamp,
+            record.timestamp_type == _LOG_APPEND_TIME,
         )
-        for records in found.values()
-        for one in records
+        for records in by_partition.values()
+        for record in records
     ]
 
 
 def _anonymous(servers: str, **settings: Any) -> Any:
-    """A consumer of no group."""
+    """Return a consumer without a group."""
     return AIOKafkaConsumer(
         **QUICK,
         **_QUICK_CONSUMER,

@@ -1,4 +1,4 @@
-"""What all parts of the aiokafka adapter share: settings for short waits, and errors in our words."""
+"""Settings for short timeouts and translation of errors, shared by the parts of the aiokafka adapter."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,10 +22,10 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except CommitFailedError as error:
-        # What it makes of any of the ways to be told that one is no longer a member.
+        # Its error for every response that says that the member is no longer in the group.
         raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, str(error)) from error
     except ProducerFenced as error:
-        # Its own word for all that the broker may say of it.
+        # Its generic error for all fatal responses of the broker.
         raise RefusedError(ErrorCode.PRODUCER_FENCED, str(error)) from error
     except BrokerResponseError as error:
         raise RefusedError(error.errno, f"{type(error).__name__}: {error}") from error

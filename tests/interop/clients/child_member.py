@@ -1,8 +1,8 @@
-"""A member of a group in a process of its own, so that it can die: `python -m tests.interop.clients.child_member`.
+"""A group member in its own process, so that it can be killed: `python -m tests.interop.clients.child_member`.
 
-Its arguments are the client's name, the servers, the topic and the options as JSON. It polls for ever and writes a line
+Its arguments are the client's name, the servers, the topic and the options as JSON. It polls forever and writes a line
 for each change of its assignment, `assigned 0 1 2`, and for each record, `record PARTITION OFFSET VALUE`, the value in
-hexadecimal digits. It ends when its standard input does, so that it cannot outlive whoever started it.
+hexadecimal digits. It ends with its standard input, so that it cannot outlive its parent.
 """
 
 import json
@@ -25,7 +25,7 @@ _CLIENTS = {
 
 
 class ChildMember(MortalMember):
-    """The parent's end of it."""
+    """The parent's side of a member process."""
 
     def __init__(self, name: str, servers: str, topic: str, options: MemberOptions) -> None:
         self._process = Process(
@@ -76,8 +76,8 @@ class ChildMember(MortalMember):
 def _poll_for_ever(member: Member, write: Callable[[str], object]) -> None:
     assignment: frozenset[int] = frozenset()
     while True:
-        for one in member.poll(0.1):
-            write(f"record {one.partition} {one.offset} {(one.value or b'').hex()}\n")
+        for record in member.poll(0.1):
+            write(f"record {record.partition} {record.offset} {(record.value or b'').hex()}\n")
         if member.assignment != assignment:
             assignment = member.assignment
             write(f"assigned {' '.join(map(str, sorted(assignment)))}\n")

@@ -26,7 +26,7 @@ class ConfluentAdmin(Admin):
         self._admin = AdminClient({**QUICK, "bootstrap.servers": servers})
 
     def close(self) -> None:
-        # It ends with its last reference.
+        # It is closed with its last reference.
         del self._admin
 
     def create_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
@@ -36,8 +36,8 @@ class ConfluentAdmin(Admin):
         _result(self._admin.delete_topics([name]))
 
     def topics(self) -> dict[str, int]:
-        found = self._admin.list_topics(timeout=WITHIN_S).topics
-        described = self._admin.describe_topics(TopicCollection(list(found)))
+        listed = self._admin.list_topics(timeout=WITHIN_S).topics
+        described = self._admin.describe_topics(TopicCollection(list(listed)))
         return {name: len(_wait(future).partitions) for name, future in described.items()}
 
     def create_partitions(self, topic: str, count: int) -> None:
@@ -71,35 +71,39 @@ class ConfluentAdmin(Admin):
         )
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
-        found = _result(self._admin.delete_records([TopicPartition(topic, partition, before)]))
-        low_watermark: int = found.low_watermark
+        deleted = _result(self._admin.delete_records([TopicPartition(topic, partition, before)]))
+        low_watermark: int = deleted.low_watermark
         return low_watermark
 
     def groups(self) -> set[str]:
-        found = _wait(self._admin.list_consumer_groups())
-        assert not found.errors, found.errors
-        return {one.group_id for one in found.valid}
+        listing = _wait(self._admin.list_consumer_groups())
+        assert not listing.errors, listing.errors
+        return {listed.group_id for listed in listing.valid}
 
     def describe_group(self, group: str) -> GroupState:
-        found = _result(self._admin.describe_consumer_groups([group]))
-        return GroupState(found.state.name.replace("_", "").lower(), len(found.members))
+        description = _result(self._admin.describe_consumer_groups([group]))
+        return GroupState(description.state.name.replace("_", "").lower(), len(description.members))
 
     def delete_group(self, group: str) -> None:
         _result(self._admin.delete_consumer_groups([group]))
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
-        found = _result(self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
-        return {one.partition: checked(one).offset for one in found.topic_partitions if one.topic == topic}
+        offsets = _result(self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
+        return {
+            partition.partition: checked(partition).offset
+            for partition in offsets.topic_partitions
+            if partition.topic == topic
+        }
 
     def alter_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         wanted = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-        found = _result(self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]))
-        for one in found.topic_partitions:
-            checked(one)
+        altered = _result(self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]))
+        for partition in altered.topic_partitions:
+            checked(partition)
 
     def brokers(self) -> dict[int, str]:
-        found = _wait(self._admin.describe_cluster())
-        return {node.id: f"{node.host}:{node.port}" for node in found.nodes}
+        cluster = _wait(self._admin.describe_cluster())
+        return {node.id: f"{node.host}:{node.port}" for node in cluster.nodes}
 
     def earliest_latest_newest(self, topic: str, partition: int) -> tuple[int, int, int]:
         place = TopicPartition(topic, partition)
@@ -111,7 +115,7 @@ class ConfluentAdmin(Admin):
 
 
 def _result(futures: Mapping[Any, "Future[T]"]) -> T:
-    """Of the one thing that was asked for. Raises RefusedError."""
+    """Return the result of a request for a single item. Raises RefusedError."""
     (future,) = futures.values()
     return _wait(future)
 

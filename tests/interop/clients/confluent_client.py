@@ -40,7 +40,7 @@ class ConfluentClient(Client):
     lacks: Mapping[Feature, str] = {
         Feature.DELETE_GROUP_OFFSETS: "librdkafka's call is not in the Python API",
         Feature.LOG_DIRS: "librdkafka has no DescribeLogDirs",
-        Feature.DESCRIBE_TRANSACTIONS: "librdkafka has none of the calls",
+        Feature.DESCRIBE_TRANSACTIONS: "librdkafka has no such calls",
     }
 
     def producer(self, servers: str, options: ProducerOptions = PLAIN_PRODUCER) -> Producer:
@@ -67,18 +67,21 @@ class ConfluentClient(Client):
     def offsets_at(self, servers: str, topic: str, partitions: Sequence[int], timestamp_ms: int) -> dict[int, int]:
         wanted = [TopicPartition(topic, number, timestamp_ms) for number in partitions]
         with _anonymous(servers) as consumer:
-            return {one.partition: checked(one).offset for one in consumer.offsets_for_times(wanted, timeout=WITHIN_S)}
+            return {
+                partition.partition: checked(partition).offset
+                for partition in consumer.offsets_for_times(wanted, timeout=WITHIN_S)
+            }
 
     def ends(
         self, servers: str, topic: str, partitions: Sequence[int], *, read_committed: bool = False
     ) -> dict[int, tuple[int, int]]:
-        found: dict[int, tuple[int, int]] = {}
+        offsets: dict[int, tuple[int, int]] = {}
         with _anonymous(servers, **{"isolation.level": isolation_level(read_committed)}) as consumer:
             for number in partitions:
                 ends = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=WITHIN_S)
                 assert ends is not None, "it took too long"
-                found[number] = ends
-        return found
+                offsets[number] = ends
+        return offsets
 
 
 class ConfluentProducer(Producer):
@@ -97,7 +100,7 @@ class ConfluentProducer(Producer):
         if options.transactional_id is not None:
             config["transactional.id"] = options.transactional_id
             config["transaction.timeout.ms"] = options.transaction_timeout_ms
-            # It may not wait for longer than a transaction lasts.
+            # The delivery timeout may not exceed the transaction timeout.
             for name in ("message.timeout.ms", "socket.timeout.ms"):
                 config[name] = min(config[name], options.transaction_timeout_ms)
         self._producer = RdProducer(config)
@@ -111,23 +114,30 @@ class ConfluentProducer(Producer):
                 raise refused(error.args[0]) from error
 
     def send(self, records: Sequence[Outgoing]) -> None:
-        for one in records:
-            chosen: dict[str, Any] = {} if one.partition is None else {"partition": one.partition}
-            if one.timestamp_ms is not None:
-                chosen["timestamp"] = one.timestamp_ms
+        for record in records:
+            chosen: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
+            if record.timestamp_ms is not None:
+                chosen["timestamp"] = record.timestamp_ms
             with refusals():
                 self._producer.produce(
-                    one.topic,
-                    one.value,
-                    one.key,
-                    headers=list(one.headers),
+                    record.topic,
+                    record.value,
+                    record.key,
+                    headers=list(record.headers),
                     on_delivery=lambda error, message: self._results.append((error, message)),
                     **chosen,
                 )
 
     def flush(self, within_s: float = WITHIN_S) -> list[Stored]:
         with refusals():
-            left = self._producer.flush(within_s)
+            try:
+                left = self._producer.flush(within_s)
+            except SystemError as failure:
+                # A fatal error during the call can make it return without a result and without an exception. The
+                # delivery reports, and their errors, are there all the same.
+                if failure.__cause__ is not None:
+                    raise
+                left = self._producer.flush(within_s)
         assert left == 0, f"{left} records were not delivered in time"
         results, self._results = self._results, []
         for error, _ in results:
@@ -155,7 +165,7 @@ class ConfluentProducer(Producer):
     def close(self) -> None:
         self._producer.purge()
         with warnings.catch_warnings(), suppress(KafkaException):
-            # It aborts what is open, and one that was fenced hears again that it was.
+            # It aborts the open transaction; if the producer was fenced, it raises that error again.
             warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
             self._producer.close()
         del self._producer
@@ -173,7 +183,7 @@ class ConfluentReader(Reader):
                 "message.max.bytes": min(options.fetch_bytes_max, 1_000_000),
             },
         )
-        # It looks half a second later again when it has to ask for an offset and does not know the leader yet.
+        # It retries after half a second if it has to look up an offset and does not know the leader yet.
         self._consumer.list_topics(topic, timeout=WITHIN_S)
         # BEGINNING and END are the numbers that librdkafka has for them.
         self._consumer.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
@@ -212,34 +222,34 @@ class ConfluentMember(Member):
 
     @property
     def assignment(self) -> frozenset[int]:
-        return frozenset(one.partition for one in self._consumer.assignment())
+        return frozenset(partition.partition for partition in self._consumer.assignment())
 
     def poll(self, within_s: float) -> list[Received]:
         records = _poll(self._consumer, within_s)
-        self._positions.update((one.partition, one.offset + 1) for one in records)
+        self._positions.update((record.partition, record.offset + 1) for record in records)
         return records
 
     @property
     def positions(self) -> list[TopicPartition]:
-        # By name: what it would commit by itself it forgets when it is put out of its group.
+        # Explicit positions: the client drops its own when it is removed from its group.
         return [TopicPartition(self._topic, number, offset) for number, offset in self._positions.items()]
 
     @property
     def group_metadata(self) -> Any:
-        """Who it is at this moment: the member, and the generation of its group."""
+        """The current group metadata: member id and generation."""
         return self._consumer.consumer_group_metadata()
 
     def commit(self) -> None:
         with refusals():
-            for one in self._consumer.commit(offsets=self.positions, asynchronous=False) or []:
-                checked(one)
+            for partition in self._consumer.commit(offsets=self.positions, asynchronous=False) or []:
+                checked(partition)
 
     def close(self) -> None:
         self._consumer.close()
 
 
 def _poll(consumer: Consumer, within_s: float) -> list[Received]:
-    """The first that comes, and what came with it. Raises RefusedError."""
+    """Return the first record that arrives, with those that arrived at the same time. Raises RefusedError."""
     deadline = Deadline(within_s)
     while True:
         messages = consumer.consume(1, deadline.left_s)
@@ -250,7 +260,7 @@ def _poll(consumer: Consumer, within_s: float) -> list[Received]:
 
 
 def _is_passing(message: Message) -> bool:
-    """Whether it is no record but news of something that librdkafka goes on to deal with. Raises RefusedError."""
+    """Return True for an error that librdkafka recovers from by itself. Raises RefusedError for any other."""
     error = message.error()
     if error is None:
         return False
@@ -274,7 +284,7 @@ def _received(message: Message) -> Received:
 
 
 def _anonymous(servers: str, **settings: Any) -> Consumer:
-    """A consumer of no group. librdkafka wants the name of one all the same."""
+    """Return a consumer without a group. librdkafka requires a group id all the same."""
     return Consumer(
         {
             **QUICK,

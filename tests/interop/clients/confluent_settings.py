@@ -1,4 +1,4 @@
-"""What all parts of the confluent-kafka adapter share: settings for short waits, and errors in our words."""
+"""Settings for short timeouts and translation of errors, shared by the parts of the confluent-kafka adapter."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from tests.interop.clients.interface import RefusedError
 
-# Short waits, and silence: what goes wrong on purpose is no news.
+# Short timeouts, and no log: scenarios provoke errors.
 QUICK: dict[str, Any] = {
     "log_level": 0,
     "reconnect.backoff.ms": 10,
@@ -22,26 +22,26 @@ QUICK: dict[str, Any] = {
 }
 
 
-# What librdkafka says for each of Kafka's error codes.
+# librdkafka's text for each of Kafka's error codes.
 _CODES = {KafkaError(code).str(): code for code in range(1, 130)}
 _BROKER_SAYS = re.compile(r"Broker: [^:\n]+")
 
 
 def code_in(text: str) -> int | None:
-    """Kafka's number of the first error of the broker that librdkafka speaks of, or of its own timeout."""
+    """Return the code of the first broker error in librdkafka's text, or of its own timeout."""
     if KafkaError(KafkaError._MSG_TIMED_OUT).str() in text:
         return ErrorCode.REQUEST_TIMED_OUT
-    codes = (_CODES.get(found.strip()) for found in _BROKER_SAYS.findall(text))
+    codes = (_CODES.get(name.strip()) for name in _BROKER_SAYS.findall(text))
     return next((code for code in codes if code is not None), None)
 
 
 def refused(error: KafkaError) -> RefusedError:
     code = error.code()
     if code == KafkaError._FENCED:
-        # Its own word for all that the broker may say of it.
+        # Its generic error for all fatal responses of the broker.
         return RefusedError(ErrorCode.PRODUCER_FENCED, f"{error.name()}: {error.str()}")
     if code in (KafkaError._FATAL, KafkaError._MSG_TIMED_OUT):
-        # What is fatal is only in the words.
+        # The cause of a fatal error is only in its text.
         code = code_in(error.str()) or code
     return RefusedError(code, f"{error.name()}: {error.str()}")
 
@@ -54,7 +54,7 @@ def refusals() -> Iterator[None]:
     except KafkaException as error:
         raise refused(error.args[0]) from error
     except SystemError as error:
-        # What is fatal is raised while it still calls back for deliveries, and Python wraps it in this.
+        # A fatal error is raised inside a delivery callback, and Python wraps it in this.
         if not isinstance(error.__cause__, KafkaException):
             raise
         raise refused(error.__cause__.args[0]) from error
@@ -64,8 +64,8 @@ def isolation_level(read_committed: bool) -> str:
     return "read_committed" if read_committed else "read_uncommitted"
 
 
-def checked(one: TopicPartition) -> TopicPartition:
+def checked(partition: TopicPartition) -> TopicPartition:
     """Raises RefusedError."""
-    if one.error is not None:
-        raise refused(one.error)
-    return one
+    if partition.error is not None:
+        raise refused(partition.error)
+    return partition

@@ -1,7 +1,7 @@
-"""What the scenarios ask of a client, in words that all of them share; there is an adapter for each client.
+"""The interface between scenarios and clients; each client has an adapter that implements it.
 
-A client that truly lacks something says so in `lacks`, by feature; a scenario names what it needs with `needs()`, and
-is skipped with that reason. An adapter does what its client does and hides nothing: no retries of its own, no sorting.
+A client lists the features that it does not have in `lacks`; a scenario names those it requires with `needs()`, and is
+skipped with that reason. An adapter adds nothing to its client: no retries, no sorting.
 """
 
 from abc import ABC, abstractmethod
@@ -23,30 +23,30 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Feature(Enum):
-    """What not every client has."""
+    """Features that some clients lack."""
 
     ADMIN = "an admin API"
-    INCREMENTAL_CONFIGS = "incremental changes of settings"
-    PLAIN_ALTER_CONFIGS = "replacing all settings at once"
+    INCREMENTAL_CONFIGS = "IncrementalAlterConfigs"
+    PLAIN_ALTER_CONFIGS = "AlterConfigs, which replaces all settings"
     DELETE_GROUPS = "deleting groups"
     ALTER_GROUP_OFFSETS = "altering the offsets of a group"
     DELETE_GROUP_OFFSETS = "deleting the offsets of a group"
     LIST_OFFSETS = "listing offsets as an admin"
     LOG_DIRS = "describing log directories"
     COOPERATIVE = "cooperative rebalancing"
-    FENCING = "hearing that another took its place"
-    COMMIT = "committing when it is asked to"
-    POLLING = "a poll that the caller can stop calling"
-    CLIENT_SIDE_LIMIT = "an error with a code for a record above its own limit"
-    TIMESTAMPS = "timestamps chosen by the producer"
-    NULL_HEADERS = "headers without a value"
-    MEMBERS_IN_TRANSACTIONS = "saying which member of a group commits offsets in a transaction"
-    STABLE_OFFSETS = "asking for offsets that no transaction is about to change"
+    FENCING = "the fencing of a static member by one with the same group.instance.id"
+    COMMIT = "explicit offset commits"
+    POLLING = "a poll loop that the caller controls"
+    CLIENT_SIDE_LIMIT = "an error code for a record above the limit of the client"
+    TIMESTAMPS = "record timestamps set by the caller"
+    NULL_HEADERS = "headers with a null value"
+    MEMBERS_IN_TRANSACTIONS = "member id and generation in TxnOffsetCommit"
+    STABLE_OFFSETS = "OffsetFetch with require_stable"
     DESCRIBE_TRANSACTIONS = "listing and describing transactions"
 
 
 class RefusedError(Exception):
-    """The broker, or the client in its name, said no. `code` is Kafka's number of the error."""
+    """An error of the broker, or of the client before it asks the broker. `code` is Kafka's error code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{message} ({code})")
@@ -66,7 +66,7 @@ class Outgoing:
 
 
 class Stored(NamedTuple):
-    """Where the broker said that a record is; -1 where it did not say (acks=0)."""
+    """The place of a record as acknowledged by the broker; -1 where it is unknown (acks=0)."""
 
     partition: int
     offset: int
@@ -86,7 +86,7 @@ class Received(NamedTuple):
 
 @dataclass(frozen=True)
 class ProducerOptions:
-    """`batch_bytes` is about how much goes into one batch."""
+    """`batch_bytes` is the approximate size of a batch."""
 
     codec: str = "none"
     acks: int = -1
@@ -94,7 +94,7 @@ class ProducerOptions:
     batch_bytes: int = 16_384
     linger_ms: int = 5
     request_bytes_max: int = 1_000_000
-    # How long it tries.
+    # Delivery timeout.
     patience_ms: int = 20_000
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
@@ -102,7 +102,7 @@ class ProducerOptions:
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """`fetch_bytes_max` is for one partition and for one answer."""
+    """`fetch_bytes_max` applies to one partition and to one response."""
 
     fetch_bytes_max: int = 1 << 20
     read_committed: bool = False
@@ -114,12 +114,12 @@ PLAIN_READER = ReaderOptions()
 
 @dataclass(frozen=True)
 class MemberOptions:
-    """A member starts at the beginning of what its group has not committed."""
+    """A member starts at its group's committed offsets, or at the beginning of a partition without one."""
 
     group: str
     instance_id: str | None = None
     session_timeout_ms: int = 6_000
-    # How long the caller may take between two polls, and how long a rebalance waits for it.
+    # The maximum interval between two polls, and the rebalance timeout.
     poll_interval_ms: int = 10_000
     is_cooperative: bool = False
     auto_commit: bool = False
@@ -127,7 +127,7 @@ class MemberOptions:
 
 
 class Closeable(ABC):
-    """What is closed at the end of its `with`."""
+    """A context manager that closes itself on exit."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -142,31 +142,31 @@ class Closeable(ABC):
 
 
 class Producer(Closeable):
-    """Sends in the background what it is given, in that order."""
+    """Sends records in the background, in order."""
 
     @abstractmethod
     def send(self, records: Sequence[Outgoing]) -> None:
-        """Returns before they are sent. Raises RefusedError for what the client itself refuses."""
+        """Queue records. Raises RefusedError for records that the client itself refuses."""
 
     @abstractmethod
     def flush(self, within_s: float = WITHIN_S) -> list[Stored]:
-        """Where all that was sent since the last flush is stored. Raises RefusedError with the first that is not."""
+        """Return the places of all records sent since the last flush. Raises RefusedError for the first that failed."""
 
     def deliver(self, *records: Outgoing) -> list[Stored]:
         self.send(records)
         return self.flush()
 
-    # Transactions, for those who have a transactional id. Every call may raise RefusedError.
+    # Transactions, for producers with a transactional id. Every call may raise RefusedError.
 
     def begin(self) -> None:
         raise NotImplementedError
 
     def send_offsets(self, member: "Member") -> None:
-        """When the transaction is committed, the member's group has read all that this member was given."""
+        """Add the offsets of all records that the member has polled to the transaction."""
         raise NotImplementedError
 
     def commit(self) -> None:
-        """Of all that was sent, too."""
+        """Flush and commit."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -174,17 +174,17 @@ class Producer(Closeable):
 
 
 class Reader(Closeable):
-    """A consumer without a group, of partitions that it was given by hand."""
+    """A consumer without a group, with manually assigned partitions."""
 
     @abstractmethod
     def poll(self, within_s: float) -> list[Received]:
-        """What has come, or nothing when the time is up."""
+        """Return the records that arrived, or an empty list when the time is up."""
 
     @abstractmethod
     def seek(self, partition: int, offset: int) -> None: ...
 
     def read(self, count: int, within_s: float = WITHIN_S) -> list[Received]:
-        """The next records: at least so many. Raises AssertionError if they do not come."""
+        """Return at least this many further records. Raises AssertionError if they do not arrive in time."""
         deadline = Deadline(within_s)
         records: list[Received] = []
         while len(records) < count:
@@ -194,40 +194,40 @@ class Reader(Closeable):
 
 
 class Member(Closeable):
-    """A consumer in a group. It is `poll` that makes it take part."""
+    """A consumer in a group. It takes part in rebalances while it is polled."""
 
     @property
     @abstractmethod
     def assignment(self) -> frozenset[int]:
-        """Its partitions of the one topic that it subscribes to."""
+        """Its partitions of the single topic that it subscribes to."""
 
     @abstractmethod
     def poll(self, within_s: float) -> list[Received]: ...
 
     @abstractmethod
     def commit(self) -> None:
-        """All that was polled. Raises RefusedError."""
+        """Commit the offsets of all polled records. Raises RefusedError."""
 
     def stall(self) -> None:
-        """Hang until the next commit. For most it is enough that nobody polls them."""
+        """Stop sending heartbeats until the next commit. For most clients it suffices not to be polled."""
 
 
 class MortalMember(Member):
-    """One that can die without a word."""
+    """A member that can be killed, so that it does not leave its group."""
 
     @abstractmethod
     def kill(self) -> None: ...
 
 
 class GroupState(NamedTuple):
-    """What an admin sees of a group."""
+    """A group as described by an admin client."""
 
     state: str
     members: int
 
 
 class TransactionState(NamedTuple):
-    """What an admin sees of a transactional id. The partitions are those of its open transaction."""
+    """A transactional id as described by an admin client, with the partitions of its open transaction."""
 
     state: str
     producer_id: int
@@ -235,7 +235,7 @@ class TransactionState(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What an admin sees of one who has written to a partition: where its open transaction begins, or -1."""
+    """A producer of a partition as described by an admin client: the start of its open transaction, or -1."""
 
     producer_id: int
     open_from: int
@@ -251,11 +251,11 @@ class Admin(Closeable):
         raise NotImplementedError
 
     def topics(self) -> dict[str, int]:
-        """Names and numbers of partitions."""
+        """Return the numbers of partitions by topic name."""
         raise NotImplementedError
 
     def create_partitions(self, topic: str, count: int) -> None:
-        """So that there are `count` of them."""
+        """Increase the number of partitions to `count`."""
         raise NotImplementedError
 
     def configs(self, topic: str) -> dict[str, str]:
@@ -265,15 +265,15 @@ class Admin(Closeable):
         raise NotImplementedError
 
     def alter_configs(self, topic: str, settings: Mapping[str, str]) -> None:
-        """These, and defaults for all others."""
+        """Set these settings; all others get their defaults."""
         raise NotImplementedError
 
     def alter_configs_incrementally(self, topic: str, settings: Mapping[str, str | None]) -> None:
-        """These, None for the default."""
+        """Set these settings; None resets one to its default."""
         raise NotImplementedError
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
-        """The partition's new first offset."""
+        """Return the partition's new log start offset."""
         raise NotImplementedError
 
     def groups(self) -> set[str]:
@@ -286,7 +286,7 @@ class Admin(Closeable):
         raise NotImplementedError
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
-        """What is committed, by partition."""
+        """Return the committed offsets by partition."""
         raise NotImplementedError
 
     def alter_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
@@ -296,15 +296,15 @@ class Admin(Closeable):
         raise NotImplementedError
 
     def brokers(self) -> dict[int, str]:
-        """Ids and HOST:PORT."""
+        """Return HOST:PORT by broker id."""
         raise NotImplementedError
 
     def log_sizes(self, topic: str) -> dict[int, int]:
-        """Bytes by partition."""
+        """Return the size in bytes by partition."""
         raise NotImplementedError
 
     def transactions(self) -> dict[str, str]:
-        """States by transactional id."""
+        """Return the states by transactional id."""
         raise NotImplementedError
 
     def describe_transaction(self, transactional_id: str) -> TransactionState:
@@ -314,29 +314,29 @@ class Admin(Closeable):
         raise NotImplementedError
 
     def earliest_latest_newest(self, topic: str, partition: int) -> tuple[int, int, int]:
-        """The first offset, the next, and that of the newest timestamp (-1 if there is none)."""
+        """Return the log start offset, the end offset, and the offset of the newest timestamp (-1 if there is none)."""
         raise NotImplementedError
 
 
 class Client(ABC):
-    """One of the clients, connected to nothing yet."""
+    """A client library, not connected yet."""
 
     name: str
     lacks: Mapping[Feature, str] = {}
 
     def needs(self, *features: Feature) -> None:
-        """Skips the test, loudly, if the client lacks one of them."""
+        """Skip the test with the reason if the client lacks one of them."""
         for feature in features:
             if feature in self.lacks:
                 pytest.skip(f"{self.name} lacks {feature.value}: {self.lacks[feature]}")
 
     def why_not_codec(self, codec: str) -> str | None:
-        """Why it cannot read or write this one here, if it cannot."""
+        """Return the reason why the codec cannot be used here, or None."""
         return None
 
     @abstractmethod
     def producer(self, servers: str, options: ProducerOptions = PLAIN_PRODUCER) -> Producer:
-        """Raises RefusedError if it may not even start."""
+        """Return a producer. Raises RefusedError if it cannot be started."""
 
     @abstractmethod
     def reader(
@@ -346,7 +346,7 @@ class Client(ABC):
 
     @abstractmethod
     def offsets_at(self, servers: str, topic: str, partitions: Sequence[int], timestamp_ms: int) -> dict[int, int]:
-        """The first offsets with this timestamp or a later one; -1 where there is none."""
+        """Return the first offsets with this timestamp or a later one; -1 where there is none."""
 
     @abstractmethod
     def member(self, servers: str, topic: str, options: MemberOptions) -> Member: ...
@@ -358,22 +358,22 @@ class Client(ABC):
     def ends(
         self, servers: str, topic: str, partitions: Sequence[int], *, read_committed: bool = False
     ) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition, for one who reads in this way."""
+        """Return the start and end offset of each partition for a reader with these options."""
 
     @abstractmethod
     def topics(self, servers: str) -> dict[str, int]:
-        """Names and numbers of partitions."""
+        """Return the numbers of partitions by topic name."""
 
     def admin(self, servers: str) -> Admin:
         raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """When the last test is done."""
+        """Release resources after the last test."""
 
     def read_all(
         self, servers: str, topic: str, partitions: int = 1, options: ReaderOptions = PLAIN_READER
     ) -> list[Received]:
-        """From the beginning to what is now the end."""
+        """Read all records from the beginning to the current end."""
         ends = self.ends(servers, topic, range(partitions))
         wanted = {number for number, (first, following) in ends.items() if first < following}
         records: list[Received] = []
@@ -382,5 +382,5 @@ class Client(ABC):
             while wanted:
                 deadline.check(f"{len(records)} records came, and partitions {sorted(wanted)} are not at their ends")
                 records += reader.poll(0.25)
-                wanted -= {one.partition for one in records if one.offset + 1 >= ends[one.partition][1]}
+                wanted -= {record.partition for record in records if record.offset + 1 >= ends[record.partition][1]}
         return records

@@ -1,4 +1,4 @@
-"""The admin client of kafka-python. Some of its answers are words where others are exceptions."""
+"""The admin client of kafka-python. Some of its calls return error texts where others raise exceptions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ class KafkaPythonAdmin(Admin):
             self._admin.delete_topics([name])
 
     def topics(self) -> dict[str, int]:
-        return {one["name"]: len(one["partitions"]) for one in self._admin.describe_topics()}
+        return {topic["name"]: len(topic["partitions"]) for topic in self._admin.describe_topics()}
 
     def create_partitions(self, topic: str, count: int) -> None:
         with refusals():
@@ -51,12 +51,12 @@ class KafkaPythonAdmin(Admin):
         return low_watermark
 
     def groups(self) -> set[str]:
-        return {one["group_id"] for one in self._admin.list_groups()}
+        return {group["group_id"] for group in self._admin.list_groups()}
 
     def describe_group(self, group: str) -> GroupState:
-        found = self._admin.describe_groups([group])[group]
-        _check(found["error"])
-        return GroupState(found["group_state"].lower(), len(found["members"]))
+        description = self._admin.describe_groups([group])[group]
+        _check(description["error"])
+        return GroupState(description["group_state"].lower(), len(description["members"]))
 
     def delete_group(self, group: str) -> None:
         outcome = self._admin.delete_groups([group])[group]
@@ -65,8 +65,8 @@ class KafkaPythonAdmin(Admin):
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
         with refusals():
-            found = self._admin.list_group_offsets(group)[group]
-        return {place.partition: committed.offset for place, committed in found.items() if place.topic == topic}
+            offsets = self._admin.list_group_offsets(group)[group]
+        return {place.partition: committed.offset for place, committed in offsets.items() if place.topic == topic}
 
     def alter_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         wanted = {
@@ -83,15 +83,18 @@ class KafkaPythonAdmin(Admin):
             )
 
     def brokers(self) -> dict[int, str]:
-        return {one["broker_id"]: f"{one['host']}:{one['port']}" for one in self._admin.describe_cluster()["brokers"]}
+        return {
+            broker["broker_id"]: f"{broker['host']}:{broker['port']}"
+            for broker in self._admin.describe_cluster()["brokers"]
+        }
 
     def log_sizes(self, topic: str) -> dict[int, int]:
         return {
-            one["partition_index"]: one["partition_size"]
+            partition["partition_index"]: partition["partition_size"]
             for broker in self._admin.describe_log_dirs([topic])
             for directory in broker["log_dirs"]
-            for found in directory["topics"]
-            for one in found["partitions"]
+            for topic_sizes in directory["topics"]
+            for partition in topic_sizes["partitions"]
         }
 
     def earliest_latest_newest(self, topic: str, partition: int) -> tuple[int, int, int]:
@@ -105,29 +108,34 @@ class KafkaPythonAdmin(Admin):
 
     def transactions(self) -> dict[str, str]:
         return {
-            one.transactional_id: one.state.value for found in self._admin.list_transactions().values() for one in found
+            transaction.transactional_id: transaction.state.value
+            for listed in self._admin.list_transactions().values()
+            for transaction in listed
         }
 
     def describe_transaction(self, transactional_id: str) -> TransactionState:
         with refusals():
-            found = self._admin.describe_transactions([transactional_id])[transactional_id]
-        partitions = frozenset((place.topic, place.partition) for place in found.topic_partitions)
-        return TransactionState(found.state.value, found.producer_id, partitions)
+            description = self._admin.describe_transactions([transactional_id])[transactional_id]
+        partitions = frozenset((place.topic, place.partition) for place in description.topic_partitions)
+        return TransactionState(description.state.value, description.producer_id, partitions)
 
     def producers(self, topic: str, partition: int) -> list[ProducerState]:
         place = kafka.TopicPartition(topic, partition)
         with refusals():
-            found = self._admin.describe_producers([place])[place]
-        return [ProducerState(one.producer_id, one.current_transaction_start_offset) for one in found.active_producers]
+            description = self._admin.describe_producers([place])[place]
+        return [
+            ProducerState(producer.producer_id, producer.current_transaction_start_offset)
+            for producer in description.active_producers
+        ]
 
     def _describe(self, kind: str, name: str) -> dict[str, str]:
         wanted = kafka.admin.ConfigResource(kind, name)
-        found = self._admin.describe_configs([wanted], config_filter="all")[kind][name]
-        return {key: entry["value"] for key, entry in found.items()}
+        configs = self._admin.describe_configs([wanted], config_filter="all")[kind][name]
+        return {key: entry["value"] for key, entry in configs.items()}
 
     def _alter(self, topic: str, settings: Mapping[str, Any], *, is_incremental: bool) -> None:
         wanted = kafka.admin.ConfigResource("topic", topic, dict(settings))
-        # What it does not know is for the broker to refuse.
+        # Settings that it does not know are left to the broker to refuse.
         outcome = self._admin.alter_configs([wanted], raise_on_unknown=False, incremental=is_incremental)
         _check(outcome["topic"][topic])
 

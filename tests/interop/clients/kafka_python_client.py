@@ -1,4 +1,4 @@
-"""kafka-python, which is Python all the way down."""
+"""kafka-python, a client in pure Python."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,8 +39,8 @@ _JOIN_S = 1.0
 class KafkaPythonClient(Client):
     name = "kafka-python"
     lacks: Mapping[Feature, str] = {
-        Feature.PLAIN_ALTER_CONFIGS: "it adds the settings that there are to those that it is given",
-        Feature.NULL_HEADERS: "it takes nothing but bytes",
+        Feature.PLAIN_ALTER_CONFIGS: "it adds the current settings to the given ones",
+        Feature.NULL_HEADERS: "its API accepts only bytes",
     }
 
     def why_not_codec(self, codec: str) -> str | None:
@@ -71,8 +71,8 @@ class KafkaPythonClient(Client):
     def offsets_at(self, servers: str, topic: str, partitions: Sequence[int], timestamp_ms: int) -> dict[int, int]:
         wanted = {kafka.TopicPartition(topic, number): timestamp_ms for number in partitions}
         with anonymous(servers) as consumer:
-            found = consumer.offsets_for_times(wanted)
-        return {one.partition: -1 if place is None else place.offset for one, place in found.items()}
+            offsets = consumer.offsets_for_times(wanted)
+        return {partition.partition: -1 if place is None else place.offset for partition, place in offsets.items()}
 
     def ends(
         self, servers: str, topic: str, partitions: Sequence[int], *, read_committed: bool = False
@@ -80,7 +80,7 @@ class KafkaPythonClient(Client):
         wanted = [kafka.TopicPartition(topic, number) for number in partitions]
         with anonymous(servers, isolation_level=isolation_level(read_committed)) as consumer, refusals():
             first, following = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
-        return {one.partition: (first[one], following[one]) for one in wanted}
+        return {partition.partition: (first[partition], following[partition]) for partition in wanted}
 
 
 class KafkaPythonProducer(Producer):
@@ -109,15 +109,15 @@ class KafkaPythonProducer(Producer):
 
     def send(self, records: Sequence[Outgoing]) -> None:
         with refusals():
-            for one in records:
+            for record in records:
                 self._sent.append(
                     self._producer.send(
-                        one.topic,
-                        one.value,
-                        one.key,
-                        headers=list(one.headers),
-                        partition=one.partition,
-                        timestamp_ms=one.timestamp_ms,
+                        record.topic,
+                        record.value,
+                        record.key,
+                        headers=list(record.headers),
+                        partition=record.partition,
+                        timestamp_ms=record.timestamp_ms,
                     )
                 )
 
@@ -126,8 +126,8 @@ class KafkaPythonProducer(Producer):
         sent, self._sent = self._sent, []
         self._producer.flush(within_s)
         with refusals():
-            found = [future.get(deadline.left_s) for future in sent]
-        return [Stored(one.partition, one.offset) for one in found]
+            results = [future.get(deadline.left_s) for future in sent]
+        return [Stored(metadata.partition, metadata.offset) for metadata in results]
 
     def begin(self) -> None:
         with refusals():
@@ -172,7 +172,7 @@ class KafkaPythonReader(Reader):
             self._consumer.seek_to_beginning(place)
         elif offset == END:
             self._consumer.seek_to_end(place)
-            # Resolved at the next poll, unless it is asked for.
+            # Resolved at the next poll, unless the position is requested.
             self._consumer.position(place)
         else:
             self._consumer.seek(place, offset)
@@ -182,9 +182,9 @@ class KafkaPythonReader(Reader):
 
 
 class KafkaPythonMember(Member):
-    """It is polled all the time, on a thread of its own, and for long while it joins.
+    """A member that is polled continuously on its own thread, with a long timeout while it joins.
 
-    A poll that ends in the middle of a join costs it the outcome: the next one throws away a join that is done by then,
+    A poll that ends in the middle of a join discards the result: the next one drops a join that has completed by then,
     and joins again (join_group_async in kafka/coordinator/base.py).
     """
 
@@ -212,13 +212,13 @@ class KafkaPythonMember(Member):
         self._consumer.subscribe([topic])
         # For the same reason: a leader that learns of partitions only after joining joins again.
         self._consumer.partitions_for_topic(topic)
-        # What is asked of the consumer waits in one line with the polls.
+        # Calls of the consumer are queued together with the polls.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-python-member")
         self._thread.submit(self._poll_again)
 
     @property
     def assignment(self) -> frozenset[int]:
-        return frozenset(one.partition for one in self._consumer.assignment())
+        return frozenset(partition.partition for partition in self._consumer.assignment())
 
     def poll(self, within_s: float) -> list[Received]:
         try:
@@ -227,7 +227,7 @@ class KafkaPythonMember(Member):
             return []
         if isinstance(records, Exception):
             raise records
-        self._positions.update((one.partition, one.offset + 1) for one in records)
+        self._positions.update((record.partition, record.offset + 1) for record in records)
         return records
 
     @property
@@ -238,21 +238,21 @@ class KafkaPythonMember(Member):
         }
 
     def group_metadata(self) -> Any:
-        """Who it is at this moment: the member, and the generation of its group."""
-        return self._stalled_as or self._thread.submit(self._consumer.group_metadata).result()
+        """Return the current group metadata: member id and generation."""
+        return self._stalled_as or self._thread.submit(self._consumer.group_metadata).result(WITHIN_S)
 
     def commit(self) -> None:
         with refusals():
-            self._thread.submit(self._consumer.commit, self.positions, timeout_ms=WITHIN_S * 1000).result()
+            self._thread.submit(self._consumer.commit, self.positions, timeout_ms=WITHIN_S * 1000).result(2 * WITHIN_S)
 
     def stall(self) -> None:
         self._is_polled = False
-        # Its heartbeats go on, and when it is out they make it forget who it was; one that hangs does not.
-        self._stalled_as = self._thread.submit(self._consumer.group_metadata).result()
+        # Its heartbeats continue, and reset its group metadata once it is removed. A hanging process would keep them.
+        self._stalled_as = self._thread.submit(self._consumer.group_metadata).result(WITHIN_S)
 
     def close(self) -> None:
         self.stall()
-        self._thread.submit(self._consumer.close, autocommit=self._auto_commit).result()
+        self._thread.submit(self._consumer.close, autocommit=self._auto_commit).result(2 * WITHIN_S)
         self._thread.shutdown()
 
     def _poll_again(self) -> None:
@@ -260,6 +260,9 @@ class KafkaPythonMember(Member):
             return
         try:
             records = poll(self._consumer, _POLL_S if self._consumer.assignment() else _JOIN_S)
+        except kafka.errors.KafkaConnectionError:
+            # Raised while the broker is down, and retriable: an application polls again.
+            pass
         except (RefusedError, kafka.errors.KafkaError) as error:
             self._polled.put(error)
         else:
@@ -270,24 +273,24 @@ class KafkaPythonMember(Member):
 
 def poll(consumer: Any, within_s: float) -> list[Received]:
     with refusals():
-        found = consumer.poll(timeout_ms=round(within_s * 1000))
+        by_partition = consumer.poll(timeout_ms=round(within_s * 1000))
     return [
         Received(
-            one.partition,
-            one.offset,
-            one.key,
-            one.value,
-            tuple((name, value) for name, value in one.headers),
-            one.timestamp,
-            one.timestamp_type == _LOG_APPEND_TIME,
+            record.partition,
+            record.offset,
+            record.key,
+            record.value,
+            tuple((name, value) for name, value in record.headers),
+            record.timestamp,
+            record.timestamp_type == _LOG_APPEND_TIME,
         )
-        for records in found.values()
-        for one in records
+        for records in by_partition.values()
+        for record in records
     ]
 
 
 def anonymous(servers: str, **settings: Any) -> Any:
-    """A consumer of no group."""
+    """Return a consumer without a group."""
     return kafka.KafkaConsumer(
         **QUICK,
         **_QUICK_CONSUMER,

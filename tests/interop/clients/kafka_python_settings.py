@@ -1,4 +1,4 @@
-"""What all parts of the kafka-python adapter share: the module, settings for short waits, and errors in our words."""
+"""Module import, settings for short timeouts and translation of errors, shared by the kafka-python adapter's parts."""
 
 import re
 import warnings
@@ -10,7 +10,7 @@ from logbrook.protocol.error_codes import ErrorCode
 from tests.interop.clients.interface import RefusedError
 
 with warnings.catch_warnings():
-    # It reads its own schemas in a way that Python is about to drop.
+    # Its way of reading its schemas is deprecated in Python.
     warnings.filterwarnings("ignore", "(open|read)_text is deprecated", DeprecationWarning)
     import kafka
     import kafka.admin
@@ -23,13 +23,13 @@ _CODE = re.compile(r"\[Error (\d+)\]")
 
 QUICK: dict[str, Any] = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 50, "retry_backoff_ms": 20}
 
-assignors = {one.name: one for one in (CooperativeStickyAssignor, RangePartitionAssignor)}
+assignors = {assignor.name: assignor for assignor in (CooperativeStickyAssignor, RangePartitionAssignor)}
 
 
 def code_in(text: str | None) -> int | None:
-    """Kafka's number of the error that some of its sentences end with."""
-    found = _CODE.search(text or "")
-    return None if found is None else int(found[1])
+    """Return the error code that some of its messages end with."""
+    match = _CODE.search(text or "")
+    return None if match is None else int(match[1])
 
 
 def isolation_level(read_committed: bool) -> str:
@@ -42,7 +42,7 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except CommitFailedError as error:
-        # What it makes of any of the ways to be told that one is no longer a member.
+        # Its error for every response that says that the member is no longer in the group.
         raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, str(error)) from error
     except KafkaTimeoutError as error:
         raise RefusedError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error

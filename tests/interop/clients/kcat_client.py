@@ -44,11 +44,11 @@ _QUICK_CONSUMER = ("fetch.wait.max.ms=50", "fetch.error.backoff.ms=20", "auto.co
 class KcatClient(Client):
     name = "kcat"
     lacks: Mapping[Feature, str] = {
-        Feature.ADMIN: "it reads, writes and lists",
-        Feature.TIMESTAMPS: "it stamps records itself",
-        Feature.COMMIT: "it commits by itself, and does not say when",
-        Feature.CLIENT_SIDE_LIMIT: "it ends with words of its own",
-        Feature.POLLING: "it polls by itself",
+        Feature.ADMIN: "it only produces, consumes and lists",
+        Feature.TIMESTAMPS: "it always uses the current time",
+        Feature.COMMIT: "it only commits automatically, and does not report it",
+        Feature.CLIENT_SIDE_LIMIT: "it exits with an error text without a code",
+        Feature.POLLING: "it polls in a loop of its own",
     }
 
     def __init__(self, path: str) -> None:
@@ -71,14 +71,14 @@ class KcatClient(Client):
     def topics(self, servers: str) -> dict[str, int]:
         listing = KcatProcess(self._path, servers, ["-L", "-J"])
         listing.finish()
-        return {one["topic"]: len(one["partitions"]) for one in json.loads(listing.output)["topics"]}
+        return {topic["topic"]: len(topic["partitions"]) for topic in json.loads(listing.output)["topics"]}
 
     def offsets_at(self, servers: str, topic: str, partitions: Sequence[int], timestamp_ms: int) -> dict[int, int]:
         words = [word for number in partitions for word in ("-t", f"{topic}:{number}:{timestamp_ms}")]
         query = KcatProcess(self._path, servers, ["-Q", *words])
         query.finish()
-        found = re.findall(rb"\[(\d+)\] offset (-?\d+)", query.output)
-        return {int(partition): int(offset) for partition, offset in found}
+        offsets = re.findall(rb"\[(\d+)\] offset (-?\d+)", query.output)
+        return {int(partition): int(offset) for partition, offset in offsets}
 
     def ends(
         self, servers: str, topic: str, partitions: Sequence[int], *, read_committed: bool = False
@@ -90,7 +90,7 @@ class KcatClient(Client):
 
 
 class _Kind(NamedTuple):
-    """What all records of one run have in common."""
+    """Properties that kcat can only set for a whole run, so that records are grouped by them."""
 
     headers: Headers
     sends_null: bool
@@ -111,20 +111,20 @@ class KcatProducer(Producer):
         ]
         if options.transactional_id is not None:
             self._settings.append(f"transactional.id={options.transactional_id}")
-        # By topic and partition, so that what goes to one partition stays in order.
+        # Grouped by topic and partition, so that the order within a partition is kept.
         self._runs: dict[tuple[str, int | None], tuple[_Kind, KcatProcess]] = {}
         self._stored: list[Stored] = []
 
     def send(self, records: Sequence[Outgoing]) -> None:
-        for one in records:
-            place = one.topic, one.partition
-            kind = _Kind(one.headers, sends_null=one.value is None)
+        for record in records:
+            place = record.topic, record.partition
+            kind = _Kind(record.headers, sends_null=record.value is None)
             if place in self._runs and self._runs[place][0] != kind:
                 self._finish(place, WITHIN_S)
             if place not in self._runs:
-                self._runs[place] = kind, self._begin(one.topic, one.partition, kind)
-            key = b"" if one.key is None else one.key + _END_OF_KEY.encode()
-            self._runs[place][1].write(key + (one.value or b"") + _END_OF_RECORD.encode())
+                self._runs[place] = kind, self._begin(record.topic, record.partition, kind)
+            key = b"" if record.key is None else record.key + _END_OF_KEY.encode()
+            self._runs[place][1].write(key + (record.value or b"") + _END_OF_RECORD.encode())
 
     def flush(self, within_s: float = WITHIN_S) -> list[Stored]:
         for place in [*self._runs]:
@@ -147,12 +147,12 @@ class KcatProducer(Producer):
     def _finish(self, place: tuple[str, int | None], within_s: float) -> None:
         _, run = self._runs.pop(place)
         run.finish(within_s)
-        found = _STORED.findall(run.errors.decode(errors="replace"))
-        self._stored += [Stored(int(partition), int(offset or -1)) for partition, offset in found]
+        stored = _STORED.findall(run.errors.decode(errors="replace"))
+        self._stored += [Stored(int(partition), int(offset or -1)) for partition, offset in stored]
 
 
 class _Records:
-    """The records among what a process has put out, each of them once."""
+    """The records in the output of a process, each returned once."""
 
     def __init__(self, process: KcatProcess) -> None:
         self._process = process
@@ -161,15 +161,15 @@ class _Records:
     def take(self) -> list[Received]:
         data = bytes(self._process.output[self._position :])
         records, at = [], 0
-        while (found := _record_at(data, at)) is not None:
-            record, at = found
+        while (parsed := _record_at(data, at)) is not None:
+            record, at = parsed
             records.append(record)
         self._position += at
         return records
 
 
 def _record_at(data: bytes, at: int) -> tuple[Received, int] | None:
-    """The record there and where the next one is; None if it is not there in full."""
+    """Return the record at the position and the position of the next one; None if it is incomplete."""
     numbers = _NUMBERS.match(data, at)
     if numbers is None:
         return None
@@ -192,7 +192,7 @@ def _record_at(data: bytes, at: int) -> tuple[Received, int] | None:
 
 
 class KcatReader(Reader):
-    """A process for each partition."""
+    """A reader with one process per partition."""
 
     def __init__(self, path: str, servers: str, topic: str, starts: Mapping[int, int], options: ReaderOptions) -> None:
         self._path = path
@@ -212,19 +212,19 @@ class KcatReader(Reader):
 
     def poll(self, within_s: float) -> list[Received]:
         deadline = Deadline(within_s)
-        found: list[Received] = []
+        received: list[Received] = []
 
         def look() -> bool:
             for process, records in self._runs.values():
                 process.check()
-                found.extend(records.take())
-            return bool(found) or deadline.has_passed
+                received.extend(records.take())
+            return bool(received) or deadline.has_passed
 
         wait_until(look, "records of kcat", within_s + 1)
-        return found
+        return received
 
     def seek(self, partition: int, offset: int) -> None:
-        """It cannot, so another one starts there."""
+        """Replace the process by one that starts at the offset: kcat cannot seek."""
         if partition in self._runs:
             self._runs[partition][0].stop()
         start = {BEGINNING: "beginning", END: "end"}.get(offset, str(offset))
@@ -256,9 +256,9 @@ class KcatMember(MortalMember):
     @property
     def assignment(self) -> frozenset[int]:
         held: frozenset[int] = frozenset()
-        for is_incremental, what, partitions in _REBALANCED.findall(self._process.errors.decode(errors="replace")):
+        for is_incremental, change, partitions in _REBALANCED.findall(self._process.errors.decode(errors="replace")):
             numbers = frozenset(int(number) for number in re.findall(r"\[(\d+)\]", partitions))
-            if what == "revoke":
+            if change == "revoke":
                 held -= numbers
             else:
                 held = held | numbers if is_incremental else numbers
@@ -266,15 +266,15 @@ class KcatMember(MortalMember):
 
     def poll(self, within_s: float) -> list[Received]:
         deadline = Deadline(within_s)
-        found: list[Received] = []
+        received: list[Received] = []
 
         def look() -> bool:
             self._process.check()
-            found.extend(self._records.take())
-            return bool(found) or deadline.has_passed
+            received.extend(self._records.take())
+            return bool(received) or deadline.has_passed
 
         wait_until(look, "records of kcat", within_s + 1)
-        return found
+        return received
 
     def commit(self) -> None:
         raise NotImplementedError
@@ -287,6 +287,6 @@ class KcatMember(MortalMember):
 
 
 def _headers(text: bytes) -> Headers:
-    """`name=value`, with commas between them; the scenarios have none of their own."""
-    pairs = [one.split(b"=", 1) for one in text.split(b",") if one]
+    """Parse `name=value`, separated by commas; the scenarios have no commas in names and values."""
+    pairs = [header.split(b"=", 1) for header in text.split(b",") if header]
     return tuple((name.decode(), None if value == b"NULL" else value) for name, value in pairs)

@@ -1,4 +1,4 @@
-"""Finds kcat, or installs it where the system's package manager has it and we may ask for that."""
+"""Finds kcat, or installs it with the system's package manager if that is permitted."""
 
 import fcntl
 import os
@@ -14,12 +14,12 @@ _INSTALL_S_MAX = 120
 
 
 class KcatMissingError(Exception):
-    """It says why there is none."""
+    """kcat is missing; the message has the reason."""
 
 
 def find_or_install_kcat() -> str:
-    """The path of kcat. Raises KcatMissingError. Those who ask at the same time wait for the first."""
-    # Any file that all of them have will do, and this one nobody has to remove.
+    """Return the path of kcat. Raises KcatMissingError. Concurrent callers wait for the first."""
+    # Any file that all processes can lock will do, and this one needs no clean-up.
     with Path(__file__).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _find() or _install()
@@ -45,7 +45,7 @@ def _install() -> str:
 
 
 def _run(command: tuple[str, ...]) -> str | None:
-    """Why it failed, or None."""
+    """Return the reason for a failure, or None."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""One run of kcat, with settings for short waits and with its errors in our words."""
+"""One run of kcat, with settings for short timeouts and with its errors translated."""
 
 import signal
 from collections.abc import Sequence

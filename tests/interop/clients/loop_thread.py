@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for a client that is made of coroutines."""
+"""An event loop on its own thread, for asyncio clients."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,14 +21,15 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T], within_s: float) -> T:
-        """Its result. Raises what it raises, and TimeoutError."""
-        return self.start(asyncio.wait_for(work, within_s)).result()
+        """Return the coroutine's result. Raises its exception, or TimeoutError."""
+        # The loop itself may be blocked, and then it does not notice the timeout.
+        return self.start(asyncio.wait_for(work, within_s)).result(within_s + _STOP_S_MAX)
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def block(self) -> Event:
-        """Keep the loop from doing anything until the event is set."""
+        """Block the loop until the event is set."""
         released = Event()
         self._loop.call_soon_threadsafe(released.wait, _BLOCK_S_MAX)
         return released

@@ -1,4 +1,4 @@
-"""A program that a test runs: its output is collected as it comes, and it never outlives its owner."""
+"""A child process of a test: its output is collected as it arrives, and it never outlives its owner."""
 
 import subprocess
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from typing import IO
 
 from tests.interop.waiting import WITHIN_S
 
-_STOP_S_MAX = 5.0
+_STOP_S_MAX = 30.0
 _ROOT = Path(__file__).parent.parent.parent.parent
 
 
 class Process:
-    """Runs until it ends by itself or is stopped."""
+    """A process that runs until it ends by itself or is stopped."""
 
     def __init__(self, command: Sequence[str | bytes]) -> None:
         self._process = subprocess.Popen(
@@ -23,23 +23,23 @@ class Process:
         self.output = bytearray()
         self.errors = bytearray()
         streams = ((self._process.stdout, self.output), (self._process.stderr, self.errors))
-        self._collectors = [Thread(target=_collect, args=each, daemon=True) for each in streams]
+        self._collectors = [Thread(target=_collect, args=stream, daemon=True) for stream in streams]
         for collector in self._collectors:
             collector.start()
 
     @property
     def return_code(self) -> int | None:
-        """None while it runs."""
+        """Exit code; None while the process runs."""
         return self._process.poll()
 
     def write(self, data: bytes) -> None:
-        # One that has given up says why when it is asked for its outcome.
+        # A process that has failed reports the reason in `finish`.
         with suppress(BrokenPipeError):
             self._stdin.write(data)
             self._stdin.flush()
 
     def finish(self, within_s: float = WITHIN_S) -> None:
-        """Tell it that there is no more to come, and wait for its end. Raises TimeoutExpired."""
+        """Close its standard input and wait for its end. Raises TimeoutExpired."""
         with suppress(BrokenPipeError):
             self._stdin.close()
         try:
@@ -48,7 +48,7 @@ class Process:
             self.stop()
 
     def stop(self) -> None:
-        """Ask it to end, and see that it does."""
+        """Terminate the process, and kill it if it does not end."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -58,7 +58,7 @@ class Process:
         self._clean_up()
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill the process without a chance to clean up."""
         self._process.kill()
         self._clean_up()
 
@@ -68,9 +68,10 @@ class Process:
         return self._process.stdin
 
     def _clean_up(self) -> None:
-        self._process.wait()
+        self._process.wait(_STOP_S_MAX)
         for collector in self._collectors:
-            collector.join()
+            collector.join(_STOP_S_MAX)
+            assert not collector.is_alive(), "a process that it started still has its output open"
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert stream is not None
             with suppress(BrokenPipeError):

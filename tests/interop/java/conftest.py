@@ -1,12 +1,14 @@
 """Kafka's own clients and tools, fetched by Maven into the user's cache, and JVMs to run them in."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from logbrook import Broker
 from tests.interop.java.download_cache import MissingToolError
 from tests.interop.java.jars import scenarios_classpath, tools_classpath
+from tests.interop.java.kafka_broker import KafkaBroker
 from tests.interop.java.kafka_tools import KafkaTools
 from tests.interop.java.tool_host import ToolHost
 
@@ -25,18 +27,26 @@ def scenarios_jars() -> str:
 
 
 def or_skip(get: Callable[[], str]) -> str:
-    """Skips, saying why, where the classpath cannot be had."""
+    """Skip the test with the reason if the classpath cannot be built."""
     try:
         return get()
     except MissingToolError as error:
-        pytest.skip(f"NO JAVA TOOLS, SO NOTHING IS PROVEN FOR THEM: {error}")
+        pytest.skip(f"no Java tools, so their interoperability is not tested: {error}")
 
 
 @pytest.fixture(scope="session")
 def tools_host(tools_jars: str, broker: Broker) -> Iterator[ToolHost]:
-    """It is gone before the broker is: some tools leave clients open, which would complain of that."""
+    """A JVM for Kafka's tools. It ends before the broker: some tools leave clients open, which would log errors."""
     with ToolHost(tools_jars, "KafkaToolHost") as host:
         yield host
+
+
+@pytest.fixture(scope="session")
+def kafka(tools_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A real Apache Kafka, which aborts transactions soon after their timeout."""
+    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+    with KafkaBroker(tools_jars, Path(tmp_path_factory.mktemp("kafka")), settings) as kafka:
+        yield kafka
 
 
 @pytest.fixture(scope="session")

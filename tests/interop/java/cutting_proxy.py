@@ -1,8 +1,8 @@
-"""A TCP proxy on a thread of its own that cuts and stalls connections in the middle of things, as networks do.
+"""A TCP proxy on its own thread that cuts and stalls connections at any byte, as networks do.
 
-A broker that advertises the proxy's address is met through it only. Where it is cut is decided by counting bytes: by
-turns in the middle of a request, so that the broker has half of it, and before an answer, so that the broker has done
-what the client will ask for again.
+A broker that advertises the proxy's address is reached through it only. The cuts are placed by counting bytes:
+alternately in the middle of a request, so that the broker has half of it, and before a response, so that the broker has
+executed the request that the client will retry.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Self
 from tests.interop.waiting import wait_until
 
 _CHUNK_BYTES = 64 * 1024
+_CLOSE_S_MAX = 10.0
 
 
 class CuttingProxy:
@@ -48,21 +49,22 @@ class CuttingProxy:
         return f"{host}:{port}"
 
     def wait_for_bytes(self, count: int) -> None:
-        """Returns when this many more have passed; raises AssertionError if they do not in time."""
+        """Wait until this many more bytes have passed. Raises AssertionError after a timeout."""
         goal = self.bytes_passed + count
         wait_until(lambda: self.bytes_passed >= goal, f"{count} bytes pass the proxy")
 
     def __enter__(self) -> Self:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(_CLOSE_S_MAX)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(_CLOSE_S_MAX)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(_CLOSE_S_MAX)
+        assert not self._thread.is_alive(), "the proxy does not stop"
         self._loop.close()
 
     async def _start(self) -> None:
@@ -82,7 +84,7 @@ class CuttingProxy:
         try:
             await self._forward(client_reader, client)
         except asyncio.CancelledError:
-            # Only `_stop` cancels, and it waits for no more than the end.
+            # Only `_stop` cancels the task, and it only waits for its end.
             pass
         finally:
             self._connections.discard(task)
@@ -112,7 +114,7 @@ class CuttingProxy:
         writer: asyncio.StreamWriter,
         cut: Callable[[bytes, asyncio.StreamWriter], Awaitable[bool]],
     ) -> None:
-        """Ends at the end of what it reads, where a side is gone, and at a cut."""
+        """Forward bytes until the end of input, a closed peer, or a cut."""
         with suppress(OSError):
             while data := await reader.read(_CHUNK_BYTES):
                 self.bytes_passed += len(data)

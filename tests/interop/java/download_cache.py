@@ -1,4 +1,4 @@
-"""What tests fetch from package registries stays in the user's cache, outside the tree, for the next run."""
+"""Cache of downloads from package registries: a directory of the user's, outside the tree, kept between runs."""
 
 import fcntl
 import hashlib
@@ -15,7 +15,7 @@ _COLOURS = re.compile(r"\x1b\[\d*m")
 
 
 class MissingToolError(Exception):
-    """A tool is not on this machine, or what it should fetch cannot be had."""
+    """A tool is not installed, or a download failed."""
 
 
 def cache_directory(name: str) -> Path:
@@ -27,19 +27,19 @@ def cache_directory(name: str) -> Path:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """One process at a time: the others find what the first one fetched."""
+    """Hold a lock between processes: the others find the files that the first one fetched."""
     with (directory / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def key_of(*texts: str) -> str:
-    """A name for what is made of these, and of nothing else."""
+    """Return a name that is unique to this content."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def fetch(command: list[str], directory: Path) -> None:
-    """Run what fetches. Raises MissingToolError with what it said first of its errors."""
+    """Run a command that downloads. Raises MissingToolError with its first error message."""
     try:
         done = subprocess.run(
             command,

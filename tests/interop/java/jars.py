@@ -14,33 +14,40 @@ _BUILD_CLASSPATH = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build
 
 
 def tools_classpath() -> str:
-    """Kafka's own tools, and the host they run in. Raises MissingToolError."""
+    """Return the classpath of Kafka's tools and of the host they run in. Raises MissingToolError."""
     kafka = _resolved(HERE / "tools" / "pom.xml")
     return _with_compiled(kafka, [*HERE.glob("host/*.java"), *HERE.glob("tools/*.java")])
 
 
 def clients_classpath(version: str) -> str:
-    """Kafka's clients of a version. Raises MissingToolError."""
+    """Return the classpath of Kafka's clients of a version. Raises MissingToolError."""
     return _resolved(HERE / "scenarios" / "pom.xml", f"-Dkafka.version={version}")
 
 
 def scenarios_classpath(version: str) -> str:
-    """The scenarios with Kafka's clients of a version, and the host they run in. Raises MissingToolError."""
+    """Return the classpath of the scenarios with Kafka's clients of a version. Raises MissingToolError."""
     return _with_compiled(clients_classpath(version), [*HERE.glob("host/*.java"), *HERE.glob("scenarios/*.java")])
 
 
 def streams_classpath() -> str:
-    """Kafka Streams and an application of it. Raises MissingToolError."""
+    """Return the classpath of Kafka Streams and an application of it. Raises MissingToolError."""
     return _with_compiled(_resolved(HERE / "streams" / "pom.xml"), list(HERE.glob("streams/*.java")))
 
 
 def spark_connector_jars() -> list[str]:
-    """Spark's own Kafka connector, and what it needs beside Spark. Raises MissingToolError."""
+    """Return Spark's own Kafka connector and its dependencies beside Spark. Raises MissingToolError."""
     return _resolved(HERE / "spark" / "pom.xml").split(os.pathsep)
 
 
+def mini_dfs_classpath(version: str, hadoop_client: str) -> str:
+    """Return the classpath of Hadoop's mini cluster and a program that runs its HDFS. Raises MissingToolError."""
+    folder = HERE.parent.parent / "object_store" / "hdfs"
+    cluster = _resolved(folder / "pom.xml", f"-Dhadoop.version={version}")
+    return _with_compiled(os.pathsep.join([cluster, hadoop_client]), [folder / "MiniDfs.java"])
+
+
 def _resolved(pom: Path, *options: str) -> str:
-    """All that the POM depends on. Maven is asked only where the answer is not known, and goes to its own cache."""
+    """Return all dependencies of the POM. Maven, which has its own cache, runs only for a POM that is not cached."""
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
             raise MissingToolError(f"there is no {tool} on this machine")
@@ -67,7 +74,7 @@ def _with_compiled(classpath: str, sources: Sequence[Path]) -> str:
             shutil.rmtree(new, ignore_errors=True)
             command = ["javac", "-cp", classpath, "-d", str(new), *map(str, sources)]
             compiled = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S_MAX, check=False)
-            # What does not compile is our fault, and nothing to skip for.
+            # A compilation error is a bug of the tests, and no reason to skip.
             assert compiled.returncode == 0, compiled.stderr
             new.rename(classes)
     return os.pathsep.join([str(classes), classpath])

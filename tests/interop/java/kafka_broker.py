@@ -1,7 +1,6 @@
 """A real Apache Kafka of one node, which is broker and controller, in a process of its own."""
 
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +9,11 @@ from types import TracebackType
 from typing import Self
 
 from logbrook.client import Client, ClientError
+from logbrook.testing.processes import free_port
 
 _MAIN = "kafka.Kafka"
 _FORMATTER = "kafka.tools.StorageTool"
-# Any, as long as it is 16 bytes in URL-safe base 64.
+# Any 16 bytes in URL-safe base64.
 _CLUSTER_ID = "bG9nYnJvb2stdGVzdHMtMQ"
 _NODE_ID = 1
 _START_S_MAX = 120.0
@@ -21,7 +21,7 @@ _STOP_S_MAX = 30.0
 _POLL_S = 0.1
 _HOST = "127.0.0.1"
 _ALONE = {
-    # Topics of its own for groups and transactions are as small as one broker needs them.
+    # The internal topics for groups and transactions are as small as one broker needs them.
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "1",
@@ -34,14 +34,23 @@ _ALONE = {
     "auto.create.topics.enable": "false",
     "log.cleaner.dedupe.buffer.size": str(2 << 20),
 }
-# A start of three seconds gains nothing from the optimising compiler; a benchmark gives options of its own.
-QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xms256m", "-Xmx256m")
+# A process of a few seconds gains nothing from the optimising compiler; benchmarks pass their own options.
+QUICK_JAVA = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+    "-Xms256m",
+    "-Xmx256m",
+)
 
 
 class KafkaBroker:
     """Listens on a free port, keeps everything below `directory`, and has answered once `with` is entered.
 
-    `settings` are those of its server.properties, and win over the ones here. `classpath` is `tools_classpath()`.
+    `settings` are those of its server.properties, and win over the ones here. `classpath` is `tools_classpath()`. In
+    its own session it is the leader of a process group, for a `Reaper`.
     """
 
     def __init__(
@@ -50,10 +59,13 @@ class KafkaBroker:
         directory: Path,
         settings: Mapping[str, str] | None = None,
         java_options: tuple[str, ...] = QUICK_JAVA,
+        *,
+        in_own_session: bool = False,
     ) -> None:
         self._java = ["java", *java_options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classpath]
         self._directory = directory
         self._settings = dict(settings or {})
+        self._in_own_session = in_own_session
         self._process: subprocess.Popen[bytes] | None = None
         self.bootstrap_servers = ""
 
@@ -74,7 +86,7 @@ class KafkaBroker:
         self.stop()
 
     def stop(self) -> None:
-        """As an administrator stops it; killed if that does not help. One that does not run is left alone."""
+        """Stop it with SIGTERM, and kill it if it does not end. No effect if it does not run."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -86,14 +98,14 @@ class KafkaBroker:
             process.wait(_STOP_S_MAX)
 
     def kill(self) -> None:
-        """As the kernel does it when memory is short. One that does not run is left alone."""
+        """Kill it with SIGKILL. No effect if it does not run."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait(_STOP_S_MAX)
 
     def log(self) -> str:
-        """What it had to say."""
+        """Return the broker's log, or an empty text if it has none yet."""
         path = self._log_path
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -108,12 +120,15 @@ class KafkaBroker:
     def _start(self) -> None:
         self.prepare()
         self.launch()
-        self._wait()
+        self.wait_until_ready()
 
     def prepare(self) -> None:
-        """Take ports, write its settings and format the directory: all that comes before its first start."""
+        """Choose ports, write the settings and format the directory, before the first start."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        port, controller_port = _free_ports(2)
+        # Not ephemeral ports, so that they are free again at a restart.
+        port = controller_port = free_port()
+        while controller_port == port:
+            controller_port = free_port()
         self.bootstrap_servers = f"{_HOST}:{port}"
         settings = {**self._required(port, controller_port), **_ALONE, **self._settings}
         self._properties_path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -134,10 +149,14 @@ class KafkaBroker:
             assert formatted.returncode == 0, self.log()
 
     def launch(self) -> None:
-        """Start it, again where it ran before; it need not answer yet."""
+        """Start or restart the process; it need not respond yet."""
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._java, _MAIN, str(self._properties_path)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*self._java, _MAIN, str(self._properties_path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=self._in_own_session,
             )
 
     def _required(self, port: int, controller_port: int) -> dict[str, str]:
@@ -152,7 +171,8 @@ class KafkaBroker:
             "log.dirs": str(self._directory / "data"),
         }
 
-    def _wait(self) -> None:
+    def wait_until_ready(self) -> None:
+        """Wait until it answers. Raises AssertionError if it has ended, or TimeoutError."""
         assert self._process is not None
         pause = Event()
         for _ in range(int(_START_S_MAX / _POLL_S)):
@@ -165,13 +185,3 @@ class KafkaBroker:
                 pass
             pause.wait(_POLL_S)
         raise TimeoutError(f"Kafka did not answer in {_START_S_MAX:.0f} s: {self.log()}")
-
-
-def _free_ports(count: int) -> list[int]:
-    """All of them are held while the others are looked for, so that they differ."""
-    probes = [socket.create_server((_HOST, 0)) for _ in range(count)]
-    try:
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

@@ -1,4 +1,4 @@
-"""Kafka's Java clients in their newest version; what they do and prove is in `scenarios/`."""
+"""Kafka's Java clients in their newest version; the scenarios are in `scenarios/`."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ SCENARIOS = [
     if path.stem != "Interruptions"
     for name in re.findall(r"^    static void (\w+)\(Kit kit\)", path.read_text(), re.MULTILINE)
 ]
-# What the client logs because the scenario asks for trouble.
+# Warnings of the client that the scenario provokes.
 COMPLAINTS = {
     "aBatchThatIsTooLargeIsSplitByTheProducer": "MESSAGE_TOO_LARGE",
     "aTransactionThatTakesTooLongIsAborted": "PRODUCER_FENCED|ProducerFenced|InvalidProducerEpoch|fatal|INVALID_",

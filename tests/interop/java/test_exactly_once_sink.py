@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,10 +12,8 @@ from logbrook.client.cluster import Cluster
 from logbrook.model import TopicPartition
 from logbrook.protocol.messages.api_versions import ApiVersionsRequest
 from logbrook.protocol.schema import Versions
-from logbrook.spark.exactly_once import Part, ReplayError, close_clients, send_once
+from logbrook.spark.exactly_once import ReplayError, TaskBatch, close_clients, send_once
 from logbrook.spark.write_options import WriteOptions
-from tests.interop.java.download_cache import MissingToolError
-from tests.interop.java.jars import tools_classpath
 from tests.interop.java.kafka_broker import KafkaBroker
 from tests.interop.waiting import wait_until
 from tests.unit.client.test_transactional import committed, produce
@@ -24,20 +21,9 @@ from tests.unit.client.test_transactional import committed, produce
 _numbers = count(1)
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        classpath = tools_classpath()
-    except MissingToolError as error:
-        pytest.skip(str(error))
-    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
-    with KafkaBroker(classpath, Path(tmp_path_factory.mktemp("kafka")), settings) as kafka:
-        yield kafka
-
-
 @pytest.fixture(params=["first-version", "second-version"])
 def is_second(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Which version of the protocol is spoken: without features in its answer, Kafka does not speak for the second."""
+    """Run the test with both versions of the transaction protocol; True for the second."""
     if request.param == "first-version":
         monkeypatch.setattr(ApiVersionsRequest, "VERSIONS", Versions(0, 2))
     return bool(request.param == "second-version")
@@ -52,7 +38,7 @@ def client(kafka: KafkaBroker) -> Iterator[Client]:
 
 @pytest.fixture
 def topic(client: Client) -> str:
-    """With one partition. Its name serves as transactional id and as app id too."""
+    """A topic with one partition. Its name serves as transactional id and as app id too."""
     name = f"topic-{next(_numbers)}"
     client.create_topic(name)
     wait_until(lambda: bool(Cluster(client).topics([name])), f"the creation of {name}")
@@ -63,7 +49,7 @@ def test_transactions_are_committed_aborted_and_fenced(
     kafka: KafkaBroker, client: Client, topic: str, is_second: bool
 ) -> None:
     with TransactionalProducer(client, topic) as producer:
-        assert producer.speaks_second_version is is_second
+        assert producer.uses_second_version is is_second
         for number in range(5):
             with producer.transaction():
                 produce(producer, topic, 0, b"%d" % number)
@@ -76,8 +62,8 @@ def test_transactions_are_committed_aborted_and_fenced(
         produce(producer, topic, 0, b"of a zombie")
         producer.flush()
         with (
-            Client(kafka.bootstrap_servers) as other,
-            TransactionalProducer(other, topic),
+            Client(kafka.bootstrap_servers) as second_client,
+            TransactionalProducer(second_client, topic),
             pytest.raises(ProducerFencedError),
         ):
             producer.commit()
@@ -104,7 +90,7 @@ def test_a_transaction_that_takes_too_long_is_named(
 @pytest.mark.usefixtures("is_second")
 def test_a_part_is_written_once_however_often_it_is_tried(kafka: KafkaBroker, client: Client, topic: str) -> None:
     options = WriteOptions(kafka.bootstrap_servers, topic=topic, is_exactly_once=True)
-    part = Part(topic, "query", 0, 0)
+    part = TaskBatch(topic, "query", 0, 0)
 
     def write(batch_id: int, rows: int = 10) -> int:
         numbers = [b"%d" % number for number in range(batch_id * 10, batch_id * 10 + rows)]
@@ -113,7 +99,7 @@ def test_a_part_is_written_once_however_often_it_is_tried(kafka: KafkaBroker, cl
 
     for batch_id in range(4):
         assert [write(batch_id) for _ in range(3)] == [10] * 3
-    with pytest.raises(ReplayError, match="was written before with 10 rows and has 9 now"):
+    with pytest.raises(ReplayError, match="was written with 10 rows and has 9 now"):
         write(3, 9)
     with pytest.raises(ReplayError, match="cannot be written after batch 3"):
         write(2)

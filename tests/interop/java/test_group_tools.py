@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from logbrook import Broker
 from tests.interop.java.kafka_tools import KafkaTools
-from tests.interop.waiting import wait_until
+from tests.interop.waiting import Deadline, wait_until
 
 FORMATTERS = "org.apache.kafka.tools.consumer"
 
@@ -51,13 +51,13 @@ def group(tools: KafkaTools, broker: Broker, request: pytest.FixtureRequest) -> 
 
 
 def offset_of(tools: KafkaTools, group: str) -> tuple[str, str]:
-    """What is committed, and the lag."""
+    """Return the committed offset and the lag, as printed."""
     run = tools.run("kafka-consumer-groups", "--describe", "--group", group)
     (row,) = run.table
     return row["CURRENT-OFFSET"], row["LAG"]
 
 
-def test_kafka_consumer_groups_tells_states_members_and_lags(tools: KafkaTools, broker: Broker, group: str) -> None:
+def test_kafka_consumer_groups_prints_states_members_and_lags(tools: KafkaTools, broker: Broker, group: str) -> None:
     listed = tools.run("kafka-consumer-groups", "--list", "--state")
     assert [group, "Empty"] in [line.split() for line in listed.lines]
     assert offset_of(tools, group) == ("4", "6")
@@ -107,9 +107,16 @@ TIME_IS_UP = "terminating consumer process|TimeoutException"
 
 
 def test_kafkas_formatters_read_our_offsets_and_groups(tools: KafkaTools, group: str) -> None:
-    def decoded(formatter: str) -> list[tuple[dict[str, object], dict[str, object] | None]]:
-        # How many there are nobody says: markers of transactions have offsets too.
-        place = ("--topic", "__consumer_offsets", "--partition", "0", "--offset", "earliest", "--timeout-ms", "3000")
+    def decoded(formatter: str, count: int) -> list[tuple[dict[str, object], dict[str, object] | None]]:
+        """Read the topic until the tool prints so many records of the group before it times out."""
+        deadline = Deadline()
+        while len(records := decoded_at_once(formatter)) < count:
+            deadline.check(f"the formatter printed {records}")
+        return records
+
+    def decoded_at_once(formatter: str) -> list[tuple[dict[str, object], dict[str, object] | None]]:
+        # The number of messages to read is not known: markers of transactions have offsets too.
+        place = ("--topic", "__consumer_offsets", "--partition", "0", "--offset", "earliest", "--timeout-ms", "400")
         run = tools.run(
             "kafka-console-consumer", *place, "--formatter", f"{FORMATTERS}.{formatter}", allowed=TIME_IS_UP
         )
@@ -122,11 +129,11 @@ def test_kafkas_formatters_read_our_offsets_and_groups(tools: KafkaTools, group:
                 records.append((record["key"]["data"], record["value"] and record["value"]["data"]))
         return records
 
-    ((key, value),) = decoded("OffsetsMessageFormatter")
+    ((key, value),) = decoded("OffsetsMessageFormatter", 1)
     assert key == {"group": group, "topic": group, "partition": 0}
     assert value is not None
     assert value["offset"] == 4
-    (_, joined), (_, left) = decoded("GroupMetadataMessageFormatter")
+    (_, joined), (_, left) = decoded("GroupMetadataMessageFormatter", 2)
     assert joined is not None
     assert left is not None
     assert (joined["protocolType"], joined["generation"], joined["protocol"]) == ("consumer", 1, "range")

@@ -11,37 +11,35 @@ CUTS = 20
 RESTARTS = 3
 
 
-def test_what_an_idempotent_producer_sends_again_after_a_cut_is_written_once(scenarios_jars: str) -> None:
+def test_batches_that_an_idempotent_producer_retries_after_a_cut_are_written_once(scenarios_host: ToolHost) -> None:
     with (
         CuttingProxy(cuts=CUTS, every_bytes=8000) as proxy,
         Broker(settings={"network": {"advertise": proxy.address}}) as broker,
-        ToolHost(scenarios_jars) as host,
     ):
         proxy.target = broker.bootstrap_servers
-        run = host.run("Scenario", "Interruptions", "everyRecordIsWrittenOnceAndInOrder", proxy.address)
+        run = scenarios_host.run("Scenario", "Interruptions", "everyRecordIsWrittenOnceAndInOrder", proxy.address)
         assert run.code == 0, str(run)
         assert proxy.cuts_done == CUTS
 
 
-def test_a_producer_goes_on_after_it_gave_records_up(scenarios_jars: str) -> None:
+def test_a_producer_continues_after_a_delivery_timeout(scenarios_host: ToolHost) -> None:
     with (
         CuttingProxy(stall_at_bytes=30_000, stall_s=1.5) as proxy,
         Broker(settings={"network": {"advertise": proxy.address}}) as broker,
-        ToolHost(scenarios_jars) as host,
     ):
         proxy.target = broker.bootstrap_servers
-        run = host.run("Scenario", "Interruptions", "aProducerGoesOnAfterItGaveRecordsUp", proxy.address)
+        run = scenarios_host.run("Scenario", "Interruptions", "aProducerGoesOnAfterItGaveRecordsUp", proxy.address)
         assert run.code == 0, str(run)
 
 
-def test_a_producer_and_its_group_go_on_through_restarts(scenarios_jars: str, tmp_path: Path) -> None:
-    with CuttingProxy() as proxy, ToolHost(scenarios_jars) as host, ThreadPoolExecutor(1) as thread:
+def test_a_producer_and_a_group_continue_across_restarts(scenarios_host: ToolHost, tmp_path: Path) -> None:
+    with CuttingProxy() as proxy, ThreadPoolExecutor(1) as thread:
         broker = Broker(data=str(tmp_path / "data"), settings={"network": {"advertise": proxy.address}})
         broker.start()
         try:
             proxy.target = broker.bootstrap_servers
             scenario = ("Scenario", "Interruptions", "aProducerAndItsGroupGoOn", proxy.address)
-            running = thread.submit(host.run, *scenario)
+            running = thread.submit(scenarios_host.run, *scenario)
             for _ in range(RESTARTS):
                 proxy.wait_for_bytes(20_000)
                 assert not running.done(), str(running.result())

@@ -1,6 +1,5 @@
-"""Groups of Kafka's newer protocol (KIP-848), which Logbrook does not serve, looked at in a real Kafka."""
+"""Groups of Kafka's newer protocol (KIP-848), which Logbrook does not serve, described in a real Kafka."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,17 +9,9 @@ from logbrook.client import Client
 from logbrook.client.cluster import Cluster
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
-from tests.interop.java.conftest import or_skip
-from tests.interop.java.jars import tools_classpath
 from tests.interop.java.kafka_broker import KafkaBroker
 from tests.interop.waiting import wait_until
 from tests.unit.cli.shell import Shell
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    with KafkaBroker(or_skip(tools_classpath), Path(tmp_path_factory.mktemp("kafka"))) as kafka:
-        yield kafka
 
 
 @pytest.fixture
@@ -30,7 +21,7 @@ def shell(kafka: KafkaBroker, tmp_path: Path) -> Shell:
 
 @pytest.fixture
 def topic(kafka: KafkaBroker) -> str:
-    """With ten records in the first of its two partitions."""
+    """A topic with two partitions and ten records in the first."""
     with Client(kafka.bootstrap_servers) as client:
         client.create_topic("orders", 2)
         wait_until(lambda: bool(Cluster(client).topics(["orders"])), "the creation of orders")
@@ -54,12 +45,12 @@ def test_a_group_of_the_newer_protocol_is_described_with_its_members(
         consumer.subscribe([topic])
         assert len(consumer.consume(10, timeout=60)) == 10
         consumer.commit(asynchronous=False)
-        found = shell.json("group", "describe", "newer")
-        assert (found["type"], found["state"], found["lag"]) == ("consumer", "Stable", 0)
-        (member,) = found["members"]
+        description = shell.json("group", "describe", "newer")
+        assert (description["type"], description["state"], description["lag"]) == ("consumer", "Stable", 0)
+        (member,) = description["members"]
         assert member["client"] == "reader"
         assert member["partitions"] == [{"topic": topic, "partition": number} for number in range(2)]
-        assert found["partitions"][0]["member"] == member["member"]
+        assert description["partitions"][0]["member"] == member["member"]
         table = shell.ok("group", "describe", "newer").splitlines()
         assert table[1].split() == ["type", "consumer"]
         assert "active members" in shell.refused("group", "reset", "newer", "--to", "start", "--execute")
@@ -67,6 +58,6 @@ def test_a_group_of_the_newer_protocol_is_described_with_its_members(
         consumer.close()
     left = shell.json("group", "describe", "newer")
     assert (left["type"], left["state"], left["members"], left["lag"]) == ("consumer", "Empty", [], 0)
-    (summary,) = shell.json("group", "list")
+    (summary,) = [group for group in shell.json("group", "list") if group["group"] == "newer"]
     assert summary["type"].lower() == "consumer"
-    assert "it is not there" in shell.refused("group", "describe", "nobody")
+    assert "it does not exist" in shell.refused("group", "describe", "nobody")

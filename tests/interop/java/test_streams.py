@@ -10,7 +10,7 @@ from tests.interop.java.jars import streams_classpath
 from tests.interop.java.tool_host import run_alone
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+@pytest.mark.parametrize("guarantee", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once_v2"])
 def test_a_kafka_streams_application_counts_and_finds_its_counts_again(
     broker: Broker, tmp_path: Path, guarantee: str
 ) -> None:
@@ -18,6 +18,6 @@ def test_a_kafka_streams_application_counts_and_finds_its_counts_again(
     for topic in ("lines", "counts"):
         broker.create_topic(f"{guarantee}-{topic}", 2)
     run = run_alone(classpath, "WordCount", broker.bootstrap_servers, str(tmp_path), guarantee, timeout_s=90)
-    # It warns of its own defaults, of a directory that may be cleared, and of topics that it is about to make.
+    # It warns about its own defaults, a temporary state directory, and topics that it is about to create.
     run.check(allowed="StreamsConfig|StateDirectory|UNKNOWN_TOPIC_OR_PARTITION")
     assert run.lines == ["{even=300, every=600, odd=300}"]

@@ -10,13 +10,13 @@ from confluent_kafka import Producer
 from logbrook import Broker
 from tests.interop.java.kafka_tools import KafkaTools
 
-# Its number in the log of transactions.
+# Numeric state in the transaction log.
 _ONGOING = 1
 
 
 @pytest.fixture
 def open_transaction(broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Its transactional id, which is the name of its topic too. It has one record."""
+    """Begin a transaction with one record. Returns its transactional id, which is also the name of its topic."""
     name: str = request.node.name
     broker.create_topic(name)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
@@ -32,17 +32,25 @@ def open_transaction(broker: Broker, request: pytest.FixtureRequest) -> Iterator
 def test_kafka_transactions_lists_and_describes(tools: KafkaTools, open_transaction: str) -> None:
     listed = {row["TransactionalId"]: row["TransactionState"] for row in tools.run("kafka-transactions", "list").table}
     assert listed[open_transaction] == "Ongoing"
-    (found,) = tools.run("kafka-transactions", "describe", "--transactional-id", open_transaction).table
-    assert (found["TransactionState"], found["TopicPartitions"]) == ("Ongoing", f"{open_transaction}-0")
+    (transaction,) = tools.run("kafka-transactions", "describe", "--transactional-id", open_transaction).table
+    assert (transaction["TransactionState"], transaction["TopicPartitions"]) == ("Ongoing", f"{open_transaction}-0")
     place = ("--topic", open_transaction, "--partition", "0")
     (producer,) = tools.run("kafka-transactions", "describe-producers", *place).table
-    assert (producer["ProducerId"], producer["CurrentTransactionStartOffset"]) == (found["ProducerId"], "0")
+    assert (producer["ProducerId"], producer["CurrentTransactionStartOffset"]) == (transaction["ProducerId"], "0")
 
 
-def test_kafka_transactions_finds_none_that_hangs(tools: KafkaTools, open_transaction: str) -> None:
-    """One is open, and its coordinator knows it."""
+def test_kafka_transactions_finds_no_hanging_transaction(tools: KafkaTools, open_transaction: str) -> None:
+    """A transaction is open, and its coordinator knows it."""
     place = ("--topic", open_transaction, "--partition", "0", "--max-transaction-timeout", "0")
     assert tools.run("kafka-transactions", "find-hanging", *place).lines[1:] == []
+
+
+def test_kafka_transactions_aborts_in_a_partition(tools: KafkaTools, open_transaction: str) -> None:
+    place = ("--topic", open_transaction, "--partition", "0")
+    tools.run("kafka-transactions", "abort", *place, "--start-offset", "0")
+    (producer,) = tools.run("kafka-transactions", "describe-producers", *place).table
+    assert producer["CurrentTransactionStartOffset"] == "None"
+    assert re.findall(r"endTxnMarker: (\w+)", tools.dump(open_transaction).output) == ["ABORT"]
 
 
 def test_kafka_producer_perf_test_writes_transactions(tools: KafkaTools, broker: Broker) -> None:

@@ -1,4 +1,4 @@
-"""A JVM that stays, in which Java programs run one after the other; `host/ToolHost.java` is its other half."""
+"""A JVM in which Java programs run one after the other; `host/ToolHost.java` is its other half."""
 
 import os
 import select
@@ -12,27 +12,30 @@ from typing import Self
 from tests.interop.java.tool_run import ToolRun
 
 TOOL_S_MAX = 40.0
-# What the JVM gets on top of the program's time to tell that it has run out.
+# Additional time for the JVM to report that a program has timed out.
 _ANSWER_S = 10.0
 _STOP_S_MAX = 10.0
 JVM_OPTIONS = (
     # Programs that run for a second gain nothing from the optimising compiler.
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
     "-Xmx512m",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
 
 
 class ToolHost:
-    """`run` starts the JVM where none runs: the first time, and after a program that did not end."""
+    """The JVM. `run` starts it if it does not run: at first, and after a program that did not end."""
 
     def __init__(self, classpath: str, main_class: str = "ToolHost") -> None:
         self._command = ["java", *JVM_OPTIONS, "-cp", classpath, main_class]
         self._jvm: subprocess.Popen[bytes] | None = None
 
     def run(self, main_class: str, *arguments: str, stdin: str = "", timeout_s: float = TOOL_S_MAX) -> ToolRun:
-        """Raises TimeoutError where the JVM itself hangs, and EOFError where it ends."""
+        """Run a program. Raises TimeoutError if the JVM itself hangs, and EOFError if it ends."""
         jvm = self._started()
         command = " ".join([main_class, *arguments])
         request = [_text(main_class), _number(len(arguments)), *map(_text, arguments), _text(stdin)]
@@ -51,7 +54,7 @@ class ToolHost:
         return run
 
     def stop(self) -> None:
-        """End the JVM; one that does not run is left alone."""
+        """End the JVM. No effect if it does not run."""
         jvm, self._jvm = self._jvm, None
         if jvm is None:
             return
@@ -86,13 +89,13 @@ class ToolHost:
         assert self._jvm is not None
         assert self._jvm.stdout is not None
         descriptor = self._jvm.stdout.fileno()
-        # Not select, which knows no descriptor above 1023, and a test run may have more files open than that.
+        # Not select, which supports no descriptor above 1023: a test run may have more files open.
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         data = bytearray()
         while len(data) < length:
             if not poll.poll(1000 * max(0.0, deadline - time.monotonic())):
-                raise TimeoutError(f"no word from the JVM that runs {command}")
+                raise TimeoutError(f"the JVM did not answer in time while it ran {command}")
             chunk = os.read(descriptor, length - len(data))
             if not chunk:
                 raise EOFError(f"the JVM ended while it ran {command}")
@@ -101,7 +104,7 @@ class ToolHost:
 
 
 def run_alone(classpath: str, main_class: str, *arguments: str, timeout_s: float = TOOL_S_MAX) -> ToolRun:
-    """In a JVM of its own, for what needs the JVM to end. Raises subprocess.TimeoutExpired."""
+    """Run a program in its own JVM, which ends with it. Raises subprocess.TimeoutExpired."""
     command = ["java", *JVM_OPTIONS, "-cp", classpath, main_class, *arguments]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False

@@ -1,9 +1,9 @@
-"""How a run of a Java program ended, and what it complained about."""
+"""The result of a run of a Java program: exit code, output and warnings."""
 
 import re
 from dataclasses import dataclass
 
-# What the logger of the POMs writes for a warning or worse, and what a stack trace begins with.
+# A warning or worse in the format of the POMs' logger, and the start of a stack trace.
 _COMPLAINT = re.compile(r"\b(WARN|ERROR)\b|Exception\b")
 
 
@@ -18,17 +18,17 @@ class ToolRun:
 
     @property
     def lines(self) -> list[str]:
-        """Of standard output, without the empty ones."""
+        """Lines of standard output that are not empty."""
         return [line for line in self.output.splitlines() if line.strip()]
 
     @property
     def table(self) -> list[dict[str, str]]:
-        """What it printed as a table with a line of column names."""
+        """The rows of standard output, keyed by the column names of its first line."""
         names, *rows = [line.split() for line in self.lines]
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def check(self, code: int = 0, allowed: str = "") -> None:
-        """It ended as it should have, and complained of nothing but what matches `allowed`."""
+        """Check the exit code, and that all warnings match `allowed`."""
         assert self.code == code, str(self)
         expected = re.compile(allowed) if allowed else None
         said = [*self.output.splitlines(), *self.errors.splitlines()]

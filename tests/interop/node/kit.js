@@ -19,7 +19,7 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
 })
 
 class Kit {
-  constructor(servers, name) {
+  constructor(servers, name, complain) {
     this.servers = servers
     // Starts the names of all that a scenario makes, so that scenarios do not meet.
     this.name = name
@@ -28,15 +28,15 @@ class Kit {
       clientId: name,
       brokers: [servers],
       logLevel: logLevel.WARN,
-      // What the client complains about is the test's to see.
-      logCreator: () => ({ label, log }) => console.error(label, log.message, JSON.stringify(log)),
+      // The test checks the warnings and errors that the client logs.
+      logCreator: () => ({ label, log }) => complain(label, log.message, JSON.stringify(log)),
       retry: { initialRetryTime: 20, maxRetryTime: 200, retries: 30 },
     })
   }
 
-  static async open(servers, name) {
+  static async open(servers, name, complain) {
     await zstd.init()
-    const kit = new Kit(servers, `kafkajs-${name}`)
+    const kit = new Kit(servers, `kafkajs-${name}`, complain)
     kit.admin = await kit.connected(kit.kafka.admin())
     return kit
   }

@@ -1,4 +1,4 @@
-"""kafkajs, a client that shares no code with any other; what it does and proves is in the scripts beside this file."""
+"""kafkajs, a client that shares no code with any other; the scenarios are in the scripts beside this file."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.interop.node.node_scenarios import HERE, NodeScenarios
 
 CUTS = 12
 FILES = ("records", "groups", "administration", "transactions")
-# They need more than a broker, and have tests of their own below; or they are a part of another one.
+# Scenarios that need more than a broker and have their own tests below, or that are part of another scenario.
 APART = {
     "belongToAGroup",
     "halfIsReadAndCommitted",
@@ -27,7 +27,7 @@ def scenarios_of(file: str) -> list[str]:
 
 
 SCENARIOS = [(file, name) for file in FILES for name in scenarios_of(file)]
-# What the client logs because the scenario asks for trouble, or because it logs a rebalance as an error.
+# Errors that the scenario provokes, or rebalances, which the client logs as errors.
 COMPLAINTS = {
     "aZombieIsFenced": "newer producer|old epoch|EndTxn",
     "largeMessagesPassWhereTheTopicAllowsThem": "larger than the max message size|Response Produce",
@@ -49,7 +49,7 @@ def test_kafkajs(node: NodeScenarios, broker: Broker, file: str, scenario: str) 
     node.run(file, scenario, broker.bootstrap_servers).check(COMPLAINTS.get(scenario, ""))
 
 
-def test_what_an_idempotent_kafkajs_producer_sends_again_after_a_cut_is_written_once(node: NodeScenarios) -> None:
+def test_batches_that_an_idempotent_kafkajs_producer_retries_after_a_cut_are_written_once(node: NodeScenarios) -> None:
     with (
         CuttingProxy(cuts=CUTS, every_bytes=6000) as proxy,
         Broker(settings={"network": {"advertise": proxy.address}}) as broker,
@@ -60,7 +60,7 @@ def test_what_an_idempotent_kafkajs_producer_sends_again_after_a_cut_is_written_
         assert proxy.cuts_done == CUTS
 
 
-def test_what_kafkajs_committed_is_there_after_a_restart(node: NodeScenarios, tmp_path: Path) -> None:
+def test_offsets_committed_by_kafkajs_survive_a_restart(node: NodeScenarios, tmp_path: Path) -> None:
     for scenario in ("halfIsReadAndCommitted", "theOtherHalfIsReadAfterwards"):
         with Broker(data=str(tmp_path / "data")) as broker:
             node.run("groups", scenario, broker.bootstrap_servers).check()

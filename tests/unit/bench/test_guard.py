@@ -1,4 +1,4 @@
-"""The guard's ratios, and that it would notice."""
+"""The guard's performance ratios, and that they detect a regression."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,18 +9,18 @@ from bench import guard, rows
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine's benchmarks write below the working directory."""
+def scratch_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change the working directory: the engine's benchmarks write below it."""
     monkeypatch.chdir(tmp_path)
 
 
-def test_nothing_is_several_times_slower_than_the_system_calls_below_it() -> None:
+def test_no_operation_is_below_its_floor() -> None:
     missed = [row for row in guard.run() if not row.met]
-    assert [f"{row.name}: {row.value:.3f}, and not {row.goal}" for row in missed] == []
+    assert [f"{row.name}: {row.value:.3f}, floor {row.goal}" for row in missed] == []
 
 
-def test_a_ratio_of_a_fifth_of_what_is_usual_is_noticed() -> None:
-    """Of the smallest one, so it is far too little for each of the others."""
+def test_a_fivefold_slowdown_is_detected() -> None:
+    """A fifth of the smallest usual ratio is below every floor."""
 
     def slow(reference: Callable[[], object], subject: Callable[[], object]) -> float:
         reference()
@@ -31,6 +31,6 @@ def test_a_ratio_of_a_fifth_of_what_is_usual_is_noticed() -> None:
 
 
 def test_one_slow_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_turn = iter([1.0, 40.0, 30.0, 2.0, 1.5, 2.5])
-    monkeypatch.setattr(rows, "seconds", lambda _call: next(in_turn))
+    durations_s = iter([1.0, 40.0, 30.0, 2.0, 1.5, 2.5])
+    monkeypatch.setattr(rows, "seconds", lambda _call: next(durations_s))
     assert rows.best_ratio(lambda: None, lambda: None, rounds=3) == 0.5

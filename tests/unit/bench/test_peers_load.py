@@ -1,4 +1,4 @@
-"""The load that Logbrook and Kafka share, in a process of its own, on a real broker."""
+"""The load for Kafka's protocol, in worker processes, against a real broker."""
 
 import subprocess
 import sys
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.load import Job, LoadError, quantiles
-from bench.peers.messages import messages
+from bench.peers.load import Job, LoadError, messages, quantiles
 from bench.peers.workers import Workers
 from logbrook import Broker
 from logbrook.client import Client
@@ -28,7 +27,7 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-def test_what_is_produced_is_there_and_is_consumed(workers: Workers, broker: Broker) -> None:
+def test_produced_messages_are_stored_and_consumed(workers: Workers, broker: Broker) -> None:
     job = Job(broker.bootstrap_servers, "whole", partitions=3, size=100, codec="zstd", count=3_000)
     workers.call("kafka", "create", job)
     produced = workers.spend("kafka", "produce", [job, job])
@@ -42,17 +41,17 @@ def test_what_is_produced_is_there_and_is_consumed(workers: Workers, broker: Bro
     workers.call("kafka", "delete", job)
 
 
-def test_latencies_are_of_all_that_was_sent(workers: Workers, broker: Broker) -> None:
+def test_every_sent_message_has_a_latency(workers: Workers, broker: Broker) -> None:
     job = Job(broker.bootstrap_servers, "paced", count=200, rate=1_000)
     workers.call("kafka", "create", job)
-    found = workers.call("kafka", "acknowledged", job)
-    assert 0 < found["p50"] <= found["p99"] <= found["p99.9"]
+    latencies_ms = workers.call("kafka", "acknowledged", job)
+    assert 0 < latencies_ms["p50"] <= latencies_ms["p99"] <= latencies_ms["p99.9"]
     with Client(broker.bootstrap_servers) as client:
-        # One more was sent before, to be connected.
+        # One more message was sent before, to connect.
         assert client.list_offset("paced", 0) == 201
 
 
-def test_a_message_says_how_long_it_was_under_way(workers: Workers, broker: Broker) -> None:
+def test_a_stamped_message_measures_end_to_end_latency(workers: Workers, broker: Broker) -> None:
     job = Job(broker.bootstrap_servers, "stamped", count=200, rate=1_000)
     workers.call("kafka", "create", job)
     received = workers.begin("kafka", "receive_stamped", job)
@@ -60,7 +59,7 @@ def test_a_message_says_how_long_it_was_under_way(workers: Workers, broker: Brok
     assert received.result()["p50"] > 0
 
 
-def test_what_goes_wrong_in_a_load_is_told(workers: Workers, broker: Broker) -> None:
+def test_an_error_in_a_load_raises_load_error(workers: Workers, broker: Broker) -> None:
     job = Job(broker.bootstrap_servers, "twice")
     workers.call("kafka", "create", job)
     with pytest.raises(LoadError, match="TOPIC_ALREADY_EXISTS"):
@@ -68,7 +67,7 @@ def test_what_goes_wrong_in_a_load_is_told(workers: Workers, broker: Broker) -> 
 
 
 @pytest.mark.parametrize("verb", ["produce", "acknowledged"])
-def test_a_message_that_is_refused_is_told(workers: Workers, broker: Broker, verb: str) -> None:
+def test_a_rejected_message_raises_load_error(workers: Workers, broker: Broker, verb: str) -> None:
     small = {"max.message.bytes": "500"}
     job = Job(broker.bootstrap_servers, f"refused-{verb}", size=1_000, count=10, rate=1_000, settings=small)
     workers.call("kafka", "create", job)
@@ -76,7 +75,7 @@ def test_a_message_that_is_refused_is_told(workers: Workers, broker: Broker, ver
         workers.call("kafka", verb, job)
 
 
-def test_a_message_to_another_partition_each_time(workers: Workers, broker: Broker) -> None:
+def test_in_turn_distributes_messages_round_robin(workers: Workers, broker: Broker) -> None:
     job = Job(broker.bootstrap_servers, "turns", partitions=4, size=100, in_turn=True, count=10)
     workers.call("kafka", "create", job)
     workers.call("kafka", "produce", job)
@@ -84,11 +83,11 @@ def test_a_message_to_another_partition_each_time(workers: Workers, broker: Brok
         assert [client.list_offset("turns", partition) for partition in range(4)] == [3, 3, 2, 2]
 
 
-def test_a_call_that_would_go_on_for_long_can_be_given_up(workers: Workers, broker: Broker) -> None:
+def test_a_call_in_flight_can_be_cancelled(workers: Workers, broker: Broker) -> None:
     job = Job(broker.bootstrap_servers, "endless", count=1_000_000, rate=100)
     workers.call("kafka", "create", job)
     sending = workers.begin("kafka", "acknowledged", job)
-    workers.give_up(sending)
+    workers.cancel(sending)
     assert isinstance(sending.exception(), LoadError)
 
 
@@ -98,14 +97,14 @@ def test_messages_differ_and_have_their_size() -> None:
         assert len(set(messages(size))) == len(messages(size))
 
 
-def test_the_warm_up_is_left_out_of_the_quantiles() -> None:
-    found = quantiles([100.0] * 20 + [1.0] * 80, took_s=2.0)
-    assert (found["p50"], found["p99.9"], found["rate"]) == (1.0, 1.0, 50.0)
+def test_quantiles_exclude_the_warm_up() -> None:
+    latencies_ms = quantiles([100.0] * 20 + [1.0] * 80, took_s=2.0)
+    assert (latencies_ms["p50"], latencies_ms["p99.9"], latencies_ms["rate"]) == (1.0, 1.0, 50.0)
 
 
-def test_the_clients_of_others_need_not_be_installed() -> None:
+def test_the_clients_of_redis_and_nats_are_optional() -> None:
     without = "import sys; sys.modules['redis'] = sys.modules['nats'] = None; import bench.peers.__main__"
-    subprocess.run([sys.executable, "-c", without], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-c", without], cwd=ROOT, timeout=120, check=True)
 
 
 def test_systems_and_measurements_are_chosen_by_name() -> None:
@@ -114,6 +113,7 @@ def test_systems_and_measurements_are_chosen_by_name() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
+        timeout=120,
         check=False,
     )
     assert chosen.returncode == 2

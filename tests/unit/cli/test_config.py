@@ -1,4 +1,4 @@
-"""`logbrook config show`: the settings as they would be, and where each is from."""
+"""`logbrook config show`: settings in force and their origins."""
 
 import json
 import tomllib
@@ -19,7 +19,7 @@ def config(*arguments: str, **environment: str) -> Any:
     return CliRunner().invoke(app, ["config", "show", *arguments], env=environment)
 
 
-def test_each_setting_is_shown_with_where_it_is_from(tmp_path: Path) -> None:
+def test_each_setting_is_shown_with_its_origin(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text("\nnode_id = 7\n")
     done = config("--config", str(file), "--listen", "[::1]:0", LOGBROOK_LOG_RETENTION_MS="unlimited")
@@ -46,7 +46,7 @@ def test_json_has_the_plain_values() -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", 'a "quoted" \\ path', "new\nline\x7f", "größer 😀"])
-def test_what_is_shown_is_a_file_with_the_same_settings(text: str, tmp_path: Path) -> None:
+def test_the_output_is_a_file_with_the_same_settings(text: str, tmp_path: Path) -> None:
     flags: dict[str, Any] = {written(key)[0].flag: written(key)[1] for key in KEYS} | {"--data": text}
     arguments = [f"{flag}={value}" for flag, value in flags.items() if flag != "--auto-create-topics"]
     done = config(*arguments, "--auto-create-topics")
@@ -64,14 +64,14 @@ def test_the_defaults_are_shown_as_a_file_with_the_defaults(tmp_path: Path) -> N
     assert not [setting.key for setting in all_settings() if loaded.origins[setting.key] == "default"]
 
 
-def test_wrong_settings_are_refused_as_serve_refuses_them() -> None:
+def test_invalid_settings_are_refused_as_by_serve() -> None:
     done = config("--partitions", "0")
     assert (done.exit_code, done.stdout) == (2, "")
-    told = 'error: command line: --partitions = "0", but it must be a whole number from 1 to 10000\n'
-    assert done.stderr == told
+    message = 'error: command line: --partitions = "0", but it must be a whole number from 1 to 10000\n'
+    assert done.stderr == message
 
 
-def test_the_help_tells_of_json() -> None:
+def test_the_help_documents_the_json_output() -> None:
     assert "--json" in config("--help").stdout
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import IO
 
 import pytest
@@ -17,12 +18,14 @@ from logbrook.client.record_writer import RecordWriter
 from logbrook.records.batch import Codec
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
-from tests.unit.cli.shell import LOGBROOK, SECONDS_MAX, Shell
+from logbrook.testing.processes import free_port
+from tests.unit.cli.invocation import SECONDS_MAX
+from tests.unit.cli.shell import LOGBROOK, Shell
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    # Records of 1970 would go with the first round of maintenance.
+    # Records with timestamps of 1970 would be deleted by the first round of maintenance.
     settings = {"groups": {"initial_rebalance_delay_ms": 0}, "maintenance": {"mode": "on-demand"}}
     with Broker({"words": 1, "spread": 3}, settings=settings) as broker:
         with Client(broker.bootstrap_servers) as client:
@@ -40,25 +43,32 @@ def shell(broker: Broker, tmp_path: Path) -> Shell:
     return Shell(broker.bootstrap_servers, tmp_path)
 
 
-# How often a test looks before it gives up; each look is a command.
+# Makes a consumer look for partitions and rebalances ten times a second, instead of every few seconds.
+OFTEN = """
+from functools import partial
+from logbrook.cli import consume_readers
+consume_readers._METADATA_INTERVAL_S = 0.1
+consume_readers.GroupMember = partial(consume_readers.GroupMember, heartbeat_s=0.1)
+"""
+# Number of attempts, each of which is a command.
 LOOKS_MAX = 200
 
 
 def shared_evenly(shell: Shell, group: str) -> bool:
     described = shell.json("group", "describe", group)
-    return described["state"] == "Stable" and [len(one["partitions"]) for one in described["members"]] == [1, 1]
+    return described["state"] == "Stable" and [len(member["partitions"]) for member in described["members"]] == [1, 1]
 
 
 def state_of(broker: Broker, group: str) -> str:
     with Client(broker.bootstrap_servers) as client:
-        return {one.group_id: one.state for one in Admin(client).groups.all()}.get(group, "")
+        return {listing.group_id: listing.state for listing in Admin(client).groups.all()}.get(group, "")
 
 
 def words(*numbers: int) -> str:
     return "".join(f"v{number}\n" for number in numbers)
 
 
-def test_it_prints_what_is_there_and_stops(shell: Shell) -> None:
+def test_it_prints_existing_records_and_exits(shell: Shell) -> None:
     assert shell.ok("consume", "words") == words(*range(10))
     assert sorted(shell.ok("consume", "spread").split(), key=int) == [str(number) for number in range(30)]
 
@@ -82,8 +92,19 @@ def test_it_prints_what_is_there_and_stops(shell: Shell) -> None:
         (["-o", "-40000w"], range(10)),
     ],
 )
-def test_it_begins_and_stops_where_it_is_told(shell: Shell, arguments: list[str], numbers: range) -> None:
+def test_from_and_until_bound_the_records(shell: Shell, arguments: list[str], numbers: range) -> None:
     assert shell.ok("consume", "words", *arguments) == words(*numbers)
+
+
+def test_a_pattern_reads_all_topics_that_match(shell: Shell, broker: Broker) -> None:
+    for name in ("pattern-a", "pattern-b"):
+        broker.create_topic(name, 1)
+        shell.ok("produce", name, stdin=f"{name}\n")
+    assert sorted(shell.ok("consume", "pattern-*", "pattern-a").split()) == ["pattern-a", "pattern-b"]
+    assert sorted(shell.ok("consume", "^pattern-[ab]$", "-g", "matching").split()) == ["pattern-a", "pattern-b"]
+    assert shell.refused("consume", "nothing-*") == (
+        "no topic matches 'nothing-*'; `logbrook topic list` shows the topics"
+    )
 
 
 def test_one_partition_of_several(shell: Shell) -> None:
@@ -91,7 +112,7 @@ def test_one_partition_of_several(shell: Shell) -> None:
     assert shell.ok("consume", "spread", "-p", "1", "-p", "2", "-o", "-1").split() == ["28", "29"]
 
 
-def test_json_lines_say_all_of_a_record_and_can_be_produced_again(shell: Shell, broker: Broker) -> None:
+def test_json_lines_have_every_field_and_can_be_produced_again(shell: Shell, broker: Broker) -> None:
     broker.create_topic("told", 1)
     broker.create_topic("told-again", 1)
     with Client(broker.bootstrap_servers) as client, RecordWriter(client, "told") as writer:
@@ -146,7 +167,7 @@ def test_a_template_has_letters_as_in_kcat(shell: Shell, template: str, line: st
     assert shell.ok("consume", "words", "-o", "5", "-n", "1", "-F", template) == line
 
 
-def test_what_is_before_the_value_is_chosen_by_flags(shell: Shell) -> None:
+def test_print_options_add_fields_before_the_value(shell: Shell) -> None:
     flags = ["--print-key", "--print-offset", "--print-timestamp", "--print-headers"]
     line = shell.ok("consume", "words", "-o", "5", "-n", "1", *flags)
     assert line == "1970-01-01T00:00:05.000Z\t0:5\t\tk5\tv5\n"
@@ -163,7 +184,7 @@ def test_hex_shows_bytes(shell: Shell) -> None:
     ]
 
 
-def test_a_group_goes_on_where_it_was(shell: Shell) -> None:
+def test_a_group_continues_at_its_committed_offsets(shell: Shell) -> None:
     assert shell.ok("consume", "words", "-g", "readers", "-n", "3") == words(0, 1, 2)
     assert shell.ok("consume", "words", "-g", "readers", "-n", "3") == words(3, 4, 5)
     assert shell.ok("consume", "words", "-g", "readers") == words(6, 7, 8, 9)
@@ -173,11 +194,11 @@ def test_a_group_goes_on_where_it_was(shell: Shell) -> None:
 
 def test_two_members_share_the_partitions_and_the_one_that_stays_gets_all(shell: Shell, broker: Broker) -> None:
     broker.create_topic("shared", 2)
-    with shell.start("consume", "shared", "-g", "pair", "-f") as first:
+    with shell.start("consume", "shared", "-g", "pair", "-f", prelude=OFTEN) as first:
         assert first.stdout is not None
         shell.ok("produce", "shared", "-p", "0", stdin="a\n")
         assert first.stdout.readline() == b"a\n"
-        with shell.start("consume", "shared", "-g", "pair", "-f", "-F", r"%p %v\n") as second:
+        with shell.start("consume", "shared", "-g", "pair", "-f", "-F", r"%p %v\n", prelude=OFTEN) as second:
             assert second.stdout is not None
             assert any(shared_evenly(shell, "pair") for _ in range(LOOKS_MAX)), "each has a partition"
             shell.ok("produce", "shared", "-p", "0", stdin="b\n")
@@ -196,11 +217,11 @@ def test_two_members_share_the_partitions_and_the_one_that_stays_gets_all(shell:
 
 
 @pytest.mark.parametrize("how", [[], ["--from", "end"], ["--group", "growers"], ["--group", "enders", "-o", "end"]])
-def test_following_goes_on_with_partitions_that_are_added(shell: Shell, broker: Broker, how: list[str]) -> None:
+def test_following_reads_added_partitions(shell: Shell, broker: Broker, how: list[str]) -> None:
     name = f"growing{len(how)}{'-'.join(how).count('group')}"
     broker.create_topic(name, 1)
     shell.ok("produce", name, stdin="before\n")
-    with shell.start("consume", name, "-f", "-F", "%p:%o %v\\n", *how) as following:
+    with shell.start("consume", name, "-f", "-F", "%p:%o %v\\n", *how, prelude=OFTEN) as following:
         assert following.stdout is not None
         if "end" in how:
             wait_for_reader(following.stdout, shell, name)
@@ -216,18 +237,37 @@ def test_following_goes_on_with_partitions_that_are_added(shell: Shell, broker: 
         assert (following.returncode, out, err) == (0, b"", b"")
 
 
+@pytest.mark.parametrize("how", [[], ["--group", "watchers"]])
+def test_following_a_pattern_reads_new_topics_that_match(shell: Shell, broker: Broker, how: list[str]) -> None:
+    name = f"watched{len(how)}"
+    broker.create_topic(f"{name}-1", 1)
+    shell.ok("produce", f"{name}-1", stdin="before\n")
+    with shell.start("consume", f"{name}-*", "-f", "-F", "%t %v\\n", *how, prelude=OFTEN) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == f"{name}-1 before\n".encode()
+        for topic in (f"not-{name}", f"{name}-2"):
+            broker.create_topic(topic, 1)
+            shell.ok("produce", topic, stdin="later\n")
+        assert following.stdout.readline() == f"{name}-2 later\n".encode()
+        following.send_signal(signal.SIGTERM)
+        out, err = following.communicate(timeout=SECONDS_MAX)
+        assert (following.returncode, out, err) == (0, b"", b"")
+
+
 def wait_for_reader(printed: IO[bytes], shell: Shell, topic: str) -> None:
-    """A reader that begins at the end prints nothing until something comes that came after it."""
-    while not select.select([printed], [], [], 0.2)[0]:
+    """Wait until the reader has started: it begins at the end, and prints only records that are produced afterwards."""
+    until_s = monotonic() + SECONDS_MAX
+    while not select.select([printed], [], [], 0.1)[0]:
+        assert monotonic() < until_s, "nothing came"
         shell.ok("produce", topic, stdin="after\n")
     offset = int(shell.json("topic", "describe", topic)["partitions"][0]["end_offset"]) - 1
-    while not printed.readline().startswith(b"0:%d " % offset):
-        pass
+    while not (line := printed.readline()).startswith(b"0:%d " % offset):
+        assert line, f"the reader ended before offset {offset}"
 
 
-def test_only_the_partitions_that_were_asked_for_are_followed(shell: Shell, broker: Broker) -> None:
+def test_only_the_chosen_partitions_are_followed(shell: Shell, broker: Broker) -> None:
     broker.create_topic("fixed", 1)
-    with shell.start("consume", "fixed", "-f", "-p", "0", "-n", "2") as following:
+    with shell.start("consume", "fixed", "-f", "-p", "0", "-n", "2", prelude=OFTEN) as following:
         assert following.stdout is not None
         shell.ok("produce", "fixed", stdin="one\n")
         assert following.stdout.readline() == b"one\n"
@@ -237,7 +277,7 @@ def test_only_the_partitions_that_were_asked_for_are_followed(shell: Shell, brok
         assert following.communicate(timeout=SECONDS_MAX)[0] == b"two\n"
 
 
-def test_following_prints_what_comes_and_ends_by_an_interrupt(shell: Shell, broker: Broker) -> None:
+def test_following_prints_new_records_until_an_interrupt(shell: Shell, broker: Broker) -> None:
     broker.create_topic("live", 1)
     with shell.start("consume", "live", "-f") as following:
         assert following.stdout is not None
@@ -247,6 +287,32 @@ def test_following_prints_what_comes_and_ends_by_an_interrupt(shell: Shell, brok
         following.send_signal(signal.SIGINT)
         out, err = following.communicate(timeout=SECONDS_MAX)
         assert (following.returncode, out, err) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("how", [[], ["--group", "stayers"]])
+def test_following_reconnects_when_the_broker_is_back_and_reports_it_once(tmp_path: Path, how: list[str]) -> None:
+    # A port outside of the ephemeral range, see `free_port`.
+    address = f"127.0.0.1:{free_port()}"
+    settings = {"network": {"listen": address}}
+    broker = Broker(["live"], data=str(tmp_path / "data"), settings=settings)
+    broker.start()
+    shell = Shell(address, tmp_path)
+    try:
+        shell.ok("produce", "live", stdin="before\n")
+        with shell.start("consume", "live", "-f", *how, prelude=OFTEN) as following:
+            assert following.stdout is not None
+            assert following.stderr is not None
+            assert following.stdout.readline() == b"before\n"
+            broker.stop()
+            assert following.stderr.readline().endswith(b"; reconnecting until Ctrl-C\n")
+            broker.start()
+            shell.ok("produce", "live", stdin="after\n")
+            assert following.stdout.readline() == b"after\n"
+            following.send_signal(signal.SIGINT)
+            out, err = following.communicate(timeout=SECONDS_MAX)
+            assert (following.returncode, out, err) == (0, b"", b"reconnected\n")
+    finally:
+        broker.stop()
 
 
 def test_an_interrupt_while_it_waits_for_its_group_leaves_the_group(tmp_path: Path) -> None:
@@ -261,7 +327,30 @@ def test_an_interrupt_while_it_waits_for_its_group_leaves_the_group(tmp_path: Pa
             assert Admin(client).groups.describe("waiting").members == ()
 
 
-def test_a_reader_that_has_had_enough_is_no_error(shell: Shell, broker: Broker) -> None:
+def test_sigterm_commits_leaves_the_group_and_is_the_normal_end_of_following(shell: Shell) -> None:
+    with shell.start("consume", "words", "-g", "terminated", "-f") as following:
+        assert following.stdout is not None
+        assert [following.stdout.readline() for _ in range(10)][-1] == b"v9\n"
+        following.send_signal(signal.SIGTERM)
+        out, err = following.communicate(timeout=SECONDS_MAX)
+        assert (following.returncode, out, err) == (0, b"", b"")
+    left = shell.json("group", "describe", "terminated")
+    assert (left["state"], left["lag"], left["members"]) == ("Empty", 0, [])
+
+
+def test_sigterm_while_it_waits_for_its_group_leaves_the_group(tmp_path: Path) -> None:
+    with Broker(["words"], settings={"groups": {"initial_rebalance_delay_ms": 600_000}}) as broker:
+        shell = Shell(broker.bootstrap_servers, tmp_path)
+        with shell.start("consume", "words", "-g", "waiting") as consuming:
+            assert any(state_of(broker, "waiting") == "PreparingRebalance" for _ in range(100 * LOOKS_MAX))
+            consuming.send_signal(signal.SIGTERM)
+            _, err = consuming.communicate(timeout=SECONDS_MAX)
+            assert (consuming.returncode, err) == (143, b"stopped\n")
+        with Client(broker.bootstrap_servers) as client:
+            assert Admin(client).groups.describe("waiting").members == ()
+
+
+def test_a_closed_output_pipe_is_not_an_error(shell: Shell, broker: Broker) -> None:
     broker.create_topic("long", 1)
     shell.ok("produce", "long", stdin="a line that is there many times\n" * 50_000)
     script = f"set -o pipefail; '{LOGBROOK}' consume long | head -n 1"
@@ -271,7 +360,7 @@ def test_a_reader_that_has_had_enough_is_no_error(shell: Shell, broker: Broker) 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"a line that is there many times\n", b"")
 
 
-def test_what_a_transaction_has_not_committed_is_left_out_unless_it_is_wanted(shell: Shell, broker: Broker) -> None:
+def test_aborted_records_are_skipped_unless_read_uncommitted(shell: Shell, broker: Broker) -> None:
     broker.create_topic("settled", 1)
 
     def write(producer: TransactionalProducer, value: bytes) -> None:
@@ -299,27 +388,27 @@ def test_what_a_transaction_has_not_committed_is_left_out_unless_it_is_wanted(sh
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["-o", "noon"], "--from: 'noon' is none of: start, end,"),
-        (["-f", "--until", "3"], "--until: it cannot go on for ever and stop"),
-        (["-g", "x", "-p", "0"], "--group: a group decides itself what its members read"),
+        (["-o", "noon"], "--from: 'noon' is not a place; write start, end,"),
+        (["-f", "--until", "3"], "--until: it cannot be combined with --follow"),
+        (["-g", "x", "-p", "0"], "--group: a group assigns partitions"),
         (["-F", "%k %q"], "--format: the template has %q, which is none of %k key,"),
-        (["-F", "jsn"], "--format: 'jsn' is not raw, json or hex, and as a template it has no %k key,"),
-        (["-F", "%k\\q"], "--format: the template has a '\\\\' that begins nothing"),
-        (["-F", "hex", "--print-key"], "--format: --print-... are for raw"),
-        (["-F", "hex", "--json"], "--format: --json is a format of its own"),
-        (["-p", "5"], "--partition: words has no partition 5 that could be asked; it has 1 partition"),
+        (["-F", "jsn"], "--format: 'jsn' is not raw, json or hex, and not a template with %k key,"),
+        (["-F", "%k\\q"], "--format: the template has an incomplete '\\\\'"),
+        (["-F", "hex", "--print-key"], "--format: the --print-... options are for raw"),
+        (["-F", "hex", "--json"], "--format: it cannot be combined with --json"),
+        (["-p", "5"], "--partition: words has no available partition 5; it has 1 partition"),
     ],
 )
 def test_wrong_usage_ends_with_2(shell: Shell, arguments: list[str], sentence: str) -> None:
     assert shell.refused("consume", "words", *arguments, code=2).startswith(sentence)
 
 
-def test_a_topic_that_is_not_there_is_told(shell: Shell) -> None:
-    sentence = "looking up topic nope: it is not there; `logbrook topic list` shows what is"
+def test_a_missing_topic_is_reported(shell: Shell) -> None:
+    sentence = "looking up topic nope: it does not exist; `logbrook topic list` shows the topics"
     assert shell.refused("consume", "nope") == sentence
     assert shell.refused("consume", "nope", "-g", "readers") == sentence
 
 
-def test_a_broker_that_is_not_there_is_told_at_once(shell: Shell) -> None:
-    told = shell.refused("consume", "words", "-b", "127.0.0.1:1")
-    assert told.startswith("cannot connect to 127.0.0.1:1: Connection refused; is a broker running there?")
+def test_an_unreachable_broker_is_reported_at_once(shell: Shell) -> None:
+    message = shell.refused("consume", "words", "-b", "127.0.0.1:1")
+    assert message.startswith("cannot connect to 127.0.0.1:1: Connection refused; is a broker running there?")

@@ -1,4 +1,4 @@
-"""`logbrook context`, and which cluster commands talk to."""
+"""`logbrook context`, and the choice of the cluster."""
 
 import json
 import socket
@@ -25,9 +25,9 @@ def shell(tmp_path: Path) -> Shell:
 
 def test_contexts_are_saved_used_and_removed(shell: Shell, tmp_path: Path) -> None:
     assert shell.json("context", "list") == []
-    assert shell.ok("context", "save", "one", "a:1,b:2") == "commands talk to a:1,b:2 now\n"
-    assert shell.ok("context", "save", "two", "c:3") == "commands talk to c:3 now\n"
-    assert shell.ok("context", "use", "one") == "commands talk to a:1,b:2 now\n"
+    assert shell.ok("context", "save", "one", "a:1,b:2") == "commands now use a:1,b:2\n"
+    assert shell.ok("context", "save", "two", "c:3") == "commands now use c:3\n"
+    assert shell.ok("context", "use", "one") == "commands now use a:1,b:2\n"
     assert shell.json("context", "list") == [
         {"name": "one", "bootstrap": "a:1,b:2", "current": True},
         {"name": "two", "bootstrap": "c:3", "current": False},
@@ -41,18 +41,33 @@ def test_contexts_are_saved_used_and_removed(shell: Shell, tmp_path: Path) -> No
         "contexts": {"one": "a:1,b:2", "two": "c:3"},
         "current": "one",
     }
-    assert shell.ok("context", "remove", "one") == "removed one; commands talk to 127.0.0.1:9092\n"
-    assert [one["current"] for one in shell.json("context", "list")] == [False]
+    assert shell.ok("context", "remove", "one") == "removed one; commands now use 127.0.0.1:9092\n"
+    assert [context["current"] for context in shell.json("context", "list")] == [False]
 
 
-def test_an_option_goes_before_the_environment_and_that_before_the_context(shell: Shell, broker: Broker) -> None:
+def test_the_option_overrides_the_environment_and_that_the_context(shell: Shell, broker: Broker) -> None:
     shell.ok("context", "save", "real", broker.bootstrap_servers)
-    assert [one["name"] for one in shell.json("topic", "list")] == ["here"]
+    assert [topic["name"] for topic in shell.json("topic", "list")] == ["here"]
     shell.environment["LOGBROOK_BOOTSTRAP"] = "127.0.0.1:1"
     assert shell.refused("topic", "list").startswith("cannot connect to 127.0.0.1:1: Connection refused")
-    assert [one["name"] for one in shell.json("topic", "list", "-b", broker.bootstrap_servers)] == ["here"]
+    assert [topic["name"] for topic in shell.json("topic", "list", "-b", broker.bootstrap_servers)] == ["here"]
     several = f"127.0.0.1:1,{broker.bootstrap_servers}"
-    assert [one["name"] for one in shell.json("topic", "list", "--bootstrap", several)] == ["here"]
+    assert [topic["name"] for topic in shell.json("topic", "list", "--bootstrap", several)] == ["here"]
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("host", "host:9092"),
+        ("host, other:9", "host:9092,other:9"),
+        ("::1", "[::1]:9092"),
+        ("[::1]", "[::1]:9092"),
+        ("[::1]:9", "[::1]:9"),
+        ("9093", "127.0.0.1:9093"),
+    ],
+)
+def test_a_broker_without_a_port_has_9092(shell: Shell, given: str, used: str) -> None:
+    assert shell.ok("context", "save", "here", given) == f"commands now use {used}\n"
 
 
 def test_without_xdg_it_is_in_the_home_directory(shell: Shell, tmp_path: Path) -> None:
@@ -62,11 +77,11 @@ def test_without_xdg_it_is_in_the_home_directory(shell: Shell, tmp_path: Path) -
         (tmp_path / ".config" / "logbrook" / "contexts.json").unlink()
 
 
-def test_what_cannot_be_is_told(shell: Shell, tmp_path: Path) -> None:
+def test_invalid_contexts_are_reported(shell: Shell, tmp_path: Path) -> None:
     assert shell.refused("context", "use", "nope") == (
         "there is no context 'nope'; none is saved (`logbrook context save NAME HOST:PORT`)"
     )
-    assert shell.refused("context", "save", "x", "nowhere", code=2) == "HOST:PORT,...: 'nowhere' is not HOST:PORT"
+    assert shell.refused("context", "save", "x", "a:b", code=2) == "HOST[:PORT],...: 'a:b' is not HOST:PORT"
     shell.ok("context", "save", "one", "a:1")
     assert "saved are one" in shell.refused("context", "remove", "nope")
     file = tmp_path / "logbrook" / "contexts.json"
@@ -75,7 +90,7 @@ def test_what_cannot_be_is_told(shell: Shell, tmp_path: Path) -> None:
         assert str(file) in shell.refused("topic", "list")
 
 
-def test_a_directory_that_cannot_be_written_is_told(shell: Shell, tmp_path: Path) -> None:
+def test_an_unwritable_configuration_directory_is_reported(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "logbrook").mkdir()
     (tmp_path / "logbrook" / "contexts.json.new").mkdir()
     assert shell.refused("context", "save", "x", "a:1").startswith("the contexts cannot be saved: ")
@@ -90,7 +105,7 @@ def test_names_of_contexts_are_completed(shell: Shell) -> None:
 
 @pytest.fixture
 def web_server() -> Iterator[str]:
-    """Something that speaks, and not Kafka's protocol."""
+    """A server that answers in HTTP instead of Kafka's protocol."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -105,12 +120,12 @@ def web_server() -> Iterator[str]:
         thread.join()
 
 
-def test_something_else_that_answers_is_told(shell: Shell, web_server: str) -> None:
-    told = shell.refused("topic", "list", "-b", web_server)
-    assert told.startswith("what answers there does not speak Kafka's protocol as it should: ")
+def test_a_server_without_kafkas_protocol_is_reported(shell: Shell, web_server: str) -> None:
+    message = shell.refused("topic", "list", "-b", web_server)
+    assert message.startswith(f"{web_server} answers with HTTP: this is not a Kafka broker; --bootstrap, ")
 
 
-def test_a_name_that_is_no_host_is_told(shell: Shell) -> None:
+def test_an_unknown_host_is_reported(shell: Shell) -> None:
     assert shell.refused("topic", "list", "-b", "no-such-host.invalid:9092").startswith(
         "cannot connect to no-such-host.invalid:9092: "
     )

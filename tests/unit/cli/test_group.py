@@ -29,7 +29,7 @@ def shell(broker: Broker, tmp_path: Path) -> Shell:
 
 @pytest.fixture
 def member(broker: Broker, request: pytest.FixtureRequest) -> Iterator[GroupMember]:
-    """The only member of a group that is named after the test; it has committed 3 and nothing."""
+    """The only member of a group named after the test; it has committed offset 3 in one of two partitions."""
     with (
         Client(broker.bootstrap_servers, client_id="the-client") as client,
         GroupMember(client, request.node.name, ["orders"]) as member,
@@ -40,7 +40,7 @@ def member(broker: Broker, request: pytest.FixtureRequest) -> Iterator[GroupMemb
 
 
 def test_groups_are_listed(shell: Shell, member: GroupMember) -> None:
-    listed = {one["group"]: one for one in shell.json("group", "list")}
+    listed = {row["group"]: row for row in shell.json("group", "list")}
     assert listed[member.group_id] == {
         "group": member.group_id,
         "state": "Stable",
@@ -50,7 +50,7 @@ def test_groups_are_listed(shell: Shell, member: GroupMember) -> None:
     assert member.group_id in shell.ok("group", "list")
 
 
-def test_a_cluster_without_groups_says_so(tmp_path: Path) -> None:
+def test_a_cluster_without_groups_reports_it(tmp_path: Path) -> None:
     with Broker() as broker:
         shell = Shell(broker.bootstrap_servers, tmp_path)
         assert shell.json("group", "list") == []
@@ -107,7 +107,7 @@ def test_a_description_has_members_and_lag(shell: Shell, broker: Broker, member:
     assert all(len(line) <= 80 for line in seen.splitlines())
 
 
-def test_a_reset_is_shown_first_and_done_when_told(shell: Shell, member: GroupMember) -> None:
+def test_a_reset_is_shown_and_applied_with_execute(shell: Shell, member: GroupMember) -> None:
     member.leave()
     group = member.group_id
     planned = {
@@ -145,36 +145,36 @@ def test_a_reset_goes_anywhere_within_the_log(
     shell: Shell, member: GroupMember, arguments: list[str], after: list[int]
 ) -> None:
     changes = shell.json("group", "reset", member.group_id, *arguments)["changes"]
-    assert [one["after"] for one in changes] == after
+    assert [change["after"] for change in changes] == after
 
 
 def test_a_group_with_members_is_neither_reset_nor_deleted(shell: Shell, member: GroupMember) -> None:
     group = member.group_id
-    sentence = "it has active members; stop them first (`logbrook group describe` names them)"
+    sentence = "it has active members; stop them first (`logbrook group describe` lists them)"
     assert (
         shell.refused("group", "reset", group, "--to", "start", "--execute") == f"resetting group {group}: {sentence}"
     )
     assert shell.refused("group", "delete", group, "--yes") == f"deleting group {group}: {sentence}"
     member.leave()
     assert shell.ok("group", "delete", group, "--yes") == f"deleted {group}\n"
-    assert shell.refused("group", "describe", group).startswith(f"looking up group {group}: it is not there")
+    assert shell.refused("group", "describe", group).startswith(f"looking up group {group}: it does not exist")
 
 
-def test_a_group_that_is_not_there_can_be_given_a_beginning(shell: Shell) -> None:
+def test_a_new_group_can_be_given_offsets(shell: Shell) -> None:
     assert shell.refused("group", "reset", "new", "--to", "end") == (
-        "group new has committed nothing there; --topic names what it is to read"
+        "group new has no committed offsets there; name the topics to reset with --topic"
     )
     shell.ok("group", "reset", "new", "--to", "2", "--topic", "orders", "--execute")
     assert shell.ok("consume", "orders", "-g", "new").split() == ["c", "d"]
 
 
-def test_what_is_not_there_or_not_meant_is_told(shell: Shell) -> None:
+def test_missing_groups_and_wrong_usage_are_reported(shell: Shell) -> None:
     assert shell.refused("group", "describe", "nope") == (
-        "looking up group nope: it is not there; `logbrook group list` shows what is"
+        "looking up group nope: it does not exist; `logbrook group list` shows the groups"
     )
     assert shell.refused("group", "reset", "g", "--to", "1", "--topic", "nope").startswith("looking up topic nope")
     assert shell.refused("group", "delete", "nope", "--yes").startswith("there is no group nope, and none was deleted")
-    assert shell.refused("group", "reset", "g", code=2).startswith("--to / --shift-by: say where to")
+    assert shell.refused("group", "reset", "g", code=2).startswith("--to / --shift-by: give one of them")
     assert shell.refused("group", "reset", "g", "--to", "1", "--shift-by", "1", code=2).startswith("--to / --shift-by")
 
 
@@ -182,6 +182,26 @@ def test_deleting_needs_a_yes(shell: Shell, member: GroupMember) -> None:
     member.leave()
     assert "give --yes" in shell.refused("group", "delete", member.group_id, code=2)
     assert shell.on_terminal("group", "delete", member.group_id, typed="y\n")[0] == 0
+
+
+def test_committed_offsets_are_deleted_by_topic_and_partition(shell: Shell) -> None:
+    shell.ok("group", "reset", "erased", "--to", "1", "--topic", "orders", "--execute")
+    arguments = ("group", "offset-delete", "erased", "-t", "orders")
+    assert "give --yes" in shell.refused(*arguments, "-p", "1", code=2)
+    assert shell.json(*arguments, "-p", "1", "-y") == [{"topic": "orders", "partition": 1, "committed": 1}]
+    assert shell.refused(*arguments, "-p", "1", "-y") == (
+        "group erased has no committed offsets in these partitions of orders, and none was deleted; "
+        "`logbrook group describe erased` shows them"
+    )
+    assert shell.ok(*arguments, "-y").splitlines() == ["TOPIC   PARTITION  DELETED", "orders          0        1"]
+    assert shell.refused("group", "offset-delete", "nope", "-t", "orders", "-y").startswith("group nope has no comm")
+
+
+def test_offsets_of_a_topic_that_members_read_are_not_deleted(shell: Shell, member: GroupMember) -> None:
+    message = shell.refused("group", "offset-delete", member.group_id, "-t", "orders", "-y")
+    assert message.endswith(
+        "members of the group read the topic; stop them first (`logbrook group describe` lists them)"
+    )
 
 
 def test_names_of_groups_are_completed(shell: Shell, member: GroupMember) -> None:

@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,20 +12,23 @@ import pytest
 
 from logbrook.client import Client, Producer
 from logbrook.client.transactional import TransactionalProducer
-from logbrook.records.batch import HEADER_BYTES, Codec
+from logbrook.model.identifiers import Offset
+from logbrook.records.batch import HEADER_BYTES, Codec, renew_crc
 from logbrook.records.builder import build_batch
+from logbrook.records.reader import iter_records
 from logbrook.records.record import Record
 from logbrook.testing import Broker
-from logbrook.testing.kill.free_port import free_port
+from logbrook.testing.processes import free_port
+from tests.unit.cli.invocation import invoke
 from tests.unit.cli.pseudo_terminal import PseudoTerminal
 
-LOGBROOK = Path(sys.executable).parent / "logbrook"
-# The smallest that a topic may have.
+# The minimum of the topic setting.
 SMALL_SEGMENTS = {"segment.bytes": "1024"}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([LOGBROOK, "log", *arguments], capture_output=True, text=True, check=False)
+    done = invoke("log", *arguments)
+    return subprocess.CompletedProcess(arguments, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
@@ -83,7 +85,7 @@ def test_dump_prints_batches_with_their_headers(tmp_path: Path) -> None:
     assert len(table) == 3
 
 
-def test_dump_tells_what_batches_are_to_transactions(tmp_path: Path) -> None:
+def test_dump_shows_transactional_batches_and_markers(tmp_path: Path) -> None:
     with broker_on(tmp_path) as broker, Client(broker.bootstrap_servers) as client:
         broker.create_topic("orders")
         with TransactionalProducer(client, "t") as producer:
@@ -99,15 +101,15 @@ def test_dump_tells_what_batches_are_to_transactions(tmp_path: Path) -> None:
                 producer.send("orders", 0, batch)
                 producer.flush()
                 ends()
-    found = lines(run("dump", "orders-0", "--data", str(tmp_path), "--json"))
-    assert [one["transaction"] for one in found] == ["data", "commit", "data", "abort"]
+    batches = lines(run("dump", "orders-0", "--data", str(tmp_path), "--json"))
+    assert [batch["transaction"] for batch in batches] == ["data", "commit", "data", "abort"]
 
 
 def test_dump_prints_records_and_begins_at_an_offset(tmp_path: Path) -> None:
     filled(tmp_path, SMALL_SEGMENTS)
-    found = lines(run("dump", "orders-0", "--data", str(tmp_path), "--json", "--records", "--from", "4"))
-    assert [one["base_offset"] for one in found] == [4, 5]
-    (record,) = found[0]["content"]
+    batches = lines(run("dump", "orders-0", "--data", str(tmp_path), "--json", "--records", "--from", "4"))
+    assert [batch["base_offset"] for batch in batches] == [4, 5]
+    (record,) = batches[0]["content"]
     assert (record["offset"], record["key"], record["value"][:2], record["topic"]) == (4, "k0", "4:", "orders")
     assert record["headers"] == [{"key": "h", "value": "x"}]
     shown = run("dump", "orders-0", "--data", str(tmp_path), "--records", "--from", "4", "--count", "1").stdout
@@ -118,56 +120,67 @@ def test_dump_prints_records_and_begins_at_an_offset(tmp_path: Path) -> None:
     assert beyond.stderr == "orders-0 has no batches from offset 100 on\n"
 
 
-def test_dump_reads_one_segment_file_and_shows_what_is_bad_in_it(tmp_path: Path) -> None:
+def test_dump_reads_a_segment_file_and_shows_its_damage(tmp_path: Path) -> None:
     filled(tmp_path)
     (file,) = segments(tmp_path)
     flip(file, HEADER_BYTES + 5)
-    found = lines(run("dump", str(file), "--json"))
-    assert [one["crc_ok"] for one in found] == [False, True, True, True, True, True]
-    assert "CRC32C" in found[0]["damage"]
+    batches = lines(run("dump", str(file), "--json"))
+    assert [batch["crc_ok"] for batch in batches] == [False, True, True, True, True, True]
+    assert "CRC32C" in batches[0]["damage"]
     assert "BAD" in run("dump", str(file)).stdout.splitlines()[1]
     file.write_bytes(file.read_bytes()[:-10])
     last = lines(run("dump", str(file), "--json"))[-1]
     assert (last["base_offset"], last["crc_ok"]) == (None, False)
-    assert "bytes are no batch" in run("dump", str(file)).stdout
+    assert "bytes are not a batch" in run("dump", str(file)).stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["dump", "./nothing.log"], "./nothing.log cannot be read: No such file or directory"),
         (["dump", "nothing-0"], "there is no partition or topic nothing-0 here; there are the topics"),
         (["verify", "nothing"], "there is no partition or topic nothing here"),
-        (["verify", "--data", "/nonexistent"], "there is no directory /nonexistent; --data names the one"),
-        (["verify", "--data", "/usr"], "/usr is no data directory"),
+        (
+            ["verify", "--data", "/nonexistent"],
+            "there is no directory /nonexistent; name the broker's data directory with --data",
+        ),
+        (["verify", "--data", "/usr"], "/usr is not a data directory"),
         (["compact", "--broker", "http://127.0.0.1:9", "--yes"], "is it the broker's --metrics address"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_a_sentence(tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_failures_are_reported_in_one_sentence(tmp_path: Path, arguments: list[str], message: str) -> None:
     filled(tmp_path, batches=1)
     given = arguments if "--data" in arguments or "--broker" in arguments else [*arguments, "--data", str(tmp_path)]
     done = run(*given)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ")
-    assert told in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_nothing_is_touched_while_a_broker_has_the_directory(tmp_path: Path) -> None:
+def test_a_directory_in_use_by_a_broker_is_refused(tmp_path: Path) -> None:
     with broker_on(tmp_path) as broker:
         broker.create_topic("orders")
-        for command in (["dump", "orders-0"], ["verify"], ["repair"], ["compact"], ["retain"], ["index"]):
+        for command in (
+            ["dump", "orders-0"],
+            ["verify"],
+            ["repair"],
+            ["skip", "orders-0", "0"],
+            ["compact"],
+            ["retain"],
+            ["index"],
+        ):
             done = run(*command, "--data", str(tmp_path))
             assert (done.returncode, done.stdout) == (1, "")
             assert done.stderr.startswith(f"error: {tmp_path} is in use by a broker; stop it first")
 
 
-def test_verify_says_what_is_good(tmp_path: Path) -> None:
+def test_verify_reports_intact_partitions(tmp_path: Path) -> None:
     filled(tmp_path, SMALL_SEGMENTS)
     done = run("verify", "orders", "--data", str(tmp_path), "--json")
-    (found,) = json.loads(done.stdout)
+    (report,) = json.loads(done.stdout)
     assert done.returncode == 0
-    assert found == {
+    assert report == {
         "topic": "orders",
         "partition": 0,
         "segments": len(segments(tmp_path)),
@@ -182,23 +195,23 @@ def test_verify_says_what_is_good(tmp_path: Path) -> None:
     assert "BAD" not in table
 
 
-def test_after_a_crash_dump_says_that_there_may_be_more_and_verify_brings_it_back(tmp_path: Path) -> None:
+def test_after_a_crash_dump_warns_and_verify_recovers_the_write_ahead_log(tmp_path: Path) -> None:
     crashed = tmp_path / "crashed"
     with broker_on(tmp_path / "data") as broker, Client(broker.bootstrap_servers) as client:
         broker.create_topic("orders")
         client.produce("orders", 0, build_batch([Record(None, b"x", timestamp=1_000)]))
-        # The files as a power loss leaves them, at worst: what is not synced is gone.
+        # The files after a power loss in the worst case: bytes that were not synced are lost.
         shutil.copytree(tmp_path / "data", crashed)
     segments(crashed)[0].write_bytes(b"")
     done = run("dump", "orders-0", "--data", str(crashed), "--json")
     assert (done.returncode, done.stdout) == (0, "")
     assert "its write-ahead log may have more" in done.stderr
-    (found,) = json.loads(run("verify", "orders", "--data", str(crashed), "--json").stdout)
-    assert (found["records"], found["damage"]) == (1, None)
+    (report,) = json.loads(run("verify", "orders", "--data", str(crashed), "--json").stdout)
+    assert (report["records"], report["damage"]) == (1, None)
     assert len(lines(run("dump", "orders-0", "--data", str(crashed), "--json"))) == 1
 
 
-def test_verify_finds_damage_and_repair_keeps_what_is_good_and_the_original(tmp_path: Path) -> None:
+def test_verify_finds_damage_and_repair_keeps_intact_batches_and_the_original(tmp_path: Path) -> None:
     filled(tmp_path, SMALL_SEGMENTS)
     first = segments(tmp_path)[0]
     damaged = first.stat().st_size // 2 + HEADER_BYTES + 5
@@ -206,7 +219,7 @@ def test_verify_finds_damage_and_repair_keeps_what_is_good_and_the_original(tmp_
     before = first.read_bytes()
 
     done = run("verify", "--data", str(tmp_path), "--json")
-    (bad,) = [one for one in json.loads(done.stdout) if one["damage"]]
+    (bad,) = [report for report in json.loads(done.stdout) if report["damage"]]
     assert done.returncode == 1
     assert (bad["topic"], bad["damage"]["file"]) == ("orders", f"orders-0/{first.name}")
     assert (bad["damage"]["position"], bad["damage"]["offset"]) == (first.stat().st_size // 2, 1)
@@ -214,12 +227,12 @@ def test_verify_finds_damage_and_repair_keeps_what_is_good_and_the_original(tmp_
 
     asked = run("repair", "orders-0", "--data", str(tmp_path))
     assert asked.returncode == 2
-    assert "give --yes to do it" in asked.stderr
+    assert "give --yes to go ahead" in asked.stderr
     assert first.read_bytes() == before
 
     done = run("repair", "--data", str(tmp_path), "--yes", "--json")
     assert done.returncode == 0
-    assert "the offsets 1 to 1 are without records" in done.stderr
+    assert "offsets 1 to 1 have no records" in done.stderr
     (repaired,) = json.loads(done.stdout)
     assert repaired["missing_offsets"] == [[1, 1]]
     assert repaired["end_offset"] == 6
@@ -230,7 +243,7 @@ def test_verify_finds_damage_and_repair_keeps_what_is_good_and_the_original(tmp_
         assert client.produce("orders", 0, build_batch([Record(None, b"x", timestamp=1)])) == 6
 
 
-def test_repair_asks_on_a_terminal_and_takes_no_for_an_answer(tmp_path: Path) -> None:
+def test_repair_asks_on_a_terminal_and_stops_at_no(tmp_path: Path) -> None:
     filled(tmp_path)
     flip(segments(tmp_path)[0], HEADER_BYTES + 5)
     before = segments(tmp_path)[0].read_bytes()
@@ -242,44 +255,75 @@ def test_repair_asks_on_a_terminal_and_takes_no_for_an_answer(tmp_path: Path) ->
     assert segments(tmp_path)[0].read_bytes() == before
 
 
-def test_repair_of_what_is_good_changes_nothing(tmp_path: Path) -> None:
+def test_repair_of_an_intact_log_changes_nothing(tmp_path: Path) -> None:
     filled(tmp_path)
     before = segments(tmp_path)[0].read_bytes()
     done = run("repair", "orders-0", "--data", str(tmp_path), "--yes")
     assert (done.returncode, done.stdout) == (0, "")
-    assert "nothing is known to be damaged" in done.stderr
+    assert "no damage is known" in done.stderr
     assert segments(tmp_path)[0].read_bytes() == before
+
+
+def test_skip_empties_a_poison_batch_and_consumers_continue_after_it(tmp_path: Path) -> None:
+    bad = build_batch([Record(b"k", b"bad" * 20), Record(b"k", b"bad")])
+    # The length of the first key. The checksum holds, so the broker stores the batch.
+    bad[HEADER_BYTES + 5] = 0x7D
+    renew_crc(memoryview(bad), 0, len(bad))
+    with broker_on(tmp_path) as broker, Client(broker.bootstrap_servers) as client:
+        broker.create_topic("orders", 1)
+        for batch in (build_batch([Record(b"k", b"before")]), bad, build_batch([Record(b"k", b"after")])):
+            client.produce("orders", 0, batch)
+    place = ("--data", str(tmp_path))
+    asked = run("skip", "orders-0", "2", *place)
+    assert asked.returncode == 2
+    assert "offsets 1 to 2 claims 2 records" in asked.stderr
+    assert "cannot be decoded" in asked.stderr
+    done = run("skip", "orders-0", "2", *place, "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["base_offset"], report["last_offset"], report["records"]) == (1, 2, 2)
+    assert "key" in report["fault"]
+    assert (tmp_path / report["kept_aside"]).read_bytes()[HEADER_BYTES:] == bad[HEADER_BYTES:]
+    for wrong, message in ((1, "empty already"), (9, "outside 0 to 4")):
+        again = run("skip", "orders-0", str(wrong), *place, "--yes")
+        assert again.returncode == 1
+        assert message in again.stderr
+    assert run("verify", *place).returncode == 0
+    with broker_on(tmp_path) as broker, Client(broker.bootstrap_servers) as client:
+        batches = client.fetch("orders", 0, Offset(1)).batches
+        values = [record.value for batch in batches for record in iter_records(batch, bytes_max=10_000)]
+        assert values == [b"after"]
 
 
 def test_compact_keeps_the_newest_record_of_each_key(tmp_path: Path) -> None:
     filled(tmp_path, SMALL_SEGMENTS | {"cleanup.policy": "compact"})
     assert run("compact", "--data", str(tmp_path)).returncode == 2
     done = run("compact", "--data", str(tmp_path), "--active", "--yes", "--json")
-    (compacted,) = [one for one in json.loads(done.stdout) if one["topic"] == "orders"]
+    (compacted,) = [report for report in json.loads(done.stdout) if report["topic"] == "orders"]
     assert compacted["bytes_after"] < compacted["bytes_before"]
-    found = lines(run("dump", "orders-0", "--data", str(tmp_path), "--json", "--records"))
-    assert [record["value"][:2] for one in found for record in one["content"]] == ["4:", "5:"]
+    batches = lines(run("dump", "orders-0", "--data", str(tmp_path), "--json", "--records"))
+    assert [record["value"][:2] for batch in batches for record in batch["content"]] == ["4:", "5:"]
     assert not list((tmp_path / "orders-0").glob("*.deleted"))
     again = run("compact", "orders", "--data", str(tmp_path), "--yes")
     assert again.stdout == "there is nothing to compact in 1 partition with cleanup.policy=compact\n"
 
 
-def test_retain_removes_what_is_past_its_time_and_nothing_of_the_brokers_own(tmp_path: Path) -> None:
+def test_retain_deletes_expired_segments_but_no_internal_logs(tmp_path: Path) -> None:
     filled(tmp_path, SMALL_SEGMENTS | {"retention.ms": "1000"})
     done = run("retain", "--data", str(tmp_path), "--yes", "--json")
-    found = {one["topic"]: one for one in json.loads(done.stdout)}
-    assert "__cluster_metadata" not in found
-    assert (found["orders"]["start_offset"], found["orders"]["segments_removed"] > 1) == (6, True)
+    reports = {report["topic"]: report for report in json.loads(done.stdout)}
+    assert "__cluster_metadata" not in reports
+    assert (reports["orders"]["start_offset"], reports["orders"]["segments_removed"] > 1) == (6, True)
     assert [file.stat().st_size for file in segments(tmp_path)] == [0]
     with broker_on(tmp_path) as broker, Client(broker.bootstrap_servers) as client:
         assert client.list_offset("orders", 0) == 6
 
 
-def test_index_makes_indexes_again(tmp_path: Path) -> None:
+def test_index_rebuilds_indexes(tmp_path: Path) -> None:
     filled(tmp_path, SMALL_SEGMENTS)
     indexes = sorted((tmp_path / "orders-0").glob("*.index"))
-    for one in indexes:
-        one.unlink()
+    for index in indexes:
+        index.unlink()
     done = run("index", "orders", "--data", str(tmp_path), "--json")
     assert json.loads(done.stdout) == [{"topic": "orders", "partition": 0, "indexes": len(indexes)}]
     assert sorted((tmp_path / "orders-0").glob("*.index")) == indexes
@@ -311,8 +355,8 @@ def test_a_running_broker_maintains_the_partitions_that_are_named(tmp_path: Path
         done = run("retain", "others", "--broker", url_of(broker), "--yes", "--json")
         assert json.loads(done.stdout)["segments_removed"] == 0
         done = run("compact", "orders-0", "--broker", url_of(broker), "--active", "--yes", "--json")
-        found = json.loads(done.stdout)
-        assert (found["logs_compacted"], found["segments_removed"]) == (1, 0)
+        report = json.loads(done.stdout)
+        assert (report["logs_compacted"], report["segments_removed"]) == (1, 0)
         done = run("retain", "orders-0", "others", "--broker", url_of(broker), "--yes", "--json")
         assert json.loads(done.stdout)["segments_removed"] > 0
         refused = run("retain", "nothing", "--broker", url_of(broker), "--yes")
@@ -320,7 +364,7 @@ def test_a_running_broker_maintains_the_partitions_that_are_named(tmp_path: Path
         assert refused.stderr == "error: the broker could not do it: there is no partition or topic nothing here\n"
 
 
-def test_a_broker_that_could_not_do_all_of_it_says_what_it_did_and_why(tmp_path: Path) -> None:
+def test_partial_maintenance_is_reported_with_results_and_errors(tmp_path: Path) -> None:
     filled(tmp_path, SMALL_SEGMENTS | {"cleanup.policy": "compact"})
     flip(segments(tmp_path)[0], HEADER_BYTES + 5)
     with broker_on(tmp_path) as broker:
@@ -330,41 +374,42 @@ def test_a_broker_that_could_not_do_all_of_it_says_what_it_did_and_why(tmp_path:
     assert "orders-0 is corrupt" in done.stderr or "is corrupt at byte 0" in done.stderr
 
 
-def test_a_running_broker_verifies_its_own_files_in_the_words_of_the_command(tmp_path: Path) -> None:
+def test_a_running_broker_verifies_its_files_with_the_same_output(tmp_path: Path) -> None:
     filled(tmp_path, SMALL_SEGMENTS)
     flip(segments(tmp_path)[1], HEADER_BYTES + 5)
     with broker_on(tmp_path) as broker:
         by_broker = run("verify", "--broker", url_of(broker), "--json")
-        one = run("verify", "orders", "--broker", url_of(broker))
+        verified = run("verify", "orders", "--broker", url_of(broker))
     by_command = run("verify", "--data", str(tmp_path), "--json")
     assert (by_broker.returncode, by_command.returncode) == (1, 1)
     orders = [
-        next(one for one in json.loads(done.stdout) if one["topic"] == "orders") for done in (by_broker, by_command)
+        next(report for report in json.loads(done.stdout) if report["topic"] == "orders")
+        for done in (by_broker, by_command)
     ]
     assert orders[0] == orders[1]
     assert orders[0]["damage"]["file"] == f"orders-0/{segments(tmp_path)[1].name}"
-    assert one.stdout.splitlines()[-1].split()[-1] == "BAD"
+    assert verified.stdout.splitlines()[-1].split()[-1] == "BAD"
     assert by_broker.stderr.splitlines()[0] == by_command.stderr.splitlines()[0]
-    assert "stop the broker, and see `logbrook log repair orders-0`" in one.stderr
+    assert "stop the broker and run `logbrook log repair orders-0`" in verified.stderr
 
 
-def test_where_the_broker_cannot_be_asked_the_cluster_is_read(tmp_path: Path) -> None:
+def test_verify_falls_back_to_the_cluster_if_the_http_listener_is_down(tmp_path: Path) -> None:
     filled(tmp_path, SMALL_SEGMENTS)
     nobody = f"http://127.0.0.1:{free_port()}"
     refused = run("verify", "--broker", nobody)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "can be read with --bootstrap" in refused.stderr
+    assert "With --bootstrap HOST:PORT" in refused.stderr
     assert run("verify", "--broker", nobody, "--data", str(tmp_path)).returncode == 2
     with broker_on(tmp_path) as broker:
         done = run("verify", "orders", "--broker", nobody, "--bootstrap", broker.bootstrap_servers, "--json")
-        (found,) = json.loads(done.stdout)
-        assert (done.returncode, found["segments"], found["records"]) == (0, None, 6)
+        (report,) = json.loads(done.stdout)
+        assert (done.returncode, report["segments"], report["records"]) == (0, None, 6)
         assert done.stderr.endswith(f"Reading from {broker.bootstrap_servers} instead\n")
         unknown = run("verify", "nothing", "--broker", url_of(broker))
         assert unknown.stderr == "error: the broker could not do it: there is no partition or topic nothing here\n"
 
 
-def test_a_broker_that_gives_bad_bytes_is_found_out(tmp_path: Path) -> None:
+def test_verify_through_a_cluster_finds_damaged_batches(tmp_path: Path) -> None:
     filled(tmp_path)
     flip(segments(tmp_path)[0], HEADER_BYTES + 5)
     with broker_on(tmp_path) as broker:

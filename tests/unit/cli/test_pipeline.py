@@ -15,19 +15,19 @@ from logbrook import Broker
 from logbrook.cli import pipeline as command
 from logbrook.cli.main import app
 from logbrook.client import Client
-from logbrook.pipelines.report import REPORTS_TOPIC, Report, RunState, SinkReport, SourceReport
-from logbrook.pipelines.reports_topic import write_report
+from logbrook.pipelines.report import REPORTS_TOPIC, PipelineReport, RunState, SinkReport, SourceReport
+from logbrook.pipelines.reporter import write_report
 from tests.unit.cli.shell import Shell
 
 
 class FakeCommand(ModuleType):
-    """Takes the place of `logbrook.spark.pipeline.command`."""
+    """Replaces `logbrook.spark.pipeline.command`."""
 
     def __init__(self) -> None:
         super().__init__("logbrook.spark.pipeline.command")
         self.requests: list[dict[str, Any]] = []
 
-    def Request(self, **fields: Any) -> dict[str, Any]:  # noqa: N802 - a class there
+    def RunRequest(self, **fields: Any) -> dict[str, Any]:  # noqa: N802 - a class there
         return fields
 
     def run(self, request: dict[str, Any]) -> int:
@@ -42,14 +42,13 @@ def pipeline(*arguments: str) -> Any:
 def test_the_options_reach_the_pipeline_and_its_exit_code_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeCommand()
     monkeypatch.setitem(sys.modules, fake.__name__, fake)
-    options = ["--dry-run", "--once", "--from", "-1h", "--bootstrap-servers", "h:1"]
+    options = ["--once", "--from", "-1h", "--bootstrap-servers", "h:1"]
     options += ["--reports", "told"]
     done = pipeline("run", "o.toml", *options, "--checkpoint", "c", "--master", "local[1]", "--verbose")
     assert done.exit_code == 4
     assert fake.requests == [
         {
             "file": "o.toml",
-            "dry_run": True,
             "once": True,
             "start": "-1h",
             "bootstrap_servers": "h:1",
@@ -59,17 +58,20 @@ def test_the_options_reach_the_pipeline_and_its_exit_code_the_shell(monkeypatch:
             "verbose": True,
         }
     ]
+    assert pipeline("check", "o.toml", "--explain", "--bootstrap-servers", "h:1").exit_code == 4
+    checked = {"file": "o.toml", "checks_only": True, "explain": True, "bootstrap_servers": "h:1", "verbose": False}
+    assert fake.requests[-1] == checked
     assert pipeline("run", "o.toml", "--no-reports").exit_code == 4
     assert fake.requests[-1]["reports"] == ""
     done = pipeline("run", "o.toml", "--no-reports", "--reports", "told")
-    assert (done.exit_code, done.stderr) == (2, "error: --reports / --no-reports: one of them\n")
+    assert (done.exit_code, done.stderr) == (2, "error: --reports / --no-reports: they cannot be combined\n")
 
 
-def test_without_spark_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_spark_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     done = pipeline("run", "o.toml")
-    told = "error: pipelines run on Spark, which is not here: pip install 'logbrook[spark]'\n"
-    assert (done.exit_code, done.stdout, done.stderr) == (5, "", told)
+    message = "error: pipelines need Spark, which is not installed: pip install '.[spark]' in a clone of Logbrook\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (5, "", message)
 
 
 def test_an_example_is_written_once(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_an_example_is_written_once(tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout) == (0, f"{tmp_path}/README.md\n{tmp_path}/orders.toml\n")
     again = pipeline("init", str(tmp_path))
     assert again.exit_code == 2
-    assert "nothing is overwritten" in again.stderr
+    assert "nothing was written" in again.stderr
 
 
 def test_pipelines_are_listed_and_forgotten(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ def test_pipelines_are_listed_and_forgotten(tmp_path: Path) -> None:
         assert shell.json("pipeline", "list") == []
         assert shell.run("pipeline", "list").err == "no pipeline has run yet; `logbrook pipeline run FILE` starts one\n"
         now_ms = round(time() * 1000)
-        running = Report(
+        running = PipelineReport(
             pipeline="orders",
             state=RunState.RUNNING,
             since_ms=now_ms - 60_000,
@@ -100,10 +102,10 @@ def test_pipelines_are_listed_and_forgotten(tmp_path: Path) -> None:
         )
         failed = replace(running, pipeline="broken", state=RunState.FAILED, error="offset 3 is gone\nand more")
         lost = replace(running, pipeline="gone", said_ms=now_ms - 60_000)
-        for one in (running, failed, lost):
-            write_report(client, REPORTS_TOPIC, one.pipeline, one.to_json())
+        for report in (running, failed, lost):
+            write_report(client, REPORTS_TOPIC, report.pipeline, report.to_json())
         listed = shell.json("pipeline", "list")
-        assert [(one["pipeline"], one["state"]) for one in listed] == [
+        assert [(row["pipeline"], row["state"]) for row in listed] == [
             ("broken", "failed"),
             ("gone", "lost"),
             ("orders", "running"),
@@ -111,20 +113,20 @@ def test_pipelines_are_listed_and_forgotten(tmp_path: Path) -> None:
         assert (listed[2]["rows_per_s"], listed[2]["lag"], listed[2]["batch_s"]) == (12.5, 42, 0.25)
         assert listed[2]["sinks"][0]["name"] == "orders-totals"
         table = shell.ok("pipeline", "list").splitlines()
-        assert " ".join(table[0].split()) == "PIPELINE STATE ROWS/S LAG BATCH TIME SINCE HOST ERROR"
+        assert " ".join(table[0].split()) == "PIPELINE STATE ROWS/S LAG BATCH TIME RESTARTS SINCE HOST ERROR"
         assert "offset 3 is gone" in table[1]
         assert len(table) == 4
         assert "lost" in shell.on_terminal("pipeline", "list")[1]
         assert shell.ok("pipeline", "forget", "gone") == "forgot gone\n"
-        assert [one["pipeline"] for one in shell.json("pipeline", "list")] == ["broken", "orders"]
-        told = shell.refused("pipeline", "forget", "gone")
-        assert told == "there is no pipeline gone; `logbrook pipeline list` shows what there is"
+        assert [row["pipeline"] for row in shell.json("pipeline", "list")] == ["broken", "orders"]
+        message = shell.refused("pipeline", "forget", "gone")
+        assert message == "there is no pipeline gone; `logbrook pipeline list` shows the pipelines"
         assert shell.json("pipeline", "list", "--reports", "elsewhere") == []
 
 
-def test_the_help_tells_the_exit_codes() -> None:
+def test_the_help_lists_the_exit_codes() -> None:
     shown = pipeline("run", "--help").stdout
-    for line in ("0  it is done", "2  the file", "3  the cluster", "4  a query failed", "5  Spark", "130, 143"):
+    for line in ("0  done", "2  the file", "3  the cluster", "4  a query failed", "5  Spark", "130, 143"):
         assert line in shown
 
 
@@ -135,5 +137,5 @@ def test_the_help_loads_nothing_of_spark() -> None:
         "try:\n    app(['pipeline', 'run', '--help'])\nexcept SystemExit:\n    pass\n"
         f"sys.exit(repr([name for name in {unwanted!r} if name in sys.modules]))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert done.stderr.splitlines()[-1] == "[]"

@@ -1,6 +1,7 @@
 """`logbrook serve`: the settings that the broker is run with, and the help."""
 
 import sys
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,13 +11,13 @@ from typer.testing import CliRunner
 
 from logbrook.cli.main import app
 from logbrook.config import BrokerConfig, Durability
-from logbrook.config.catalogue import Kind, all_sections, all_settings
+from logbrook.config.catalogue import ValueKind, all_sections, all_settings
 from logbrook.config.values import show_value
 from tests.unit.config.samples import KEYS, written
 
 
 class FakeServer(ModuleType):
-    """Takes the place of `logbrook.server.run`."""
+    """Replaces `logbrook.server.run`."""
 
     def __init__(self) -> None:
         super().__init__("logbrook.server.run")
@@ -39,7 +40,7 @@ def serve(*arguments: str, **environment: str) -> Any:
     return CliRunner().invoke(app, ["serve", *arguments], env=environment)
 
 
-def test_the_broker_runs_with_what_was_said(server: FakeServer) -> None:
+def test_the_broker_runs_with_the_given_settings(server: FakeServer) -> None:
     done = serve("--data", "/d", "--listen", "0.0.0.0:9", "--log-retention-ms", "7d", "--auto-create-topics")
     assert (done.exit_code, done.output) == (0, "")
     (config,) = server.configs
@@ -47,20 +48,15 @@ def test_the_broker_runs_with_what_was_said(server: FakeServer) -> None:
     assert config.topics.auto_create is True
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_every_setting_has_a_flag(key: str, server: FakeServer) -> None:
-    setting, text, value = written(key)
-    if setting.form.kind is Kind.BOOLEAN:
-        flag = setting.flag if value else setting.flag.replace("--", "--no-")
-        done = serve(flag)
-    else:
-        done = serve(f"{setting.flag}={text}")
-    assert (done.exit_code, done.output) == (0, "")
-    (config,) = server.configs
-    found: Any = config
-    for name in key.split("."):
-        found = getattr(found, name)
-    assert found == value
+def test_every_setting_has_a_flag(server: FakeServer) -> None:
+    for key in KEYS:
+        setting, text, value = written(key)
+        if setting.form.kind is ValueKind.BOOLEAN:
+            done = serve(setting.flag if value else setting.flag.replace("--", "--no-"))
+        else:
+            done = serve(f"{setting.flag}={text}")
+        assert (done.exit_code, done.output) == (0, ""), key
+        assert attrgetter(key)(server.configs.pop()) == value, key
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(server: FakeServer, tmp_path: Path) -> None:
@@ -84,7 +80,7 @@ def test_the_exit_code_is_the_servers(server: FakeServer) -> None:
     assert serve().exit_code == 3
 
 
-def test_wrong_settings_are_all_told_on_standard_error_and_nothing_is_run(server: FakeServer) -> None:
+def test_invalid_settings_are_all_reported_and_nothing_runs(server: FakeServer) -> None:
     arguments = ["--lissten", "0.0.0.0:1", "--listen", "x", "--foo=1", "--bar", "--partitions=0", "start"]
     done = serve(*arguments, LOGBROOK_OFFSETS="disk")
     assert done.exit_code == 2
@@ -104,8 +100,8 @@ def test_an_argument_without_a_flag_is_refused(server: FakeServer) -> None:
     done = serve("start", "--data", "d", "now")
     assert done.exit_code == 2
     assert done.stderr.splitlines() == [
-        'error: command line: "start" stands alone; a setting is given as --flag VALUE',
-        'error: command line: "now" stands alone; a setting is given as --flag VALUE',
+        'error: command line: "start" is not an option; a setting is given as --flag VALUE',
+        'error: command line: "now" is not an option; a setting is given as --flag VALUE',
     ]
 
 
@@ -126,7 +122,7 @@ def test_the_help_holds_every_setting_once_in_its_section_and_none_is_cut(column
         expected += [] if section.name else ["--config"]
         for setting in all_settings():
             if setting.section == section.name:
-                no = "[no-]" if setting.form.kind is Kind.BOOLEAN else ""
+                no = "[no-]" if setting.form.kind is ValueKind.BOOLEAN else ""
                 expected.append(f"--{no}{setting.flag[2:]}")
     assert words == expected
     assert not any("…" in line for line in lines)
@@ -140,10 +136,11 @@ def test_the_help_has_a_panel_for_each_section() -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_help_says_what_a_setting_does_and_its_default(columns: int) -> None:
-    text = " ".join(serve("--help", COLUMNS=str(columns)).stdout.replace("│", " ").split())
+    panels = serve("--help", COLUMNS=str(columns)).stdout.partition("╭─ Options")[2]
+    text = " ".join(panels.replace("│", " ").split())
     for setting in all_settings():
         flag = setting.flag.replace("--auto", "--[no-]auto")
         (after,) = (entry for entry in text.split(" --") if f"--{entry}".startswith(f"{flag} "))
-        assert setting.doc in after
+        assert setting.facts.doc in after
         default = show_value(setting, setting.default)
         assert f"default: {default}]" in after if default else "default" not in after

@@ -1,4 +1,4 @@
-"""Questions about many partitions at once, to a real broker, and to a cluster of peers for what one cannot show."""
+"""Requests about many partitions at once, to a real broker and to a scripted one."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -9,10 +9,9 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 
 from logbrook import Broker
-from logbrook.client import EARLIEST, LATEST, BrokerError, Client, ClientError, ConnectFailedError, TimedOutError
-from logbrook.client.cluster import Cluster, retriable
+from logbrook.client import EARLIEST, LATEST, BrokerError, Client, ConnectFailedError
+from logbrook.client.cluster import Cluster
 from logbrook.model import TopicPartition
-from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.framing import read_request_start
 from logbrook.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from logbrook.protocol.messages.list_offsets import (
@@ -30,7 +29,7 @@ from logbrook.protocol.messages.metadata import (
 )
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
-from tests.unit.client.peer import Peer, answer, api_version, request_in
+from tests.unit.client.scripted_broker import ScriptedBroker, answer, api_version, request_in
 
 _numbers = count(1)
 
@@ -57,25 +56,25 @@ def produce(cluster: Cluster, topic: str, partition: int, *times_ms: int, size: 
         cluster.client.produce(topic, partition, build_batch([Record(value=b"x" * size, timestamp=time_ms)]))
 
 
-def test_topics_are_told_by_name(cluster: Cluster) -> None:
-    found = cluster.topics(["words", "none", "empty"])
-    assert {name: info.partitions for name, info in found.items()} == {"words": (0, 1), "empty": (0,)}
-    assert found["words"].id != found["empty"].id
-    assert not found["words"].is_internal
+def test_existing_topics_are_returned_by_name(cluster: Cluster) -> None:
+    topics = cluster.topics(["words", "none", "empty"])
+    assert {name: info.partitions for name, info in topics.items()} == {"words": (0, 1), "empty": (0,)}
+    assert topics["words"].id != topics["empty"].id
+    assert not topics["words"].is_internal
 
 
-def test_all_topics_are_told_and_which_are_internal(cluster: Cluster, group_id: str) -> None:
-    cluster.commit(group_id, {TopicPartition("words", 0): 0})
-    found = cluster.topics()
-    assert {"words", "times", "empty"} <= found.keys()
-    assert found["__consumer_offsets"].is_internal
+def test_all_topics_are_returned_with_internal_ones_marked(cluster: Cluster, group_id: str) -> None:
+    cluster.coordinators.commit(group_id, {TopicPartition("words", 0): 0})
+    topics = cluster.topics()
+    assert {"words", "times", "empty"} <= topics.keys()
+    assert topics["__consumer_offsets"].is_internal
 
 
-def test_asking_for_no_topic_is_not_asking_for_all(cluster: Cluster) -> None:
+def test_an_empty_list_of_names_returns_no_topics(cluster: Cluster) -> None:
     assert cluster.topics([]) == {}
 
 
-def test_asking_for_a_topic_does_not_create_it(cluster: Cluster) -> None:
+def test_topics_are_not_auto_created(cluster: Cluster) -> None:
     assert cluster.topics(["later"]) == {}
     assert "later" not in cluster.topics()
 
@@ -109,7 +108,7 @@ def test_offsets_are_listed_for_many_partitions_and_times(cluster: Cluster) -> N
     assert cluster.list_offsets({}) == {}
 
 
-def test_a_partition_that_is_not_there_is_an_error(cluster: Cluster) -> None:
+def test_a_partition_that_does_not_exist_is_an_error(cluster: Cluster) -> None:
     with pytest.raises(BrokerError, match="finding the leader of words-9: LEADER_NOT_AVAILABLE"):
         cluster.list_offsets({TopicPartition("words", 9): LATEST})
     with pytest.raises(BrokerError, match="looking up topic none: UNKNOWN_TOPIC_OR_PARTITION"):
@@ -119,44 +118,44 @@ def test_a_partition_that_is_not_there_is_an_error(cluster: Cluster) -> None:
 def test_sizes_are_those_on_the_disk(broker: Broker, cluster: Cluster) -> None:
     broker.create_topic("sized", 2)
     produce(cluster, "sized", 0, *range(5), size=1000)
-    found = cluster.sizes([TopicPartition("sized", 0), TopicPartition("sized", 1)])
-    assert 5000 < found[TopicPartition("sized", 0)] < 6000
-    assert found[TopicPartition("sized", 1)] < 1000
+    sizes = cluster.sizes([TopicPartition("sized", 0), TopicPartition("sized", 1)])
+    assert 5000 < sizes[TopicPartition("sized", 0)] < 6000
+    assert sizes[TopicPartition("sized", 1)] < 1000
     assert cluster.sizes([]) == {}
 
 
-def test_what_is_committed_is_seen_by_others(broker: Broker, cluster: Cluster, group_id: str) -> None:
-    cluster.commit(group_id, {TopicPartition("words", 0): 7, TopicPartition("times", 0): 2})
-    cluster.commit(group_id, {TopicPartition("words", 0): 8, TopicPartition("words", 1): 0})
+def test_committed_offsets_are_listed_by_librdkafka(broker: Broker, cluster: Cluster, group_id: str) -> None:
+    cluster.coordinators.commit(group_id, {TopicPartition("words", 0): 7, TopicPartition("times", 0): 2})
+    cluster.coordinators.commit(group_id, {TopicPartition("words", 0): 8, TopicPartition("words", 1): 0})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])[group_id].result(10)
-    assert {(one.topic, one.partition): one.offset for one in listed.topic_partitions} == {
+    assert {(committed.topic, committed.partition): committed.offset for committed in listed.topic_partitions} == {
         ("words", 0): 8,
         ("words", 1): 0,
         ("times", 0): 2,
     }
 
 
-def test_a_group_that_has_members_is_not_overruled(broker: Broker, cluster: Cluster, group_id: str) -> None:
+def test_a_commit_for_a_group_with_members_is_refused(broker: Broker, cluster: Cluster, group_id: str) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group_id})
     try:
         consumer.subscribe(["words"])
         while not consumer.assignment():
             consumer.poll(0.1)
         with pytest.raises(BrokerError, match=f"committing for group {group_id} to words-0: UNKNOWN_MEMBER_ID"):
-            cluster.commit(group_id, {TopicPartition("words", 0): 1})
+            cluster.coordinators.commit(group_id, {TopicPartition("words", 0): 1})
         assert consumer.committed([ConfluentPartition("words", 0)], 10)[0].offset < 0
     finally:
         consumer.close()
 
 
-def test_a_commit_to_a_topic_that_is_not_there_is_an_error(cluster: Cluster, group_id: str) -> None:
+def test_a_commit_to_a_topic_that_does_not_exist_is_an_error(cluster: Cluster, group_id: str) -> None:
     with pytest.raises(BrokerError, match=f"committing for group {group_id} to none-0: UNKNOWN_TOPIC_OR_PARTITION"):
-        cluster.commit(group_id, {TopicPartition("none", 0): 1})
+        cluster.coordinators.commit(group_id, {TopicPartition("none", 0): 1})
 
 
 class Leader:
-    """Says that partition 0 of every topic is led at `leads_at`, and that each log ends at offset 5."""
+    """Responds that the leader of partition 0 of every topic is at `leads_at`, and that each log ends at offset 5."""
 
     def __init__(self) -> None:
         self.leads_at = ("127.0.0.1", 1)
@@ -168,49 +167,35 @@ class Leader:
             return answer(frame, ApiVersionsResponse(api_keys=[api_version(api) for api in apis]))
         if api_key == MetadataRequest.API_KEY:
             host, port = self.leads_at
-            names = [one.name for one in request_in(frame, MetadataRequest).topics or ()]
+            names = [topic.name for topic in request_in(frame, MetadataRequest).topics or ()]
             led = MetadataResponsePartition(partition_index=0, leader_id=1)
             topics = [MetadataResponseTopic(name=name, partitions=[led]) for name in names]
             brokers = [MetadataResponseBroker(node_id=1, host=host, port=port)]
             return answer(frame, MetadataResponse(brokers=brokers, topics=topics))
         ends = [
             ListOffsetsTopicResponse(
-                name=one.name, partitions=[ListOffsetsPartitionResponse(partition_index=0, offset=5)]
+                name=topic.name, partitions=[ListOffsetsPartitionResponse(partition_index=0, offset=5)]
             )
-            for one in request_in(frame, ListOffsetsRequest).topics
+            for topic in request_in(frame, ListOffsetsRequest).topics
         ]
         return answer(frame, ListOffsetsResponse(topics=ends))
 
 
-def test_a_leader_is_asked_once_whatever_the_number_of_partitions() -> None:
-    says = Leader()
+def test_a_leader_gets_one_request_for_all_its_partitions() -> None:
+    leader = Leader()
     wanted = {TopicPartition(f"t{number}", 0): LATEST for number in range(10)}
-    with Peer(says) as peer, Client(peer.address) as client:
-        says.leads_at = (peer.host, peer.port)
+    with ScriptedBroker(leader) as peer, Client(peer.address) as client:
+        leader.leads_at = (peer.host, peer.port)
         assert Cluster(client).list_offsets(wanted) == dict.fromkeys(wanted, 5)
         asked = [start.api_key for start in peer.starts].count(ListOffsetsRequest.API_KEY)
         assert asked == 1
 
 
-def test_a_leader_that_cannot_be_asked_is_looked_up_again() -> None:
-    says = Leader()
-    with Peer(says) as peer, Client(peer.address) as client:
+def test_a_leader_that_cannot_be_connected_to_is_looked_up_again() -> None:
+    leader = Leader()
+    with ScriptedBroker(leader) as peer, Client(peer.address) as client:
         cluster = Cluster(client)
         with pytest.raises(ConnectFailedError, match=r"cannot connect to 127.0.0.1:1"):
             cluster.list_offsets({TopicPartition("t", 0): LATEST})
-        says.leads_at = (peer.host, peer.port)
+        leader.leads_at = (peer.host, peer.port)
         assert cluster.list_offsets({TopicPartition("t", 0): LATEST}) == {TopicPartition("t", 0): 5}
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (TimedOutError("here", 1, 1.0), True),
-        (ConnectFailedError("here", 1, "refused"), True),
-        (BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "x"), True),
-        (BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, "x"), False),
-        (BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "x"), False),
-    ],
-)
-def test_an_error_may_pass_or_not(error: ClientError, expected: bool) -> None:
-    assert retriable(error) is expected

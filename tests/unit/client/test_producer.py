@@ -1,4 +1,4 @@
-"""The producer against a real broker, directly and through a proxy that cuts; and against peers for what none does."""
+"""The producer against a real broker, directly and through a proxy that cuts connections, and against scripted ones."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -21,6 +21,7 @@ from logbrook.client import (
     Producer,
     ProducerStateError,
 )
+from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.errors import ProtocolError
 from logbrook.protocol.framing import read_request_start
@@ -44,10 +45,10 @@ from logbrook.records.batch import NO_PRODUCER_ID, SEQUENCE_MAX, read_header
 from logbrook.records.builder import build_batch
 from logbrook.records.reader import iter_records
 from logbrook.records.record import Record
-from logbrook.testing.kill.free_port import free_port
+from logbrook.testing.processes import free_port
 from tests.interop.java.cutting_proxy import CuttingProxy as RandomlyCuttingProxy
 from tests.interop.proxy import CuttingProxy, Moment
-from tests.unit.client.peer import Peer, answer, api_version, request_in
+from tests.unit.client.scripted_broker import ScriptedBroker, answer, api_version, request_in
 
 COUNT = 60
 
@@ -81,8 +82,8 @@ def read_all(client: Client, topic: str, partition: int = 0) -> list[bytes]:
     values: list[bytes] = []
     end = client.list_offset(topic, partition)
     while len(values) < end:
-        for batch in client.fetch(topic, partition, len(values)).batches:
-            values += [one.value or b"" for one in iter_records(batch, bytes_max=1 << 24)]
+        for batch in client.fetch(topic, partition, Offset(len(values))).batches:
+            values += [record.value or b"" for record in iter_records(batch, bytes_max=1 << 24)]
     return values
 
 
@@ -90,7 +91,7 @@ def numbered(count: int = COUNT, padding: int = 150) -> list[bytes]:
     return [b"%05d" % number + bytes(padding) for number in range(count)]
 
 
-def test_what_is_sent_is_there_in_order_after_a_flush(broker: Broker, client: Client) -> None:
+def test_all_batches_are_written_in_order_after_a_flush(broker: Broker, client: Client) -> None:
     broker.create_topic("ordered", 3)
     with Producer(client, request_bytes_max=500) as producer:
         for value in numbered():
@@ -109,7 +110,7 @@ def test_leaving_the_block_flushes(broker: Broker, client: Client) -> None:
     assert read_all(client, "left") == [b"a"]
 
 
-def test_leaving_the_block_by_an_error_does_not_wait(broker: Broker, client: Client) -> None:
+def test_leaving_the_block_by_an_exception_does_not_flush(broker: Broker, client: Client) -> None:
     broker.create_topic("given-up")
     with suppress(KeyError), Producer(client) as producer:
         produce(producer, "given-up", 0, b"a")
@@ -119,7 +120,7 @@ def test_leaving_the_block_by_an_error_does_not_wait(broker: Broker, client: Cli
         producer.flush()
 
 
-def test_batches_carry_the_producers_id_and_counted_sequences(broker: Broker, client: Client) -> None:
+def test_batches_carry_the_producer_id_and_consecutive_sequences(broker: Broker, client: Client) -> None:
     broker.create_topic("counted")
     with Producer(client) as producer:
         assert producer.producer_id != NO_PRODUCER_ID
@@ -127,18 +128,18 @@ def test_batches_carry_the_producers_id_and_counted_sequences(broker: Broker, cl
             produce(producer, "counted", 0, *[b"x"] * size)
         assert producer.next_sequence("counted", 0) == 6
         producer.flush()
-        headers = [read_header(one) for one in client.fetch("counted", 0, 0).batches]
-    assert [(one.producer_id, one.base_sequence) for one in headers] == [
+        headers = [read_header(batch) for batch in client.fetch("counted", 0, Offset(0)).batches]
+    assert [(header.producer_id, header.base_sequence) for header in headers] == [
         (producer.producer_id, sequence) for sequence in (0, 1, 4)
     ]
 
 
 def test_a_batch_of_another_sequence_or_producer_is_refused(broker: Broker, client: Client) -> None:
     broker.create_topic("strange")
-    with Producer(client) as producer, Producer(client) as other:
+    with Producer(client) as producer, Producer(client) as other_producer:
         batch = batch_for(producer, "strange", 0, b"a")
         producer.send("strange", 0, batch)
-        for wrong in (batch, build_batch([Record(value=b"b")]), batch_for(other, "strange", 0, b"c")):
+        for wrong in (batch, build_batch([Record(value=b"b")]), batch_for(other_producer, "strange", 0, b"c")):
             with pytest.raises(ValueError, match="strange-0"):
                 producer.send("strange", 0, wrong)
     assert read_all(client, "strange") == [b"a"]
@@ -151,12 +152,12 @@ def test_bytes_in_flight_are_bounded(broker: Broker, client: Client) -> None:
             produce(producer, "bounded", 0, value)
             assert producer.in_flight_bytes <= 10_000
         produce(producer, "bounded", 1, bytes(50_000))
-        assert producer.in_flight_bytes >= 50_000, "larger than the bound, and so alone"
+        assert producer.in_flight_bytes >= 50_000, "a batch larger than the bound is sent alone"
     assert read_all(client, "bounded", 0) == numbered(padding=1000)
     assert read_all(client, "bounded", 1) == [bytes(50_000)]
 
 
-def test_a_batch_that_the_broker_refuses_is_named_at_once_and_for_good(broker: Broker, client: Client) -> None:
+def test_a_refused_batch_fails_the_producer_for_good(broker: Broker, client: Client) -> None:
     broker.create_topic("small", 2, {"max.message.bytes": "1000"})
     producer = Producer(client)
     produce(producer, "small", 1, bytes(2000))
@@ -168,13 +169,13 @@ def test_a_batch_that_the_broker_refuses_is_named_at_once_and_for_good(broker: B
     producer.close()
 
 
-def test_a_topic_that_is_not_there_has_no_partitions(client: Client) -> None:
+def test_the_partition_count_of_an_unknown_topic_is_an_error(client: Client) -> None:
     with Producer(client) as producer, pytest.raises(BrokerError) as raised:
         producer.partition_count("missing")
     assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_that_is_not_there_is_waited_for(broker: Broker, client: Client) -> None:
+def test_an_unknown_topic_is_retried_until_the_delivery_timeout(broker: Broker, client: Client) -> None:
     producer = Producer(client, delivery_timeout_s=0.3)
     produce(producer, "missing", 0, b"a")
     with pytest.raises(DeliveryTimedOutError, match=r"missing-0.*0\.3 s.*UNKNOWN_TOPIC_OR_PARTITION"):
@@ -182,14 +183,14 @@ def test_a_topic_that_is_not_there_is_waited_for(broker: Broker, client: Client)
     producer.close()
 
 
-def test_no_broker_is_an_error_in_the_time_of_an_answer() -> None:
+def test_getting_a_producer_id_is_retried_until_the_request_timeout() -> None:
     with Client(f"127.0.0.1:{free_port()}", timeout_s=0.3) as client, pytest.raises(ConnectFailedError):
         Producer(client)
 
 
 @pytest.fixture
 def proxy() -> Iterator[CuttingProxy]:
-    """Knows one request from another, and cuts at one that is chosen."""
+    """A proxy that cuts the connection at a chosen Produce request."""
     with CuttingProxy() as proxy:
         proxy.upstream = f"127.0.0.1:{free_port()}"
         yield proxy
@@ -197,14 +198,14 @@ def proxy() -> Iterator[CuttingProxy]:
 
 @pytest.fixture
 def cut_off(proxy: CuttingProxy, tmp_path: Path) -> Iterator[Broker]:
-    """A broker that is met through the proxy only, with a topic `t` of two partitions."""
-    network = {"listen": proxy.upstream, "advertise": proxy.address, "stop_ms": 500}
+    """A broker that is reachable only through the proxy, with a topic `t` of two partitions."""
+    network = {"listen": proxy.upstream, "advertise": proxy.address, "stop_ms": 100}
     with Broker({"t": 2}, data=str(tmp_path), settings={"network": network}) as broker:
         yield broker
 
 
 @pytest.mark.parametrize("moment", Moment, ids=lambda moment: moment.value)
-def test_each_record_is_there_once_after_a_cut(proxy: CuttingProxy, cut_off: Broker, moment: Moment) -> None:
+def test_each_record_is_written_once_after_a_cut(proxy: CuttingProxy, cut_off: Broker, moment: Moment) -> None:
     proxy.cut(moment, 1, 4, 7)
     with Client(proxy.address) as client:
         with Producer(client, request_bytes_max=1) as producer:
@@ -215,7 +216,7 @@ def test_each_record_is_there_once_after_a_cut(proxy: CuttingProxy, cut_off: Bro
         assert [read_all(client, "t", partition) for partition in (0, 1)] == [numbered(), numbered()]
 
 
-def test_each_record_is_there_once_after_a_restart(proxy: CuttingProxy, cut_off: Broker) -> None:
+def test_each_record_is_written_once_after_a_restart(proxy: CuttingProxy, cut_off: Broker) -> None:
     proxy.cut(Moment.BEFORE_THE_ANSWER, 3)
     with Client(proxy.address) as client:
         with Producer(client, request_bytes_max=1) as producer:
@@ -228,22 +229,22 @@ def test_each_record_is_there_once_after_a_restart(proxy: CuttingProxy, cut_off:
         assert read_all(client, "t") == numbered()
 
 
-def test_each_record_is_there_once_after_cuts_anywhere() -> None:
-    proxy = RandomlyCuttingProxy(cuts=12, every_bytes=70_000)
+def test_each_record_is_written_once_after_cuts_at_random_bytes() -> None:
+    proxy = RandomlyCuttingProxy(cuts=6, every_bytes=70_000)
     with proxy, Broker({"t": 3}, settings={"network": {"advertise": proxy.address}}) as broker:
         proxy.target = broker.bootstrap_servers
         with Client(proxy.address, timeout_s=5) as client, Producer(client, request_bytes_max=4000) as producer:
-            for value in numbered(300, padding=1500):
+            for value in numbered(150, padding=1500):
                 for partition in range(3):
                     produce(producer, "t", partition, value)
             producer.flush()
-        assert proxy.cuts_done == 12
+        assert proxy.cuts_done == 6
         with Client(proxy.address) as client:
-            assert all(read_all(client, "t", partition) == numbered(300, 1500) for partition in range(3))
+            assert all(read_all(client, "t", partition) == numbered(150, 1500) for partition in range(3))
 
 
-def test_a_connection_that_is_stuck_is_given_up() -> None:
-    proxy = RandomlyCuttingProxy(stall_at_bytes=20_000, stall_s=1.5)
+def test_a_stalled_connection_is_replaced() -> None:
+    proxy = RandomlyCuttingProxy(stall_at_bytes=20_000, stall_s=0.8)
     with proxy, Broker(["t"], settings={"network": {"advertise": proxy.address}}) as broker:
         proxy.target = broker.bootstrap_servers
         with Client(proxy.address, timeout_s=0.3) as client, Producer(client, request_bytes_max=1) as producer:
@@ -253,8 +254,8 @@ def test_a_connection_that_is_stuck_is_given_up() -> None:
             assert read_all(client, "t") == numbered(padding=1500)
 
 
-def test_without_sequences_the_same_cut_doubles_a_record(proxy: CuttingProxy, cut_off: Broker) -> None:
-    """So that the tests above cannot pass for nothing."""
+def test_without_sequences_the_same_cut_duplicates_a_record(proxy: CuttingProxy, cut_off: Broker) -> None:
+    """Shows that the cuts of the tests above do lose acknowledgements."""
     proxy.cut(Moment.BEFORE_THE_ANSWER, 1)
     with Client(proxy.address) as client:
         batch = build_batch([Record(value=b"a")])
@@ -264,14 +265,14 @@ def test_without_sequences_the_same_cut_doubles_a_record(proxy: CuttingProxy, cu
         assert read_all(client, "t") == [b"a", b"a"]
 
 
-def test_three_brokers_of_another_make_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster that librdkafka has for its own tests; its consumer reads what has arrived."""
-    # It answers a version of ApiVersions that it does not know in a form of its own.
+def test_it_works_with_librdkafkas_mock_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three brokers; librdkafka's consumer reads what they have received."""
+    # It answers unsupported versions of ApiVersions in a form of its own.
     monkeypatch.setattr(ApiVersionsRequest, "VERSIONS", Versions(0, 2))
     settings: dict[str, Any] = {"test.mock.num.brokers": 3, "bootstrap.servers": "mock", "log_level": 0}
     cluster = confluent_kafka.Producer(settings)
-    servers = [f"{one.host}:{one.port}" for one in cluster.list_topics(timeout=10).brokers.values()]
-    # A topic is made by those who ask for it.
+    servers = [f"{broker.host}:{broker.port}" for broker in cluster.list_topics(timeout=10).brokers.values()]
+    # Asking for the topic creates it.
     partitions = list(cluster.list_topics("t", timeout=10).topics["t"].partitions)
     with Client(servers) as client, Producer(client, request_bytes_max=2000) as producer:
         assert producer.partition_count("t") == len(partitions) > 1
@@ -281,7 +282,7 @@ def test_three_brokers_of_another_make_take_it(monkeypatch: pytest.MonkeyPatch) 
     settings = {"bootstrap.servers": ",".join(servers), "group.id": "g", "enable.partition.eof": True}
     consumer = confluent_kafka.Consumer(settings)
     consumer.assign([confluent_kafka.TopicPartition("t", partition, 0) for partition in partitions])
-    found: dict[int | None, list[bytes]] = {partition: [] for partition in partitions}
+    values: dict[int | None, list[bytes]] = {partition: [] for partition in partitions}
     ended = 0
     while ended < len(partitions):
         message = consumer.poll(10)
@@ -289,9 +290,9 @@ def test_three_brokers_of_another_make_take_it(monkeypatch: pytest.MonkeyPatch) 
         if message.error():
             ended += 1
         else:
-            found[message.partition()].append(message.value() or b"")
+            values[message.partition()].append(message.value() or b"")
     consumer.close()
-    assert found == dict.fromkeys(partitions, numbered(200))
+    assert values == dict.fromkeys(partitions, numbered(200))
 
 
 Code = Callable[[int, int], int | None]
@@ -299,10 +300,10 @@ Code = Callable[[int, int], int | None]
 
 @dataclass
 class Cluster:
-    """Three peers: the first says which of the others leads each partition of `t`, and these take batches.
+    """Three scripted brokers: the first serves metadata, the others are the leaders of the partitions of `t`.
 
-    `code(peer, base sequence)` is what they say to a batch, None for nothing. `seen` has (peer, partition, base
-    sequence) of everything that came, `written` of what was answered without an error.
+    `code(broker, base sequence)` is the error code for a batch, None for no response. `seen` has (broker, partition,
+    base sequence) of every batch received, `written` of those that were acknowledged.
     """
 
     leaders: list[int]
@@ -311,12 +312,12 @@ class Cluster:
     seen: list[tuple[int, int, int]] = field(default_factory=list)
     written: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def say(self, number: int, frame: memoryview) -> bytes | None:
+    def respond(self, number: int, frame: memoryview) -> bytes | None:
         key = read_request_start(frame).api_key
         response: ApiMessage | None
         if key == ApiVersionsRequest.API_KEY:
             requests: list[type[ApiMessage]] = [ApiVersionsRequest, MetadataRequest, InitProducerIdRequest]
-            # The last version that has the names of topics.
+            # The last version with topic names.
             versions = [*map(api_version, requests), api_version(ProduceRequest, last=12)]
             response = ApiVersionsResponse(api_keys=versions)
         elif key == MetadataRequest.API_KEY:
@@ -328,7 +329,7 @@ class Cluster:
         return None if response is None else answer(frame, response)
 
     def metadata(self) -> MetadataResponse:
-        brokers = [MetadataResponseBroker(node_id=n, host=one.host, port=one.port) for n, one in self.peers.items()]
+        brokers = [MetadataResponseBroker(node_id=n, host=peer.host, port=peer.port) for n, peer in self.peers.items()]
         partitions = [
             MetadataResponsePartition(partition_index=index, leader_id=leader)
             for index, leader in enumerate(self.leaders)
@@ -338,21 +339,21 @@ class Cluster:
     def produced(self, number: int, request: ProduceRequest) -> ProduceResponse | None:
         assert request.acks == -1
         answers = []
-        for one in request.topic_data[0].partition_data:
-            assert isinstance(one.records, memoryview)
-            sequence = read_header(one.records).base_sequence
-            self.seen.append((number, one.index, sequence))
+        for data in request.topic_data[0].partition_data:
+            assert isinstance(data.records, memoryview)
+            sequence = read_header(data.records).base_sequence
+            self.seen.append((number, data.index, sequence))
             code = self.code(number, sequence)
             if code is None:
                 return None
             if code == 0:
-                self.written.append((number, one.index, sequence))
-            answers.append(PartitionProduceResponse(index=one.index, error_code=code))
+                self.written.append((number, data.index, sequence))
+            answers.append(PartitionProduceResponse(index=data.index, error_code=code))
         topics = [TopicProduceResponse(name="t", partition_responses=answers)]
         return ProduceResponse(responses=topics, throttle_time_ms=self.throttle_time_ms)
 
     def deliver(self, count: int = 8, delivery_timeout_s: float = 20.0) -> None:
-        """Send so many batches of one record to each partition."""
+        """Send `count` batches of one record to each partition."""
         with (
             Client(self.peers[0].address) as client,
             Producer(client, delivery_timeout_s=delivery_timeout_s) as producer,
@@ -362,7 +363,7 @@ class Cluster:
                     produce(producer, "t", partition, b"x")
 
     def __enter__(self) -> "Cluster":
-        self.peers = {number: Peer(partial(self.say, number)) for number in range(3)}
+        self.peers = {number: ScriptedBroker(partial(self.respond, number)) for number in range(3)}
         for peer in self.peers.values():
             peer.__enter__()
         return self
@@ -403,7 +404,7 @@ def test_a_leader_that_has_moved_is_followed_in_order() -> None:
 
 
 class Strict:
-    """What a broker says that takes only the next sequence, and fails once at `fails_at` with `code`."""
+    """The codes of a broker that accepts only the next sequence, and fails once at `fails_at` with `code`."""
 
     def __init__(self, fails_at: int, code: int) -> None:
         self._fails_at: int | None = fails_at
@@ -438,44 +439,44 @@ def test_a_batch_that_fails_is_sent_again_with_those_behind_it(fails_at: int, co
         assert cluster.written == [(1, 0, sequence) for sequence in range(8)]
 
 
-def test_the_first_batch_of_a_partition_goes_alone() -> None:
+def test_the_first_batch_of_a_partition_is_sent_alone() -> None:
     with Cluster([1], Strict(0, ErrorCode.NOT_ENOUGH_REPLICAS)) as cluster:
         cluster.deliver(3)
         assert cluster.seen == [(1, 0, sequence) for sequence in (0, 0, 1, 2)]
 
 
-def test_no_more_than_five_requests_are_under_way() -> None:
+def test_at_most_five_requests_are_in_flight() -> None:
     cluster = Cluster([1], lambda peer, sequence: 0 if sequence == 0 else None)
     with cluster, pytest.raises(DeliveryTimedOutError, match=r"t-0.*0\.5 s"):
         cluster.deliver(delivery_timeout_s=0.5)
     assert cluster.seen == [(1, 0, sequence) for sequence in range(6)]
 
 
-def test_a_broker_that_is_over_its_quota_is_left_alone_for_as_long_as_it_says() -> None:
+def test_nothing_is_sent_during_the_throttle_time() -> None:
     with Cluster([1], throttle_time_ms=150) as cluster:
         began_s = monotonic()
         cluster.deliver(3)
-        # After the first batch, which goes alone, and then after the others, which go together.
+        # The first batch is sent alone, the others together after the throttle time.
         assert 0.15 <= monotonic() - began_s < 10
         assert cluster.seen == [(1, 0, sequence) for sequence in range(3)]
 
 
-def test_an_answer_that_makes_no_sense_is_an_error_that_says_what_it_was_about() -> None:
+def test_the_error_of_a_malformed_response_names_the_partition() -> None:
     with Cluster([1]) as cluster:
-        produced = partial(cluster.say, 1)
+        produced = partial(cluster.respond, 1)
 
-        def say(frame: memoryview) -> bytes | None:
+        def respond(frame: memoryview) -> bytes | None:
             if read_request_start(frame).api_key != ProduceRequest.API_KEY:
                 return produced(frame)
             return (6).to_bytes(4, "big") + bytes(frame[4:8]) + b"\xff\xff"
 
-        cluster.peers[1]._says = (say,)
+        cluster.peers[1].responses = (respond,)
         with pytest.raises(ProtocolError) as raised:
             cluster.deliver()
         assert raised.value.__notes__ == ["while producing to t-0"]
 
 
-def test_a_duplicate_is_done() -> None:
+def test_a_duplicate_sequence_counts_as_written() -> None:
     with Cluster([1], lambda peer, sequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER if sequence == 2 else 0) as cluster:
         cluster.deliver()
         assert cluster.seen == [(1, 0, sequence) for sequence in range(8)]
@@ -491,7 +492,7 @@ def test_a_duplicate_is_done() -> None:
     ],
     ids=lambda code: code.name,
 )
-def test_a_broker_that_disagrees_about_the_past_ends_the_producer(code: ErrorCode) -> None:
+def test_a_lost_sequence_fails_the_producer(code: ErrorCode) -> None:
     with Cluster([1], lambda peer, sequence: code if sequence == 2 else 0) as cluster:
         with pytest.raises(ProducerStateError, match=f"t-0: {code.name}") as raised:
             cluster.deliver()
@@ -505,7 +506,7 @@ def test_any_other_error_is_raised_at_once() -> None:
         assert len(cluster.seen) == 1
 
 
-def test_a_batch_is_given_up_when_its_time_is_up_with_the_reason() -> None:
+def test_a_delivery_timeout_names_the_last_error() -> None:
     cluster = Cluster([1], lambda peer, sequence: ErrorCode.NOT_ENOUGH_REPLICAS)
     with cluster, pytest.raises(DeliveryTimedOutError, match=r"t-0.*0\.4 s.*NOT_ENOUGH_REPLICAS") as raised:
         cluster.deliver(delivery_timeout_s=0.4)
@@ -513,15 +514,15 @@ def test_a_batch_is_given_up_when_its_time_is_up_with_the_reason() -> None:
     assert set(cluster.seen) == {(1, 0, 0)}
 
 
-def test_an_answer_that_leaves_a_partition_out_is_an_error() -> None:
+def test_a_response_without_a_partition_is_an_error() -> None:
     cluster = Cluster([1])
     with cluster:
         cluster.produced = lambda number, request: ProduceResponse()  # type: ignore[method-assign]
-        with pytest.raises(ClientError, match="t-0: there is no answer"):
+        with pytest.raises(ClientError, match="t-0: the response has no entry"):
             cluster.deliver()
 
 
-def test_sequences_wrap(broker: Broker, client: Client) -> None:
+def test_sequences_wrap_around(broker: Broker, client: Client) -> None:
     broker.create_topic("wrapped")
     with Producer(client) as producer:
         producer._queue("wrapped", 0).next_sequence = SEQUENCE_MAX

@@ -1,20 +1,25 @@
 """Records read from several partitions, against a real broker."""
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
+from unittest.mock import patch
 
 import pytest
 
 from logbrook import Broker
-from logbrook.client import BrokerError, Client
+from logbrook.client import BrokerError, Client, NetworkError, TimedOutError
 from logbrook.client.admin import Admin
 from logbrook.client.cluster import Cluster
-from logbrook.client.positions import AtOffset, AtTime, End, Last, Positions, Start
+from logbrook.client.offset_specs import AtOffset, AtTime, Earliest, LastRecords, Latest, LogBounds
 from logbrook.client.record_writer import RecordWriter, murmur2
 from logbrook.client.records_reader import RecordsReader
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.records.record import Record
+from logbrook.testing.processes import free_port
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +48,11 @@ def write(client: Client, topic: str, partition: int, *values: bytes) -> None:
 
 
 def read_all(reader: RecordsReader) -> dict[int, list[bytes | None]]:
-    found: dict[int, list[bytes | None]] = {}
+    values: dict[int, list[bytes | None]] = {}
     while not reader.is_done:
         for run in reader.read():
-            found.setdefault(run.partition.partition, []).extend(one.value for one in run.records)
-    return found
+            values.setdefault(run.partition.partition, []).extend(record.value for record in run.records)
+    return values
 
 
 def test_all_partitions_are_read_to_their_ends(client: Client, topic: str) -> None:
@@ -57,23 +62,23 @@ def test_all_partitions_are_read_to_their_ends(client: Client, topic: str) -> No
     starts = dict(zip(partitions, (0, 50, 99), strict=True))
     ends = dict(zip(partitions, (10, 100, 100), strict=True))
     with RecordsReader(client, starts, ends=ends, bytes_max=500) as reader:
-        found = read_all(reader)
-        assert {number: len(values) for number, values in found.items()} == {0: 10, 1: 50, 2: 1}
-        assert found[1] == [b"1-%d" % number for number in range(50, 100)]
+        values_by_partition = read_all(reader)
+        assert {number: len(values) for number, values in values_by_partition.items()} == {0: 10, 1: 50, 2: 1}
+        assert values_by_partition[1] == [b"1-%d" % number for number in range(50, 100)]
         assert reader.is_done
         assert reader.read() == []
 
 
-def test_what_comes_later_is_read_without_an_end(client: Client, topic: str) -> None:
+def test_without_an_end_later_records_are_read(client: Client, topic: str) -> None:
     with RecordsReader(client, {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0}) as reader:
         assert reader.read(wait_ms=1) == []
         write(client, topic, 1, b"late")
         runs = next(runs for _ in range(100) if (runs := reader.read()))
-        assert [one.value for run in runs for one in run.records] == [b"late"]
+        assert [record.value for run in runs for record in run.records] == [b"late"]
         assert not reader.is_done
 
 
-def test_what_was_removed_is_skipped_and_counted(client: Client, topic: str) -> None:
+def test_deleted_records_are_skipped_and_counted(client: Client, topic: str) -> None:
     write(client, topic, 0, *(b"%d" % number for number in range(10)))
     partition = TopicPartition(topic, 0)
     Admin(client).topics.delete_records({partition: 6})
@@ -82,25 +87,93 @@ def test_what_was_removed_is_skipped_and_counted(client: Client, topic: str) -> 
         assert reader.lost == {partition: 4}
 
 
-def test_it_goes_on_when_the_broker_is_back(tmp_path: Path) -> None:
+def test_reading_continues_after_a_restart_of_the_broker(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     with Broker({"t": 1}, data=data) as broker:
         port = int(broker.bootstrap_servers.rpartition(":")[2])
         client = Client(broker.bootstrap_servers)
         write(client, "t", 0, b"before")
         reader = RecordsReader(client, {TopicPartition("t", 0): 0})
-        assert [one.value for run in reader.read() for one in run.records] == [b"before"]
-    assert reader.read() == [], "nobody is there, which may pass"
+        assert [record.value for run in reader.read() for record in run.records] == [b"before"]
+    assert reader.read() == [], "a lost connection is retriable"
     with Broker(data=data, settings={"network": {"listen": f"127.0.0.1:{port}"}}) as broker:
         with Client(broker.bootstrap_servers) as another:
             write(another, "t", 0, b"after")
         runs = next(runs for _ in range(1000) if (runs := reader.read()))
-        assert [one.value for run in runs for one in run.records] == [b"after"]
+        assert [record.value for run in runs for record in run.records] == [b"after"]
         reader.close()
         client.close()
 
 
-def test_a_topic_that_goes_away_is_an_error_in_the_end(broker: Broker, topic: str) -> None:
+class Outages:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def begin(self, error: NetworkError) -> None:
+        self.events.append("begin")
+
+    def end(self) -> None:
+        self.events.append("end")
+
+
+def test_with_a_listener_for_outages_reading_is_retried_without_a_limit(tmp_path: Path) -> None:
+    data, outages = str(tmp_path / "data"), Outages()
+    # A port outside of the ephemeral range, see `free_port`.
+    settings = {"network": {"listen": f"127.0.0.1:{free_port()}"}}
+    with Broker({"t": 1}, data=data, settings=settings) as broker:
+        client = Client(broker.bootstrap_servers)
+        reader = RecordsReader(client, {TopicPartition("t", 0): 0}, outages=outages)
+        assert reader.read(wait_ms=1) == []
+    client.timeout_s, until_s = 0.05, monotonic() + 0.5
+    while monotonic() < until_s:
+        assert reader.read(wait_ms=10) == []
+    assert outages.events == ["begin"]
+    assert reader.is_reconnecting
+    client.timeout_s = 30.0
+    with Broker(data=data, settings=settings):
+        write(client, "t", 0, b"after")
+        runs = next(runs for _ in range(1000) if (runs := reader.read()))
+        assert [record.value for run in runs for record in run.records] == [b"after"]
+        assert outages.events == ["begin", "end"]
+        reader.close()
+        client.close()
+
+
+def test_a_broker_that_accepts_requests_and_answers_none_is_an_outage() -> None:
+    outages = Outages()
+    with Broker({"t": 1}) as broker, Client(broker.bootstrap_servers) as client:
+        reader = RecordsReader(client, {TopicPartition("t", 0): 0}, outages=outages)
+        assert reader.read(wait_ms=1) == []
+        silent = socket.create_server(("127.0.0.1", 0))
+        with (
+            silent,
+            patch.object(client, "leader", return_value=silent.getsockname()),
+            patch.object(client, "timeout_s", 0.1),
+        ):
+            until_s = monotonic() + 30
+            while not outages.events and monotonic() < until_s:
+                reader.read(wait_ms=10)
+            for _ in range(3):
+                reader.read(wait_ms=10)
+            assert outages.events == ["begin"]
+        reader.close()
+
+
+def test_a_single_slow_response_is_no_outage(client: Client, topic: str) -> None:
+    outages = Outages()
+    with RecordsReader(client, {TopicPartition(topic, 0): 0}, outages=outages) as reader:
+        with patch.object(client, "leader", side_effect=TimedOutError("127.0.0.1", 1, 10.0)):
+            assert reader.read(wait_ms=1) == []
+        write(client, topic, 0, b"v")
+        assert next(runs for _ in range(1000) if (runs := reader.read()))
+        assert outages.events == []
+        with patch.object(client, "leader", side_effect=TimedOutError("127.0.0.1", 1, 10.0)):
+            for _ in range(3):
+                assert reader.read(wait_ms=1) == []
+        assert outages.events == ["begin"]
+
+
+def test_a_deleted_topic_is_an_error_after_the_timeout(broker: Broker, topic: str) -> None:
     with (
         Client(broker.bootstrap_servers, timeout_s=0.5) as client,
         RecordsReader(client, {TopicPartition(topic, 0): 0}) as reader,
@@ -110,28 +183,28 @@ def test_a_topic_that_goes_away_is_an_error_in_the_end(broker: Broker, topic: st
             read_all(reader)
 
 
-def test_positions_are_within_the_log(client: Client, topic: str) -> None:
+def test_offset_specs_are_resolved_within_the_log(client: Client, topic: str) -> None:
     write(client, topic, 0, *(b"%d" % number for number in range(10)))
     long, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
     Admin(client).topics.delete_records({long: 2})
-    positions = Positions(Cluster(client), [long, empty])
-    for position, expected in (
-        (Start(), (2, 0)),
-        (End(), (10, 0)),
-        (AtOffset(0), (2, 0)),
-        (AtOffset(5), (5, 0)),
-        (AtOffset(50), (10, 0)),
-        (Last(3), (7, 0)),
-        (Last(30), (2, 0)),
+    bounds = LogBounds(Cluster(client), [long, empty])
+    for spec, expected in (
+        (Earliest(), (2, 0)),
+        (Latest(), (10, 0)),
+        (AtOffset(Offset(0)), (2, 0)),
+        (AtOffset(Offset(5)), (5, 0)),
+        (AtOffset(Offset(50)), (10, 0)),
+        (LastRecords(3), (7, 0)),
+        (LastRecords(30), (2, 0)),
         (AtTime(4_500), (5, 0)),
         (AtTime(99_000), (10, 0)),
         (AtTime(-5), (2, 0)),
     ):
-        found = positions.offsets(position)
-        assert (found[long], found[empty]) == expected, position
+        offsets = bounds.resolve(spec)
+        assert (offsets[long], offsets[empty]) == expected, spec
 
 
-def test_the_hash_of_keys_is_kafkas() -> None:
+def test_keys_are_hashed_as_by_kafka() -> None:
     # From the tests of Kafka's own clients (UtilsTest.testMurmur2).
     for key, hashed in (
         (b"21", -973932308),
@@ -144,13 +217,50 @@ def test_the_hash_of_keys_is_kafkas() -> None:
         assert murmur2(key) == hashed & 0xFFFFFFFF
 
 
-def test_records_without_a_key_are_spread_by_batches(client: Client, topic: str) -> None:
+def test_records_without_a_key_are_spread_batch_by_batch(client: Client, topic: str) -> None:
     values = [os.urandom(100) for _ in range(100)]
     with RecordWriter(client, topic, batch_bytes=1_000) as writer:
         writer.write_values(values, 5)
     partitions = {TopicPartition(topic, number): 0 for number in range(3)}
-    ends = Positions(Cluster(client), partitions).ends
+    ends = LogBounds(Cluster(client), partitions).ends
     assert min(ends.values()) > 20
     with RecordsReader(client, partitions, ends=ends) as reader:
-        found = read_all(reader)
-    assert sorted(value or b"" for values in found.values() for value in values) == sorted(values)
+        by_partition = read_all(reader)
+    assert sorted(value or b"" for values in by_partition.values() for value in values) == sorted(values)
+
+
+def test_records_and_runs_of_values_stay_in_order(client: Client, topic: str) -> None:
+    with RecordWriter(client, topic, batch_bytes=500) as writer:
+        for number in range(0, 100, 10):
+            writer.write(Record(b"k", b"%d" % number, (), 1), 0)
+            rest = [b"%d" % later for later in range(number + 1, number + 10)]
+            writer.write_values(rest, 2, keys=[b"k"] * 9, partition=0)
+        assert writer.written < 100
+    assert writer.written == 100
+    partition = TopicPartition(topic, 0)
+    with RecordsReader(client, {partition: 0}, ends={partition: 100}) as reader:
+        assert read_all(reader)[0] == [b"%d" % number for number in range(100)]
+
+
+def test_a_value_that_is_larger_than_a_batch_has_one_of_its_own(client: Client, topic: str) -> None:
+    values = [b"a", b"b" * 5_000, b"c", b"d" * 995, b"e"]
+    with RecordWriter(client, topic, batch_bytes=1_000) as writer:
+        writer.write_values(values, 1, partition=1)
+    partition = TopicPartition(topic, 1)
+    with RecordsReader(client, {partition: 0}, ends={partition: 5}) as reader:
+        counts: list[int] = []
+        while not reader.is_done:
+            counts += [len(run.records) for run in reader.read()]
+    assert counts == [1, 1, 1, 1, 1]
+
+
+def test_keys_of_a_run_go_to_their_partitions(client: Client, topic: str) -> None:
+    keys = [b"key-%d" % number for number in range(50)]
+    with RecordWriter(client, topic) as writer:
+        writer.write_values(keys, 1, keys=keys)
+    ends = LogBounds(Cluster(client), [TopicPartition(topic, number) for number in range(3)]).ends
+    with RecordsReader(client, dict.fromkeys(ends, 0), ends=ends) as reader:
+        by_partition = read_all(reader)
+    for number, values in by_partition.items():
+        assert values == [key for key in keys if (murmur2(key) & 0x7FFFFFFF) % 3 == number]
+    assert sum(map(len, by_partition.values())) == 50

@@ -1,11 +1,9 @@
-"""Every setting: what the command line, the environment and the file call it."""
+"""Every setting: its flag, environment variable and key in the file."""
 
 from dataclasses import asdict
 
-import pytest
-
 from logbrook.config import BrokerConfig
-from logbrook.config.catalogue import Kind, all_sections, all_settings, settings_by_key
+from logbrook.config.catalogue import ValueKind, all_sections, all_settings, settings_by_key
 from logbrook.config.values import read_value, show_value
 from tests.unit.config.samples import KEYS
 
@@ -25,16 +23,16 @@ SHORT_FLAGS = {
 }
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_flag_is_section_and_name_unless_a_shorter_one_is_declared(key: str) -> None:
-    by_rule = "--" + key.replace(".", "-").replace("_", "-")
-    assert settings_by_key()[key].flag == SHORT_FLAGS.get(key, by_rule)
+def test_a_flag_is_section_and_name_unless_a_shorter_one_is_declared() -> None:
+    for key in KEYS:
+        by_rule = "--" + key.replace(".", "-").replace("_", "-")
+        assert settings_by_key()[key].flag == SHORT_FLAGS.get(key, by_rule), key
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_variable_is_the_flag_in_capitals(key: str) -> None:
-    setting = settings_by_key()[key]
-    assert setting.variable == "LOGBROOK_" + setting.flag[2:].upper().replace("-", "_")
+def test_a_variable_is_the_flag_in_capitals() -> None:
+    for key in KEYS:
+        setting = settings_by_key()[key]
+        assert setting.variable == "LOGBROOK_" + setting.flag[2:].upper().replace("-", "_"), key
 
 
 def test_no_two_settings_share_a_name() -> None:
@@ -48,7 +46,7 @@ def test_no_two_settings_share_a_name() -> None:
 def test_no_setting_is_called_like_an_option_of_the_commands() -> None:
     reserved = {"--config", "--help", "--json", "--version"}
     assert not reserved & {setting.flag for setting in all_settings()}
-    negations = {f"--no-{setting.flag[2:]}" for setting in all_settings() if setting.form.kind is Kind.BOOLEAN}
+    negations = {f"--no-{setting.flag[2:]}" for setting in all_settings() if setting.form.kind is ValueKind.BOOLEAN}
     assert not negations & {setting.flag for setting in all_settings()}
 
 
@@ -66,13 +64,13 @@ def test_every_section_has_a_title_and_a_setting() -> None:
         assert any(setting.section == section.name for setting in all_settings())
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_default_can_be_written(key: str) -> None:
-    setting = settings_by_key()[key]
-    assert read_value(setting, show_value(setting, setting.default)) == setting.default
+def test_a_default_can_be_written() -> None:
+    for key in KEYS:
+        setting = settings_by_key()[key]
+        assert read_value(setting, show_value(setting, setting.default)) == setting.default, key
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_every_setting_that_says_host_and_port_takes_only_such(key: str) -> None:
-    setting = settings_by_key()[key]
-    assert setting.doc.startswith("HOST:PORT") == (setting.form.kind is Kind.ADDRESS)
+def test_every_setting_that_says_host_and_port_takes_only_such() -> None:
+    for key in KEYS:
+        setting = settings_by_key()[key]
+        assert setting.facts.doc.startswith("HOST:PORT") == (setting.form.kind is ValueKind.ADDRESS), key

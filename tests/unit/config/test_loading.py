@@ -1,4 +1,4 @@
-"""Settings from flags, the environment and a file: who wins, and what is said of what is wrong."""
+"""Settings from flags, the environment and a file: precedence and error messages."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from logbrook.config import BrokerConfig, Durability
 from logbrook.config.errors import SettingsRefusedError
-from logbrook.config.loading import Loaded, load_settings
+from logbrook.config.loading import LoadedSettings, load_settings, merge_sources, read_mapping
 from tests.unit.config.samples import KEYS, written
 
 
@@ -17,7 +17,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "logbrook.toml"
 
 
-def from_toml(file: Path, text: str, flags: dict[str, object] | None = None) -> Loaded:
+def from_toml(file: Path, text: str, flags: dict[str, object] | None = None) -> LoadedSettings:
     file.write_text(text)
     return load_settings({"--config": str(file), **(flags or {})}, {})
 
@@ -38,32 +38,32 @@ def as_toml(key: str, text: str) -> str:
     return f'[{section}]\n{name} = "{text}"\n' if section else f'{name} = "{text}"\n'
 
 
-def test_without_a_word_everything_is_at_its_default() -> None:
+def test_without_sources_every_setting_has_its_default() -> None:
     loaded = load_settings({}, {"PATH": "/bin"})
     assert loaded.config == BrokerConfig()
     assert set(loaded.origins.values()) == {"default"}
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_flag_reaches_every_setting(key: str) -> None:
-    setting, text, value = written(key)
-    loaded = load_settings({setting.flag: text}, {})
-    assert (loaded.value(key), loaded.origins[key]) == (value, setting.flag)
+def test_a_flag_reaches_every_setting() -> None:
+    for key in KEYS:
+        setting, text, value = written(key)
+        loaded = load_settings({setting.flag: text}, {})
+        assert (loaded.value(key), loaded.origins[key]) == (value, setting.flag)
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_variable_reaches_every_setting(key: str) -> None:
-    setting, text, value = written(key)
-    loaded = load_settings({}, {setting.variable: text})
-    assert (loaded.value(key), loaded.origins[key]) == (value, setting.variable)
+def test_a_variable_reaches_every_setting() -> None:
+    for key in KEYS:
+        setting, text, value = written(key)
+        loaded = load_settings({}, {setting.variable: text})
+        assert (loaded.value(key), loaded.origins[key]) == (value, setting.variable)
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_line_of_the_file_reaches_every_setting(key: str, file: Path) -> None:
-    setting, text, value = written(key)
-    loaded = from_toml(file, as_toml(key, text))
-    line = 2 if setting.section else 1
-    assert (loaded.value(key), loaded.origins[key]) == (value, f"logbrook.toml:{line}")
+def test_a_line_of_the_file_reaches_every_setting(file: Path) -> None:
+    for key in KEYS:
+        setting, text, value = written(key)
+        loaded = from_toml(file, as_toml(key, text))
+        line = 2 if setting.section else 1
+        assert (loaded.value(key), loaded.origins[key]) == (value, f"logbrook.toml:{line}")
 
 
 def test_the_file_may_use_the_types_of_toml(file: Path) -> None:
@@ -100,7 +100,7 @@ def test_an_empty_variable_names_no_file() -> None:
     assert load_settings({}, {"LOGBROOK_CONFIG": ""}).config == BrokerConfig()
 
 
-def test_a_value_that_is_overruled_must_be_right_all_the_same(file: Path) -> None:
+def test_an_overridden_value_is_checked_too(file: Path) -> None:
     file.write_text("node_id = -1")
     assert problems({"--config": str(file), "--node-id": "3"}) == [
         f"{file}:1: node_id = -1, but it must be a whole number from 0 to 2147483647"
@@ -125,10 +125,10 @@ def test_a_value_that_is_overruled_must_be_right_all_the_same(file: Path) -> Non
         ("--confg", None, "--confg is not a setting; did you mean --config?"),
         ("--zzz", None, "--zzz is not a setting; `logbrook config show` lists them all"),
         ("-z\x1b[2J", None, "-z\\x1b[2J is not a setting; `logbrook config show` lists them all"),
-        ("start", None, '"start" stands alone; a setting is given as --flag VALUE'),
+        ("start", None, '"start" is not an option; a setting is given as --flag VALUE'),
     ],
 )
-def test_what_is_wrong_on_the_command_line(flag: str, value: object, problem: str) -> None:
+def test_mistakes_on_the_command_line_are_reported(flag: str, value: object, problem: str) -> None:
     assert problems({flag: value}) == [f"command line: {problem}"]
 
 
@@ -143,7 +143,7 @@ def test_what_is_wrong_on_the_command_line(flag: str, value: object, problem: st
         ("LOGBROOK_QQQQQQ", "x", "LOGBROOK_QQQQQQ is not a setting; `logbrook config show` lists them all"),
     ],
 )
-def test_what_is_wrong_in_the_environment(variable: str, value: str, problem: str) -> None:
+def test_mistakes_in_the_environment_are_reported(variable: str, value: str, problem: str) -> None:
     assert problems(environment={variable: value}) == [f"environment: {problem}"]
 
 
@@ -161,7 +161,7 @@ def test_what_is_wrong_in_the_environment(variable: str, value: str, problem: st
         "LOGBROOK_BOOTSTRAP",
     ],
 )
-def test_what_kubernetes_or_others_put_into_the_environment_is_not_ours(variable: str) -> None:
+def test_variables_of_kubernetes_and_other_tools_are_ignored(variable: str) -> None:
     assert load_settings({}, {variable: "tcp://10.0.0.1:9092"}).config == BrokerConfig()
 
 
@@ -176,7 +176,7 @@ def test_what_kubernetes_or_others_put_into_the_environment_is_not_ours(variable
         ("[log]\nsegment_bytes = '3GiB'", '2: log.segment_bytes = "3GiB", but it must be a size such as 64MiB or 1GiB'),
         (
             "[log]\ncleanup_policy = [\n'shred']",
-            "2: log.cleanup_policy = ['shred'], but it must be one or more of delete and compact",
+            "2: log.cleanup_policy = ['shred'], but it must be any of delete and compact",
         ),
         ("[network]\nlisen = 'x'", "2: network.lisen is not a setting; did you mean network.listen?"),
         (
@@ -197,29 +197,29 @@ def test_what_kubernetes_or_others_put_into_the_environment_is_not_ours(variable
         ("node_id 5", "1: this is not TOML: Expected '=' after a key in a key/value pair"),
     ],
 )
-def test_what_is_wrong_in_the_file_is_told_with_its_line(text: str, problem: str, file: Path) -> None:
-    (told,) = problems_of_toml(file, text)
-    assert told.startswith(f"FILE:{problem}")
+def test_mistakes_in_the_file_are_reported_with_their_line(text: str, problem: str, file: Path) -> None:
+    (message,) = problems_of_toml(file, text)
+    assert message.startswith(f"FILE:{problem}")
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     missing = str(tmp_path / "x\n.toml")
-    told = f"{tmp_path}/x\\n.toml: the settings cannot be read: No such file or directory"
-    assert problems({"--config": missing}) == [told]
+    message = f"{tmp_path}/x\\n.toml: the settings cannot be read: No such file or directory"
+    assert problems({"--config": missing}) == [message]
     assert problems({"--config": str(tmp_path)}) == [f"{tmp_path}: the settings cannot be read: Is a directory"]
     assert problems({"--config": "a\0b"}) == ["a\\x00b: the settings cannot be read: embedded null byte"]
 
 
-def test_everything_that_is_wrong_is_told_at_once_and_a_file_in_the_order_of_its_lines(file: Path) -> None:
+def test_all_mistakes_are_reported_at_once_in_the_order_of_lines(file: Path) -> None:
     file.write_text("node_id = -1\nnode = 2\n[topics]\npartitions = 0\npartition = 1\n")
     flags: dict[str, object] = {"--config": str(file), "--durability": "maybe", "--foo": None}
-    told = problems(flags, {"LOGBROOK_OFFSETS": "disk"})
-    places = [problem.replace(str(file), "FILE").split(" ")[0] for problem in told]
+    message = problems(flags, {"LOGBROOK_OFFSETS": "disk"})
+    places = [problem.replace(str(file), "FILE").split(" ")[0] for problem in message]
     assert places == ["FILE:1:", "FILE:2:", "FILE:4:", "FILE:5:", "environment:", "command", "command"]
 
 
-def test_reading_settings_takes_nothing_but_the_standard_library() -> None:
-    """A package of others would be most of the time that a broker takes to start."""
+def test_loading_settings_imports_only_the_standard_library() -> None:
+    """A third-party package would take most of a broker's start-up time."""
     script = (
         "import sys\nbefore = set(sys.modules)\nimport logbrook.config.loading, logbrook.config.kafka_settings\n"
         "loaded = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
@@ -227,3 +227,24 @@ def test_reading_settings_takes_nothing_but_the_standard_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "['logbrook']\n"
+
+
+def test_a_mapping_has_the_notation_of_the_file() -> None:
+    sections: dict[str, object] = {
+        "topics": {"partitions": 3},
+        "topics.auto_create": "on",
+        "node_id": 7,
+        "network": {"advertise": None},
+    }
+    config = merge_sources([read_mapping(sections), read_mapping({"topics.partitions": 4})]).config
+    assert (config.topics.partitions, config.topics.auto_create, config.node_id) == (4, True, 7)
+    assert config.network.advertise is None
+    mistakes: tuple[tuple[dict[str, object], str], ...] = (
+        ({"topics.partition": 3}, "settings: topics.partition is not a setting; did you mean topics.partitions?"),
+        ({"topics": 3}, "settings: topics = 3, but it must be the table [topics]"),
+        ({"stroage": {}}, "settings: [stroage] is not a section; did you mean [storage]?"),
+    )
+    for settings, message in mistakes:
+        with pytest.raises(SettingsRefusedError) as raised:
+            merge_sources([read_mapping(settings)])
+        assert str(raised.value) == message

@@ -66,12 +66,12 @@ def test_a_table_that_is_opened_by_a_key_of_another_has_the_line_of_that_key() -
 
 
 def paths(table: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    found = set()
+    result = set()
     for name, value in table.items():
-        found.add((*above, name))
+        result.add((*above, name))
         if isinstance(value, dict):
-            found |= paths(value, (*above, name))
-    return found
+            result |= paths(value, (*above, name))
+    return result
 
 
 @given(st.lists(st.sampled_from([*DOCUMENT.splitlines(), "[log]", "x = 1", "log.y = 2", '"" = 1', '"a.b" = 1', "'''"])))
@@ -93,7 +93,7 @@ def test_no_key_of_a_valid_document_is_without_a_line(lines: list[str]) -> None:
         (b"a = 1\nb = \xff\n", 2, "it is not UTF-8"),
     ],
 )
-def test_what_is_not_toml_is_refused_with_its_line(content: bytes, line: int, reason: str) -> None:
+def test_invalid_toml_is_refused_with_its_line(content: bytes, line: int, reason: str) -> None:
     with pytest.raises(TomlSyntaxError) as refused:
         parse_toml(content)
     assert (refused.value.line, refused.value.reason) == (line, reason)

@@ -1,4 +1,4 @@
-"""How the values of settings are written."""
+"""Parsing and formatting of setting values."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import pytest
 
 from logbrook.config.catalogue import settings_by_key
 from logbrook.config.errors import NotAllowedError
-from logbrook.config.values import allowed_values, read_value, show_value, split_address
+from logbrook.config.network import split_address
+from logbrook.config.values import allowed_values, read_value, show_value
 from tests.unit.config.samples import KEYS, written
 
 SIZE = "storage.wal_bytes_max"
@@ -88,10 +89,8 @@ def test_a_duration_has_a_unit_or_is_in_milliseconds(text: object, duration_ms: 
         ("storage.durability", "sometimes"),
         ("storage.durability", 1),
         ("logging.level", "loud"),
-        ("log.cleanup_policy", ""),
         ("log.cleanup_policy", "compact,"),
         ("log.cleanup_policy", "compact,shred"),
-        ("log.cleanup_policy", []),
         ("log.cleanup_policy", ["compact", 1]),
         ("data", ""),
         ("data", "  "),
@@ -99,7 +98,7 @@ def test_a_duration_has_a_unit_or_is_in_milliseconds(text: object, duration_ms: 
         ("data", 5),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_what_can(key: str, text: object) -> None:
+def test_an_invalid_value_is_refused_with_the_allowed_ones(key: str, text: object) -> None:
     with pytest.raises(NotAllowedError) as refused:
         read(key, text)
     assert refused.value.must_be == allowed_values(settings_by_key()[key])
@@ -112,20 +111,20 @@ def test_unlimited_is_written_as_such_where_it_is_allowed(key: str, text: object
 
 
 @pytest.mark.parametrize("text", [2**63, str(2**63), "9000000TiB"])
-def test_a_number_that_64_bits_cannot_say_is_refused(text: object) -> None:
+def test_a_number_beyond_64_bits_is_refused(text: object) -> None:
     with pytest.raises(NotAllowedError, match="64 bits"):
         read("log.retention_bytes", text)
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_number_past_a_bound_is_refused(key: str) -> None:
-    setting = settings_by_key()[key]
-    for bound, step in ((setting.at_least, -1), (setting.at_most, 1)):
-        if bound is not None:
-            assert read_value(setting, bound) == bound
-            with pytest.raises(NotAllowedError) as refused:
-                read_value(setting, bound + step)
-            assert refused.value.must_be == allowed_values(setting)
+def test_a_number_past_a_bound_is_refused() -> None:
+    for key in KEYS:
+        setting = settings_by_key()[key]
+        for bound, step in ((setting.facts.at_least, -1), (setting.facts.at_most, 1)):
+            if bound is not None:
+                assert read_value(setting, bound) == bound, key
+                with pytest.raises(NotAllowedError) as refused:
+                    read_value(setting, bound + step)
+                assert refused.value.must_be == allowed_values(setting), key
 
 
 @pytest.mark.parametrize("text", ["true", "Yes", "ON", "1", True])
@@ -146,6 +145,19 @@ def test_words_are_taken_in_any_case() -> None:
 @pytest.mark.parametrize("text", ["compact,delete", "Delete, compact", ["compact", "delete"]])
 def test_several_words_are_joined_with_commas_or_an_array(text: object) -> None:
     assert read("log.cleanup_policy", text) == {"compact", "delete"}
+
+
+@pytest.mark.parametrize("written", ["", [], " "])
+def test_a_set_of_choices_may_be_empty(written: object) -> None:
+    assert read("log.cleanup_policy", written) == frozenset()
+    assert show_value(settings_by_key()["log.cleanup_policy"], frozenset()) == ""
+
+
+@pytest.mark.parametrize("written", ["unlimited", "9223372036854775807"])
+def test_the_largest_integer_is_unlimited_where_it_is_the_default(written: str) -> None:
+    assert read("log.max_compaction_lag_ms", written) == 2**63 - 1
+    assert show_value(settings_by_key()["log.max_compaction_lag_ms"], 2**63 - 1) == "unlimited"
+    assert show_value(settings_by_key()["log.compression_gzip_level"], -1) == "-1"
 
 
 @pytest.mark.parametrize(
@@ -183,14 +195,14 @@ def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> Non
         "localhost:²",
     ],
 )
-def test_what_is_not_host_and_port_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"HOST:PORT|IPv6"):
         split_address(text)
     with pytest.raises(NotAllowedError):
         read("network.listen", text)
 
 
-def test_a_port_alone_is_one_of_this_machine_where_a_setting_takes_it() -> None:
+def test_a_port_alone_means_127_0_0_1_where_the_setting_allows_it() -> None:
     assert read("network.json_listen", "9095") == "127.0.0.1:9095"
     assert read("network.json_listen", "0.0.0.0:9095") == "0.0.0.0:9095"
     for text in ("70000", "port", "-1"):
@@ -198,15 +210,15 @@ def test_a_port_alone_is_one_of_this_machine_where_a_setting_takes_it() -> None:
             read("network.json_listen", text)
 
 
-def test_empty_stands_for_none_where_a_setting_may_be_left_out() -> None:
+def test_an_empty_value_is_none_for_optional_settings() -> None:
     assert read("network.advertise", "") is None
     assert read("metrics.listen", "") == ""
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_what_is_shown_can_be_read(key: str) -> None:
-    setting, text, value = written(key)
-    assert read_value(setting, text) == value
+def test_shown_values_can_be_read_back() -> None:
+    for key in KEYS:
+        setting, text, value = written(key)
+        assert read_value(setting, text) == value, key
 
 
 @pytest.mark.parametrize(
@@ -241,12 +253,14 @@ def test_a_value_is_shown_in_the_largest_unit_without_a_remainder(key: str, valu
         ("topics.auto_create", "true or false"),
         ("storage.durability", "fsync or interval"),
         ("logging.level", "debug, info, warning or error"),
-        ("log.compression_type", "producer"),
-        ("log.cleanup_policy", "one or more of delete and compact"),
+        ("log.compression_type", "producer, uncompressed, gzip, snappy, lz4 or zstd"),
+        ("log.compression_gzip_level", "a whole number from -1 to 9"),
+        ("log.max_compaction_lag_ms", "a duration such as 500ms, 30s or 7d, at least 1 ms, or unlimited"),
+        ("log.cleanup_policy", "any of delete and compact, or empty"),
         ("network.listen", "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092"),
         ("metrics.listen", "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092, or empty"),
         ("data", "the path of a directory"),
     ],
 )
-def test_what_is_allowed_is_said_in_a_sentence(key: str, allowed: str) -> None:
+def test_valid_values_are_described_in_a_sentence(key: str, allowed: str) -> None:
     assert allowed_values(settings_by_key()[key]) == allowed

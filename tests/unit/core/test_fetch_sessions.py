@@ -12,13 +12,14 @@ from logbrook.core.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
+    CachedPartition,
     FetchContext,
-    FetchPartition,
     FetchSessionNotFoundError,
     FetchSessions,
     InvalidFetchSessionEpochError,
     PartitionKey,
 )
+from logbrook.model.identifiers import Offset
 from logbrook.testing.seeded_random import SeededRandom
 
 IDLE_MS = 120_000
@@ -29,15 +30,15 @@ def make(sessions_max: int = 10) -> FetchSessions:
     return FetchSessions(sessions_max, SeededRandom())
 
 
-def want(*names: str, offset: int = 0) -> list[FetchPartition]:
-    return [FetchPartition((name, 0), offset, 1_000) for name in names]
+def want(*names: str, offset: int = 0) -> list[CachedPartition]:
+    return [CachedPartition((name, 0), Offset(offset), 1_000) for name in names]
 
 
 def begin(
     sessions: FetchSessions,
     session_id: int,
     epoch: int,
-    wanted: Iterable[FetchPartition] = (),
+    wanted: Iterable[CachedPartition] = (),
     forgotten: Iterable[PartitionKey] = (),
     now_ms: int = 0,
     *,
@@ -61,11 +62,11 @@ def test_a_first_fetch_opens_a_session_and_the_next_ones_name_only_what_changed(
     assert not second.is_full
     assert names(second) == ["a", "c", "d"]
     third = begin(sessions, first.session_id, 2, want("a", offset=7))
-    assert [(one.key[0], one.fetch_offset) for one in third] == [("a", 7), ("c", 0), ("d", 0)]
+    assert [(partition.key[0], partition.fetch_offset) for partition in third] == [("a", 7), ("c", 0), ("d", 0)]
     assert names(begin(sessions, first.session_id, 3)) == ["a", "c", "d"]
 
 
-def test_forgetting_what_is_not_known_forgets_nothing() -> None:
+def test_forgetting_an_unknown_partition_has_no_effect() -> None:
     sessions = make()
     opened = begin(sessions, NO_SESSION, INITIAL_EPOCH, want("a"))
     assert names(begin(sessions, opened.session_id, 1, (), [("x", 0), ("a", 1)])) == ["a"]
@@ -98,12 +99,12 @@ def test_an_answer_that_was_lost_shows_as_the_same_count_again() -> None:
         begin(sessions, opened.session_id, 1)
 
 
-def test_a_session_that_is_not_there_is_refused() -> None:
+def test_a_session_that_does_not_exist_is_refused() -> None:
     with pytest.raises(FetchSessionNotFoundError):
         begin(make(), 42, 1)
 
 
-def test_counts_go_on_at_one_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_continue_at_one_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "_EPOCH_MAX", 3)
     sessions = make()
     opened = begin(sessions, NO_SESSION, INITIAL_EPOCH, want("a"))
@@ -135,70 +136,75 @@ def test_a_fetch_of_nothing_opens_no_session() -> None:
     assert len(sessions) == 0
 
 
-def test_a_session_of_names_is_none_for_one_who_speaks_of_ids_and_the_other_way_round() -> None:
-    """What it remembers could not be told in the answer: that has room for one of the two."""
+def test_a_session_with_topic_names_cannot_be_used_with_topic_ids_and_vice_versa() -> None:
+    """A response identifies topics by name or by id, so it could not report the partitions of such a session."""
     sessions = make()
     of_names = begin(sessions, NO_SESSION, INITIAL_EPOCH, want("a"))
     with pytest.raises(FetchSessionNotFoundError):
         begin(sessions, of_names.session_id, 1, by_id=True)
-    of_ids = begin(sessions, NO_SESSION, INITIAL_EPOCH, [FetchPartition((TOPIC_ID, 0), 0, 1)], by_id=True)
+    of_ids = begin(sessions, NO_SESSION, INITIAL_EPOCH, [CachedPartition((TOPIC_ID, 0), Offset(0), 1)], by_id=True)
     with pytest.raises(FetchSessionNotFoundError):
         begin(sessions, of_ids.session_id, 1)
     assert names(begin(sessions, of_ids.session_id, 1, by_id=True)) == [TOPIC_ID]
 
 
-# What is told
+# Contents of incremental responses
 
 
-def told(partition: FetchPartition, **what: int) -> bool:
-    return partition.is_news(
-        high_watermark=what.get("high_watermark", 5),
-        log_start_offset=what.get("log_start_offset", 0),
-        has_records=bool(what.get("records")),
-        has_error=bool(what.get("error")),
+def is_included(partition: CachedPartition, **facts: int) -> bool:
+    """Decide about a response as a fetch does, then note that it was sent."""
+    high_watermark, log_start_offset = facts.get("high_watermark", 5), facts.get("log_start_offset", 0)
+    has_error = bool(facts.get("error"))
+    has_news = partition.has_news(
+        high_watermark=Offset(high_watermark),
+        log_start_offset=Offset(log_start_offset),
+        has_records=bool(facts.get("records")),
+        has_error=has_error,
     )
+    partition.note_sent(Offset(high_watermark), Offset(log_start_offset), has_error=has_error)
+    return has_news
 
 
-def test_only_news_are_told() -> None:
+def test_only_changed_partitions_are_in_the_response() -> None:
     (partition,) = want("a")
-    assert told(partition)
-    assert not told(partition)
-    assert told(partition, records=1)
-    assert told(partition, high_watermark=6)
-    assert not told(partition, high_watermark=6)
-    assert told(partition, high_watermark=6, log_start_offset=1)
-    assert not told(partition, high_watermark=6, log_start_offset=1)
+    assert is_included(partition)
+    assert not is_included(partition)
+    assert is_included(partition, records=1)
+    assert is_included(partition, high_watermark=6)
+    assert not is_included(partition, high_watermark=6)
+    assert is_included(partition, high_watermark=6, log_start_offset=1)
+    assert not is_included(partition, high_watermark=6, log_start_offset=1)
 
 
-def test_an_error_is_told_each_time_and_so_is_its_end() -> None:
+def test_an_error_is_in_every_response_and_so_is_its_end() -> None:
     (partition,) = want("a")
-    assert told(partition)
-    assert told(partition, error=1)
-    assert told(partition, error=1)
-    assert told(partition)
-    assert not told(partition)
+    assert is_included(partition)
+    assert is_included(partition, error=1)
+    assert is_included(partition, error=1)
+    assert is_included(partition)
+    assert not is_included(partition)
 
 
-def test_one_who_moves_on_is_not_told_again_what_it_knows() -> None:
+def test_a_new_fetch_offset_does_not_repeat_an_unchanged_partition() -> None:
     sessions = make()
     opened = begin(sessions, NO_SESSION, INITIAL_EPOCH, want("a"))
     (partition,) = opened
-    assert told(partition)
+    assert is_included(partition)
     (partition,) = begin(sessions, opened.session_id, 1, want("a", offset=5))
-    assert not told(partition)
+    assert not is_included(partition)
 
 
-def test_one_who_forgets_and_asks_again_is_told_again() -> None:
+def test_a_forgotten_partition_that_is_added_again_is_in_the_response() -> None:
     sessions = make()
     opened = begin(sessions, NO_SESSION, INITIAL_EPOCH, want("a", "b"))
     for partition in opened:
-        told(partition)
+        is_included(partition)
     begin(sessions, opened.session_id, 1, (), [("a", 0)])
     partitions = list(begin(sessions, opened.session_id, 2, want("a")))
-    assert [(one.key[0], told(one)) for one in partitions] == [("b", False), ("a", True)]
+    assert [(partition.key[0], is_included(partition)) for partition in partitions] == [("b", False), ("a", True)]
 
 
-def test_those_who_had_records_come_last_next_time() -> None:
+def test_partitions_with_records_come_last_in_the_next_fetch() -> None:
     sessions = make()
     opened = begin(sessions, NO_SESSION, INITIAL_EPOCH, want("a", "b", "c"))
     context = begin(sessions, opened.session_id, 1)
@@ -254,7 +260,7 @@ def test_a_session_that_grows_too_large_is_over(monkeypatch: pytest.MonkeyPatch)
 @given(st.lists(st.integers(0, 3), max_size=30))
 def test_ids_are_never_zero_nor_taken(tokens: list[int]) -> None:
     class Few:
-        """Tokens that repeat, and then some that do not."""
+        """Returns some numbers twice, then unique ones."""
 
         def __init__(self) -> None:
             self._tokens: list[int] = [*tokens, *range(4, 100)]
@@ -269,7 +275,7 @@ def test_ids_are_never_zero_nor_taken(tokens: list[int]) -> None:
 
 
 class Consumers(RuleBasedStateMachine):
-    """Consumers that do what they like, against what each of them would remember for itself."""
+    """Consumers that act at random, against a model of each consumer's session."""
 
     opened = Bundle("opened")
 
@@ -322,12 +328,12 @@ class Consumers(RuleBasedStateMachine):
         self.sessions.validate()
 
 
-def _of(wanted: dict[str, int]) -> list[FetchPartition]:
-    return [FetchPartition((name, 0), offset, 1) for name, offset in wanted.items()]
+def _of(wanted: dict[str, int]) -> list[CachedPartition]:
+    return [CachedPartition((name, 0), Offset(offset), 1) for name, offset in wanted.items()]
 
 
 def _offsets(context: FetchContext) -> dict[bytes | str, int]:
-    return {one.key[0]: one.fetch_offset for one in context}
+    return {partition.key[0]: partition.fetch_offset for partition in context}
 
 
 TestConsumers = Consumers.TestCase

@@ -70,4 +70,4 @@ def test_everything_is_due_by_its_earliest_deadline(queued: list[tuple[str, int]
         timers.queue(group_id, deadline_ms)
         earliest[group_id] = min(deadline_ms, earliest.get(group_id, deadline_ms))
     for now_ms in range(51):
-        assert set(timers.take_due(now_ms)) == {each for each, ms in earliest.items() if ms == now_ms}
+        assert set(timers.take_due(now_ms)) == {timer for timer, ms in earliest.items() if ms == now_ms}

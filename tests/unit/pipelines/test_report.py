@@ -1,4 +1,4 @@
-"""What a report says, and what is taken for one."""
+"""Serialization and validation of reports."""
 
 import json
 from dataclasses import replace
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from logbrook.pipelines.report import Report, ReportError, RunState, SinkReport, SourceReport, report_in
+from logbrook.pipelines.report import PipelineReport, ReportError, RunState, SinkReport, SourceReport, parse_report
 
-REPORT = Report(
+REPORT = PipelineReport(
     pipeline="orders",
     state=RunState.RUNNING,
     since_ms=1_000,
@@ -18,15 +18,15 @@ REPORT = Report(
     pid=7,
     version="1.2.3",
     error="it was “bad”",
-    sinks=(SinkReport("orders-a", 10, 2.5, 3, 0.5, 99_000), SinkReport("orders-b", 4, 1.0, 1, 0.75, 98_000)),
+    sinks=(SinkReport("orders-a", 10, 2.5, 3, 0.5, 99_000), SinkReport("orders-b", 4, 1.0, 1, 0.75, 98_000, 2)),
     sources=(SourceReport("clicks", 5), SourceReport("orders", 2)),
 )
 
 
 def test_a_report_survives_the_way_through_a_topic() -> None:
-    assert report_in(REPORT.to_json()) == REPORT
+    assert parse_report(REPORT.to_json()) == REPORT
     young = replace(REPORT, error=None, sinks=(SinkReport("orders-a"),), sources=())
-    assert report_in(young.to_json()) == young
+    assert parse_report(young.to_json()) == young
 
 
 def test_its_numbers_are_those_of_all_sinks_and_sources() -> None:
@@ -35,13 +35,21 @@ def test_its_numbers_are_those_of_all_sinks_and_sources() -> None:
     assert (young.rows_per_s, young.lag, young.batch_s) == (0.0, None, None)
 
 
+def test_restarts_are_counted_and_earlier_versions_had_none() -> None:
+    assert (REPORT.restarts, REPORT.status_at(0)["restarts"]) == (2, 2)
+    fields = json.loads(REPORT.to_json())
+    for sink in fields["sinks"]:
+        del sink["restarts"]
+    assert parse_report(json.dumps(fields).encode()).restarts == 0
+
+
 def test_a_run_is_lost_when_it_is_silent_for_six_intervals_and_has_not_ended() -> None:
     assert REPORT.state_at(130_000) is RunState.RUNNING
     assert REPORT.state_at(130_001) is RunState.LOST
     assert replace(REPORT, state=RunState.STARTING).state_at(200_000) is RunState.LOST
     for state in (RunState.STOPPED, RunState.FAILED):
         assert replace(REPORT, state=state).state_at(10**12) is state
-    # A clock that is ahead is no reason to think so.
+    # A clock that is ahead does not make the report lost.
     assert REPORT.state_at(0) is RunState.RUNNING
 
 
@@ -49,7 +57,7 @@ def test_what_a_later_version_adds_is_left_out() -> None:
     fields = json.loads(REPORT.to_json())
     fields["colour"] = "green"
     fields["sinks"][0]["colour"] = "blue"
-    assert report_in(json.dumps(fields).encode()) == REPORT
+    assert parse_report(json.dumps(fields).encode()) == REPORT
 
 
 @pytest.mark.parametrize(
@@ -73,11 +81,11 @@ def test_a_record_that_is_none_is_refused(name: str, value: Any) -> None:
         del fields[name]
     else:
         fields[name] = value
-    with pytest.raises(ReportError, match="this is no report of a pipeline"):
-        report_in(json.dumps(fields).encode())
+    with pytest.raises(ReportError, match="this is not a pipeline report"):
+        parse_report(json.dumps(fields).encode())
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff", b"[]", b"null", b"[" * 100_000])
 def test_bytes_that_are_none_are_refused(value: bytes) -> None:
     with pytest.raises(ReportError):
-        report_in(value)
+        parse_report(value)

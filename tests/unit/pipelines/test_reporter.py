@@ -1,26 +1,28 @@
-"""Runs that say how they are, to a real broker: what arrives, when, and what happens when nobody listens."""
+"""Reports of runs to a real broker: their content and times, and failures to send them."""
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from logbrook import Broker
 from logbrook.client import Client
-from logbrook.pipelines.reading import Seen, read_on
-from logbrook.pipelines.report import Report, RunState, SinkReport, SourceReport
-from logbrook.pipelines.reporter import Reporter
-from logbrook.testing.kill.free_port import free_port
+from logbrook.pipelines.report import PipelineReport, RunState, SinkReport, SourceReport
+from logbrook.pipelines.report_reader import ReportHistory, read_new_reports
+from logbrook.pipelines.reporter import PipelineReporter
+from logbrook.testing.processes import free_port
 from tests.interop.waiting import wait_until
 
 NEVER_S = 3_600.0
 
 
-def said(client: Client, topic: str) -> tuple[Report, ...]:
-    return read_on(client, topic, Seen()).reports.get("p", ())
+def said(client: Client, topic: str) -> tuple[PipelineReport, ...]:
+    return read_new_reports(client, topic, ReportHistory()).reports.get("p", ())
 
 
 def states(client: Client, topic: str) -> list[str]:
-    return [str(one.state) for one in said(client, topic)]
+    return [str(report.state) for report in said(client, topic)]
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -28,14 +30,14 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 def test_each_state_is_said_at_once_and_the_last_before_the_end(broker: Broker, client: Client) -> None:
-    reporter = Reporter(broker.bootstrap_servers, "states", "p", interval_s=NEVER_S)
-    reporter.tell(RunState.STARTING)
+    reporter = PipelineReporter(broker.bootstrap_servers, "states", "p", interval_s=NEVER_S)
+    reporter.report(RunState.STARTING)
     eventually(lambda: states(client, "states") == ["starting"])
-    reporter.tell(RunState.RUNNING)
+    reporter.report(RunState.RUNNING)
     eventually(lambda: states(client, "states") == ["starting", "running"])
     sinks, sources = (SinkReport("p-a", 10, 2.0, 1, 0.5, 3),), (SourceReport("t", 4),)
-    reporter.tell(RunState.RUNNING, sinks=sinks, sources=sources)
-    reporter.tell(RunState.FAILED, sinks=sinks, sources=sources, error="it broke")
+    reporter.report(RunState.RUNNING, sinks=sinks, sources=sources)
+    reporter.report(RunState.FAILED, sinks=sinks, sources=sources, error="it broke")
     reporter.close()
     last = said(client, "states")[-1]
     assert states(client, "states") == ["starting", "running", "failed"]
@@ -44,42 +46,43 @@ def test_each_state_is_said_at_once_and_the_last_before_the_end(broker: Broker, 
 
 
 def test_progress_is_said_every_interval_and_so_is_that_there_is_none(broker: Broker, client: Client) -> None:
-    reporter = Reporter(broker.bootstrap_servers, "beats", "p", interval_s=0.05)
-    reporter.tell(RunState.RUNNING)
+    reporter = PipelineReporter(broker.bootstrap_servers, "beats", "p", interval_s=0.05)
+    reporter.report(RunState.RUNNING)
     eventually(lambda: len(said(client, "beats")) >= 3)
-    reporter.tell(RunState.RUNNING, sinks=[SinkReport("p-a", 10)])
+    reporter.report(RunState.RUNNING, sinks=[SinkReport("p-a", 10)])
     eventually(lambda: said(client, "beats")[-1].sinks == (SinkReport("p-a", 10),))
     reporter.close()
-    times = [one.said_ms for one in said(client, "beats")]
+    times = [report.said_ms for report in said(client, "beats")]
     assert times == sorted(times)
-    assert len({one.since_ms for one in said(client, "beats")}) == 1
+    assert len({report.since_ms for report in said(client, "beats")}) == 1
 
 
-def test_who_has_told_nothing_says_nothing(broker: Broker, client: Client) -> None:
-    Reporter(broker.bootstrap_servers, "quiet", "p").close()
-    assert read_on(client, "quiet", Seen()) == Seen()
+def test_a_reporter_without_a_report_sends_nothing(broker: Broker, client: Client) -> None:
+    PipelineReporter(broker.bootstrap_servers, "quiet", "p").close()
+    assert read_new_reports(client, "quiet", ReportHistory()) == ReportHistory()
 
 
-def test_a_cluster_that_is_away_is_a_problem_and_is_told_when_it_is_back(tmp_path: Path) -> None:
+def test_reports_resume_when_an_unreachable_cluster_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logbrook.pipelines.reporter._REQUEST_TIMEOUT_S", 0.5)
     settings = {"network": {"listen": f"127.0.0.1:{free_port()}"}}
     with Broker(data=str(tmp_path / "data"), settings=settings) as broker:
-        reporter = Reporter(broker.bootstrap_servers, "back", "p", interval_s=0.05)
-        reporter.tell(RunState.RUNNING)
+        reporter = PipelineReporter(broker.bootstrap_servers, "back", "p", interval_s=0.05)
+        reporter.report(RunState.RUNNING)
         with Client(broker.bootstrap_servers) as client:
             eventually(lambda: bool(said(client, "back")))
         broker.stop()
         eventually(lambda: reporter.problem is not None)
         broker.start()
         eventually(lambda: reporter.problem is None)
-        reporter.tell(RunState.STOPPED)
+        reporter.report(RunState.STOPPED)
         reporter.close()
         with Client(broker.bootstrap_servers) as client:
             assert said(client, "back")[-1].state is RunState.STOPPED
-    assert "pipeline-reports" not in [one.name for one in threading.enumerate()]
+    assert "pipeline-reports" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_an_address_that_is_none_is_a_problem_too() -> None:
-    reporter = Reporter("nowhere", "t", "p")
-    reporter.tell(RunState.RUNNING)
+    reporter = PipelineReporter("nowhere", "t", "p")
+    reporter.report(RunState.RUNNING)
     reporter.close()
     assert reporter.problem == "'nowhere' is not HOST:PORT"

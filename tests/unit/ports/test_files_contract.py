@@ -1,4 +1,4 @@
-"""One contract for every door: the real disk, the disk in memory, the recorder, and the doors that pass calls on."""
+"""One contract for every implementation of `Files`: the real disk, the in-memory one, the recorder and the wrappers."""
 
 import errno
 from collections.abc import Callable
@@ -109,6 +109,17 @@ def test_reading_into_memory_that_is_there_fills_as_much_as_there_is(files: File
     file.close()
 
 
+def test_loading_returns_how_much_there_is(files: Files) -> None:
+    put(files, "a", b"abc" * 100_000)
+    file = files.open("a")
+    file.read_ahead(0, 1 << 20)
+    assert file.load(0, 1 << 20) == 300_000
+    assert file.load(100_000, 70_000) == 70_000
+    assert file.load(299_999, 10) == 1
+    assert file.load(300_000, 10) == file.load(0, 0) == 0
+    file.close()
+
+
 def test_reading_past_the_end_gives_what_there_is(files: Files) -> None:
     put(files, "a", b"abc")
     file = files.open("a")
@@ -155,11 +166,11 @@ def test_reserved_room_reads_as_zeros_and_takes_nothing_away(files: Files) -> No
 
 
 def test_handles_of_one_file_share_its_bytes(files: Files) -> None:
-    one = files.create("a")
+    writer = files.create("a")
     two = files.open("a")
-    one.pwrite(b"abc", 0)
+    writer.pwrite(b"abc", 0)
     assert two.pread(10, 0) == b"abc"
-    one.close()
+    writer.close()
     two.close()
 
 

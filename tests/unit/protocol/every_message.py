@@ -32,9 +32,9 @@ class Case(NamedTuple):
 def _api_messages() -> Iterator[tuple[str, type[ApiMessage]]]:
     for info in pkgutil.iter_modules(messages.__path__):
         module = importlib.import_module(f"{messages.__name__}.{info.name}")
-        for found in vars(module).values():
-            if isinstance(found, type) and issubclass(found, ApiMessage) and found is not ApiMessage:
-                yield info.name, found
+        for member in vars(module).values():
+            if isinstance(member, type) and issubclass(member, ApiMessage) and member is not ApiMessage:
+                yield info.name, member
 
 
 MESSAGES = list(_api_messages())
@@ -50,21 +50,21 @@ def encoded(message: ApiMessage, version: int) -> bytes:
 
 
 def plain(value: Any, version: int) -> Any:
-    """What a message says in a version, as dictionaries, lists and scalars that can be compared."""
+    """Convert a message's fields in a version to dictionaries, lists and scalars that can be compared."""
     if isinstance(value, Message):
         return {
-            field.name: plain(_told(value, field.name, field.kind, field.tag), version)
+            field.name: plain(_field_value(value, field.name, field.kind, field.tag), version)
             for field in value.FIELDS
             if version in field.versions
         }
     if isinstance(value, memoryview | bytearray):
         return bytes(value)
     if isinstance(value, list | tuple):
-        return [plain(one, version) for one in value]
+        return [plain(element, version) for element in value]
     return value
 
 
-def _told(value: Message, name: str, kind: Any, tag: int | None) -> Any:
-    told = getattr(value, name)
-    # A tagged struct that is left out says what it says by default.
-    return kind() if told is None and tag is not None and not isinstance(kind, str) else told
+def _field_value(value: Message, name: str, kind: Any, tag: int | None) -> Any:
+    field_value = getattr(value, name)
+    # A tagged struct that is absent has the default value.
+    return kind() if field_value is None and tag is not None and not isinstance(kind, str) else field_value

@@ -1,7 +1,7 @@
-"""Bytes that lie: a message in which one length, count, tag or number is not what it should be.
+"""Messages with one invalid length, count, tag or number.
 
-What a message is made of is overwritten in place, so that everything around it still holds and the decoder gets as far
-as the lie.
+A part of a message is overwritten in place, so that everything around it stays valid and the decoder gets as far as the
+invalid part.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from random import Random
 from logbrook.protocol.encoding import encode
 from logbrook.protocol.schema import ApiMessage
 
-# Lengths and counts of flexible versions: null, long, and what does not fit 32 bits or five bytes.
+# Lengths and counts of flexible versions: null, large, and values that exceed 32 bits or five bytes.
 VARINTS = (
     b"\x00",
     b"\x7f",
@@ -21,7 +21,7 @@ VARINTS = (
     b"\x80\x80\x80\x80\x80\x01",
     b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
 )
-# Lengths and counts of the others: null, below null, long, and the ends of 16 and 32 bits.
+# Lengths and counts of other versions: null, below null, large, and the limits of 16 and 32 bits.
 FIXED = (
     b"\xff\xff",
     b"\xff\xfe",
@@ -36,13 +36,13 @@ FIXED = (
 
 
 def with_hostile_lengths(message: ApiMessage, version: int) -> Iterator[bytes]:
-    """The message with a hostile value at the beginning of each of its fields, and all through its tagged ones."""
+    """Yield the message with an invalid value at the beginning of each field, and at every byte of tagged fields."""
     pieces = encode(message, version)
     data = b"".join(pieces)
     is_flexible = version >= message.FLEXIBLE_SINCE
     position = 0
     for piece in pieces:
-        # A piece is a number, a length with what it counts, or all of a tagged field, which may have lengths within.
+        # A piece is a number, a length with its content, or a whole tagged field, which may have lengths inside.
         for start in range(position, position + len(piece) if is_flexible and len(piece) < 128 else position + 1):
             for hostile in VARINTS if is_flexible else FIXED:
                 yield data[:start] + hostile + data[start + len(hostile) :]
@@ -50,7 +50,7 @@ def with_hostile_lengths(message: ApiMessage, version: int) -> Iterator[bytes]:
 
 
 def mutated(data: bytes, random: Random) -> bytes:
-    """`data` with a few of its bytes changed, moved, missing or doubled."""
+    """Return `data` with a few bytes changed, moved, removed or duplicated."""
     changed = bytearray(data)
     for _ in range(random.choice((1, 1, 2, 4))):
         start = random.randrange(len(changed) + 1)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
-from kio.serial._introspect import EntityField, EntityTupleField, classify_field
+from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 
 from logbrook.protocol.schema import ZERO_UUID, Field, Message
 from tests.unit.protocol.every_message import Case
@@ -39,54 +39,58 @@ def kio_encode(entity: Any) -> bytes:
 
 
 def kio_decode(entity: Any, data: bytes) -> Any:
-    """The message of the class `entity` that `data` holds and nothing else."""
+    """Decode `data`, which must hold exactly one message of the class `entity`."""
     decoded, size = entity_reader(entity)(data, 0)
     assert size == len(data)
     return decoded
 
 
 def to_kio(message: Message, entity: Any) -> Any:
-    """The kio entity of class `entity` that says what `message` says, or nearly."""
+    """Convert a message to the kio entity of class `entity`, with the nearest values that kio can represent."""
     fields = _by_kio_name(message)
     values = {}
-    for one in dataclasses.fields(entity):
-        value = getattr(message, fields[one.name].name)
-        shape = classify_field(one)
+    for kio_field in dataclasses.fields(entity):
+        value = getattr(message, fields[kio_field.name].name)
+        shape = classify_field(kio_field)
         if isinstance(shape, EntityField):
-            values[one.name] = _struct_to_kio(value, one, shape.type_)
+            values[kio_field.name] = _struct_to_kio(value, kio_field, shape.type_)
         elif isinstance(shape, EntityTupleField):
-            values[one.name] = None if value is None else tuple(to_kio(each, shape.type_) for each in value)
+            values[kio_field.name] = None if value is None else tuple(to_kio(element, shape.type_) for element in value)
         else:
-            kafka_type = str(one.metadata["kafka_type"])
-            values[one.name] = _mapped(value, shape.is_array, lambda each, kind=kafka_type: _to_kio(each, kind))
+            kafka_type = str(kio_field.metadata["kafka_type"])
+            if kafka_type == "datetime_i64" and value == _NO_TIME and not is_optional(kio_field):
+                value = 0
+            values[kio_field.name] = _mapped(
+                value, shape.is_array, lambda element, kind=kafka_type: _to_kio(element, kind)
+            )
     return entity(**values)
 
 
 def from_kio(entity: Any, message: type[Message]) -> Message:
-    """Our message that says what the kio `entity` says."""
+    """Convert a kio entity to our message."""
     made = message()
     fields = _by_kio_name(made)
-    for one in dataclasses.fields(entity):
-        field, value = fields[one.name], getattr(entity, one.name)
+    for kio_field in dataclasses.fields(entity):
+        field, value = fields[kio_field.name], getattr(entity, kio_field.name)
         if not isinstance(field.kind, str):
             kind = field.kind
-            is_default_tag = field.tag is not None and not field.array and value == one.default
-            ours = None if is_default_tag else _mapped(value, field.array, lambda each, k=kind: _struct(each, k))
+            is_default_tag = field.tag is not None and not field.array and value == kio_field.default
+            ours = None if is_default_tag else _mapped(value, field.array, lambda element, k=kind: _struct(element, k))
         else:
-            ours = _mapped(value, field.array, lambda each, k=field.kind: _from_kio(each, k))
+            ours = _mapped(value, field.array, lambda element, k=field.kind: _from_kio(element, k))
         setattr(made, field.name, list(ours) if field.array and ours is not None else ours)
     return made
 
 
 def _by_kio_name(message: Message) -> dict[str, Field]:
-    """Our fields by the names that kio has for them: it leaves out the unit."""
+    """Return our fields by kio's names, which omit the unit."""
     names = {field.name: field for field in message.FIELDS}
     return names | {name.removesuffix("_ms"): field for name, field in names.items() if name.endswith("_ms")}
 
 
 def _mapped(value: Any, is_array: bool, convert: Any) -> Any:
     if is_array:
-        return None if value is None else tuple(convert(each) for each in value)
+        return None if value is None else tuple(convert(element) for element in value)
     return convert(value)
 
 
@@ -94,9 +98,9 @@ def _struct(value: Any, message: type[Message]) -> Message | None:
     return None if value is None else from_kio(value, message)
 
 
-def _struct_to_kio(value: Message | None, one: Any, entity: Any) -> Any:
+def _struct_to_kio(value: Message | None, kio_field: Any, entity: Any) -> Any:
     if value is None:
-        return None if one.default is dataclasses.MISSING else one.default
+        return None if kio_field.default is dataclasses.MISSING else kio_field.default
     return to_kio(value, entity)
 
 

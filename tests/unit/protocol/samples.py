@@ -22,7 +22,7 @@ class Sampler:
         self._full = full
 
     def message(self, message: type[M], version: int) -> M:
-        """Fields that the version does not have keep their defaults."""
+        """Generate a message. Fields that the version does not have keep their defaults."""
         made = message()
         for field in message.FIELDS:
             if version in field.versions and not self._leaves_out(field):
@@ -41,7 +41,7 @@ class Sampler:
         return [self._one(field, version) for _ in range(self._length(field))]
 
     def _length(self, field: Field) -> int:
-        """Now and then long enough for a count of two bytes."""
+        """Return a length, sometimes large enough for a count of two bytes."""
         if self._full:
             return 1
         is_long = self._random.random() < (0.05 if isinstance(field.kind, str) else 0.005)
@@ -58,6 +58,8 @@ class Sampler:
             return self._number(_BITS[kind])
         if kind == "bool":
             return True if self._full else random.random() < 0.5
+        if kind in ("uint16", "float64"):
+            return random.randrange(1 << 16) if kind == "uint16" else random.choice((0.0, -1e300, random.random()))
         if kind == "string":
             return "".join(random.choices(_CHARACTERS, k=self._size()))
         if kind == "uuid":
@@ -66,7 +68,7 @@ class Sampler:
         return random.randbytes(self._size())
 
     def _size(self) -> int:
-        """Now and then long enough for a length of two or three bytes."""
+        """Return a size, sometimes large enough for a length of two or three bytes."""
         if self._full:
             return 5
         return self._random.choice((0, 1, 3, 10, 30, 30, 127, 128, 16_500 if self._random.random() < 0.05 else 7))

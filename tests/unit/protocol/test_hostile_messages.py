@@ -1,4 +1,4 @@
-"""Whatever the bytes of a message are, the decoder says so or reads them: it raises nothing else and takes little."""
+"""The decoder reads any bytes or raises MalformedMessageError, with memory in proportion to the size of the frame."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ from tests.unit.protocol.samples import Sampler
 M = TypeVar("M", bound=Message)
 
 MUTATIONS = 40
-# The largest is a group's member with its two assignments, which our client reads.
+# The largest element is a group member with its two assignments, which our client reads.
 ELEMENT_BYTES_MAX = 400
-# Some versions are for brokers among themselves, and nobody decodes what a stranger sends in them.
+# Some versions are only sent between brokers; this broker does not decode them.
 SERVED = {api.request: api.versions.last for api in all_apis()}
 LATEST = [case for case in CASES if case.version == SERVED.get(case.message, case.message.VERSIONS.last)]
 
@@ -32,39 +32,43 @@ def full_message(case: Case) -> ApiMessage:
 
 
 def read(case: Case, data: bytes) -> ApiMessage | None:
-    """The message, or None when the decoder refuses it. Anything else that it raises fails the test."""
+    """Return the message, or None if the decoder raises MalformedMessageError. Any other error names the case."""
     try:
         return decode(case.message, case.version, Reader(memoryview(data)))
     except MalformedMessageError:
         return None
+    except Exception as error:
+        error.add_note(f"{case}: {data.hex()}")
+        raise
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_message_cut_off_anywhere_is_refused(case: Case) -> None:
-    data = encoded(full_message(case), case.version)
-    for end in range(len(data)):
-        assert read(case, data[:end]) is None, f"{end} of {len(data)} bytes are taken for the whole"
+def test_a_message_cut_off_anywhere_is_refused() -> None:
+    for case in CASES:
+        data = encoded(full_message(case), case.version)
+        decoded_prefixes = [end for end in range(len(data)) if read(case, data[:end]) is not None]
+        assert decoded_prefixes == [], f"{case}: a prefix of {len(data)} bytes is decoded"
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_hostile_lengths_and_counts_are_refused_or_harmless(case: Case) -> None:
-    tried = 0
-    for data in with_hostile_lengths(full_message(case), case.version):
-        read(case, data)
-        tried += 1
-    assert tried or not encoded(full_message(case), case.version)
+def test_hostile_lengths_and_counts_are_refused_or_harmless() -> None:
+    for case in CASES:
+        message = full_message(case)
+        tried = 0
+        for data in with_hostile_lengths(message, case.version):
+            read(case, data)
+            tried += 1
+        assert tried or not encoded(message, case.version), case
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_mutated_messages_are_refused_or_harmless(case: Case) -> None:
-    random = Random(str(case))
-    data = encoded(full_message(case), case.version)
-    for _ in range(MUTATIONS):
-        read(case, mutated(data, random))
+def test_mutated_messages_are_refused_or_harmless() -> None:
+    for case in CASES:
+        random = Random(str(case))
+        data = encoded(full_message(case), case.version)
+        for _ in range(MUTATIONS):
+            read(case, mutated(data, random))
 
 
 def array_paths(message: type[Message], version: int, above: tuple[Field, ...] = ()) -> Iterator[tuple[Field, ...]]:
-    """The way to each array of a message, through the fields it is in."""
+    """Yield the path to each array of a message, through the fields that contain it."""
     for field in message.FIELDS:
         if version in field.versions:
             if field.array:
@@ -74,11 +78,11 @@ def array_paths(message: type[Message], version: int, above: tuple[Field, ...] =
 
 
 def with_array(message: type[M], path: tuple[Field, ...], count: int) -> M:
-    """A message with `count` elements, as small as can be, in the array at the end of `path`, and nothing else."""
+    """A message with `count` minimal elements in the array at the end of `path`, and nothing else."""
     made = message()
-    for one in message.FIELDS:
-        if not isinstance(one.kind, str) and not one.array and one.nullable is None and one.tag is None:
-            setattr(made, one.name, with_array(one.kind, (), 0))
+    for member in message.FIELDS:
+        if not isinstance(member.kind, str) and not member.array and member.nullable is None and member.tag is None:
+            setattr(made, member.name, with_array(member.kind, (), 0))
     if not path:
         return made
     field, *rest = path
@@ -91,23 +95,25 @@ def with_array(message: type[M], path: tuple[Field, ...], count: int) -> M:
 
 
 def peak_of(case: Case, data: bytes) -> int:
-    """The memory that is taken while `data` is decoded, at most."""
+    """Decode `data` and return the peak of the memory allocated meanwhile, in bytes."""
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
     read(case, data)
     return tracemalloc.get_traced_memory()[1] - before
 
 
-def test_an_element_takes_little_memory_so_that_the_number_of_elements_bounds_it() -> None:
+def test_an_element_uses_little_memory_so_that_the_number_of_elements_bounds_it() -> None:
     count = 200
     tracemalloc.start()
     try:
         for case in LATEST:
             for path in array_paths(case.message, case.version):
                 data = encoded(with_array(case.message, path, count), case.version)
-                # What is compiled for the first message of a kind is not this one's.
+                # The first message of a type compiles its decoder, which does not count.
                 assert read(case, data) is not None
-                assert peak_of(case, data) < ELEMENT_BYTES_MAX * count, (case, path)
+                # Threads of other tests may allocate meanwhile, which can only add to a peak.
+                peak = min(peak_of(case, data) for _ in range(3))
+                assert peak < ELEMENT_BYTES_MAX * count, (case, path)
     finally:
         tracemalloc.stop()
 
@@ -127,18 +133,18 @@ def test_more_elements_than_a_message_may_have_are_refused_before_they_are_made(
 
 
 def announcing(case: Case, path: tuple[Field, ...], count: int) -> bytes:
-    """The message with `count` in front of its array, and room enough for so many elements."""
-    empty, one = (encoded(with_array(case.message, path, elements), case.version) for elements in (0, 1))
-    position = next(place for place, (a, b) in enumerate(zip(empty, one, strict=False)) if a != b)
+    """The message with `count` in front of its array, followed by enough bytes for that many elements."""
+    empty, single = (encoded(with_array(case.message, path, elements), case.version) for elements in (0, 1))
+    position = next(place for place, (a, b) in enumerate(zip(empty, single, strict=False)) if a != b)
     if case.is_flexible:
         start, claimed = position, uvarint(count + 1)
     else:
         start, claimed = position - 3, count.to_bytes(4, "big")
-    return one[:start] + claimed + bytes(64 * count)
+    return single[:start] + claimed + bytes(64 * count)
 
 
 @pytest.mark.parametrize("filler", [b"\x00", b"\x01", b"\x02", b"\x7f", b"\xff"], ids=bytes.hex)
-def test_a_frame_of_one_byte_repeated_is_refused_or_takes_little_memory(filler: bytes) -> None:
+def test_a_frame_of_one_byte_repeated_is_refused_or_uses_little_memory(filler: bytes) -> None:
     size = 64 * 1024
     tracemalloc.start()
     try:
@@ -149,9 +155,11 @@ def test_a_frame_of_one_byte_repeated_is_refused_or_takes_little_memory(filler: 
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.is_flexible], ids=str)
-def test_tags_that_are_claimed_and_not_there_are_refused(case: Case) -> None:
-    data = encoded(case.message(), case.version)
-    assert data[-1:] == b"\x00"
-    for claimed in (b"\x01", b"\xff\xff\xff\xff\x07", b"\x01\x05\xff\xff\xff\xff\x07", b"\x01\xff\xff\xff\xff\x7f\x00"):
-        assert read(case, data[:-1] + claimed) is None
+@pytest.mark.parametrize(
+    "claimed", [b"\x01", b"\xff\xff\xff\xff\x07", b"\x01\x05\xff\xff\xff\xff\x07", b"\x01\xff\xff\xff\xff\x7f\x00"]
+)
+def test_announced_tagged_fields_that_are_missing_are_refused(claimed: bytes) -> None:
+    for case in (case for case in CASES if case.is_flexible):
+        data = encoded(case.message(), case.version)
+        assert data[-1:] == b"\x00", case
+        assert read(case, data[:-1] + claimed) is None, case

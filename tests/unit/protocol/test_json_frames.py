@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logbrook.model.identifiers import Offset
 from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError
-from logbrook.protocol.frame_memory import FrameMemory
+from logbrook.protocol.framing import ReceiveBuffers
 from logbrook.protocol.json_frames import (
     VALUES_MAX,
     InvalidRequestError,
@@ -46,7 +47,7 @@ PLACE = {"topic": "t", "partition": 1}
 
 
 def reader(chunk_bytes: int = 64 * 1024) -> JsonFrameReader:
-    return JsonFrameReader(FrameMemory(chunk_bytes), LIMIT)
+    return JsonFrameReader(ReceiveBuffers(chunk_bytes), LIMIT)
 
 
 def feed(frames: JsonFrameReader, data: bytes, at_once: int = 1 << 20) -> Iterator[bytes]:
@@ -135,9 +136,9 @@ def test_what_is_no_object_is_refused(payload: bytes) -> None:
 @given(st.binary(max_size=60))
 def test_no_bytes_do_worse_than_being_refused(payload: bytes) -> None:
     try:
-        found = decode_object(memoryview(payload))
-        read_id(found)
-        read_request(RequestType.PING, found)
+        decoded = decode_object(memoryview(payload))
+        read_id(decoded)
+        read_request(RequestType.PING, decoded)
     except InvalidRequestError:
         pass
 
@@ -183,11 +184,11 @@ def test_more_values_are_refused_before_they_are_read(payload: bytes) -> None:
 
 @pytest.mark.parametrize("number", [b"1.5", b"-1.5e300", b"1e5", b"9" * 30, b"9" * 100_000, b"-" + b"9" * 5_000])
 def test_a_number_that_is_no_field_is_not_worked_out_and_not_taken(number: bytes) -> None:
-    found = decode_object(memoryview(b'{"id":%b,"offset":%b}' % (number, number)))
+    decoded = decode_object(memoryview(b'{"id":%b,"offset":%b}' % (number, number)))
     with pytest.raises(InvalidRequestError, match="id must be a whole number"):
-        read_id(found)
+        read_id(decoded)
     with pytest.raises(InvalidRequestError, match="'offset' must be"):
-        read_request(RequestType.FETCH, {**PLACE, "offset": found["offset"]})
+        read_request(RequestType.FETCH, {**PLACE, "offset": decoded["offset"]})
 
 
 # Requests
@@ -244,23 +245,23 @@ GOOD: list[tuple[RequestType, dict[str, Any], Request]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "found", "request_"), GOOD)
-def test_a_request_is_read(kind: RequestType, found: dict[str, Any], request_: Request) -> None:
-    assert read_request(kind, found) == request_
+@pytest.mark.parametrize(("kind", "fields", "request_"), GOOD)
+def test_a_request_is_read(kind: RequestType, fields: dict[str, Any], request_: Request) -> None:
+    assert read_request(kind, fields) == request_
 
 
 def test_there_is_a_sample_of_every_request() -> None:
     assert {kind for kind, _, _ in GOOD} == set(RequestType)
 
 
-@pytest.mark.parametrize(("kind", "found", "request_"), GOOD)
-def test_a_field_that_is_not_known_is_refused(kind: RequestType, found: dict[str, Any], request_: Request) -> None:
+@pytest.mark.parametrize(("kind", "fields", "request_"), GOOD)
+def test_a_field_that_is_not_known_is_refused(kind: RequestType, fields: dict[str, Any], request_: Request) -> None:
     with pytest.raises(InvalidRequestError, match="'topik'"):
-        read_request(kind, {**found, "topik": 1})
+        read_request(kind, {**fields, "topik": 1})
 
 
 @pytest.mark.parametrize(
-    ("kind", "found", "message"),
+    ("kind", "fields", "message"),
     [
         (RequestType.PRODUCE, {"partition": 0, "records": [{}]}, "Produce needs the field 'topic'"),
         (RequestType.PRODUCE, {**PLACE, "topic": 1, "records": [{}]}, "Produce: 'topic' must be a text"),
@@ -301,9 +302,9 @@ def test_a_field_that_is_not_known_is_refused(kind: RequestType, found: dict[str
         (RequestType.CREATE_TOPIC, {"topic": "t", "settings": []}, "'settings' must be an object"),
     ],
 )
-def test_what_is_wrong_is_named(kind: RequestType, found: dict[str, Any], message: str) -> None:
+def test_an_invalid_field_is_named_in_the_error(kind: RequestType, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequestError) as raised:
-        read_request(kind, found)
+        read_request(kind, fields)
     assert message in str(raised.value)
 
 
@@ -322,12 +323,12 @@ def test_anything_else_is_no_id(request_id: Any) -> None:
 
 
 def raw(key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...] = ()) -> RawRecord:
-    return RawRecord(3, 1_000, key, value, headers, b"")
+    return RawRecord(Offset(3), 1_000, key, value, headers, b"")
 
 
 def test_bytes_are_text_where_they_are_utf8_and_base64_elsewhere() -> None:
-    found = json.loads(record_object(raw("ü".encode(), b"\xff", (("a", b"1"), ("b", b"\xfe"))), Encoding.AUTO))
-    assert found == {
+    record = json.loads(record_object(raw("ü".encode(), b"\xff", (("a", b"1"), ("b", b"\xfe"))), Encoding.AUTO))
+    assert record == {
         "offset": 3,
         "timestamp": 1_000,
         "key": "ü",
@@ -336,9 +337,9 @@ def test_bytes_are_text_where_they_are_utf8_and_base64_elsewhere() -> None:
     }
 
 
-def test_who_asks_for_base64_gets_nothing_else() -> None:
-    found = json.loads(record_object(raw(b"a", None), Encoding.BASE64))
-    assert found == {"offset": 3, "timestamp": 1_000, "key_base64": "YQ==", "value": None}
+def test_with_base64_encoding_every_value_is_base64() -> None:
+    record = json.loads(record_object(raw(b"a", None), Encoding.BASE64))
+    assert record == {"offset": 3, "timestamp": 1_000, "key_base64": "YQ==", "value": None}
 
 
 OPTIONAL_BYTES = st.none() | st.binary(max_size=20)
@@ -349,13 +350,13 @@ def test_what_was_fetched_can_be_produced(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
     for encoding in Encoding:
-        found = json.loads(record_object(raw(key, value, tuple(headers)), encoding))
-        del found["offset"]
-        produce = read_request(RequestType.PRODUCE, {**PLACE, "records": [found]})
+        fetched = json.loads(record_object(raw(key, value, tuple(headers)), encoding))
+        del fetched["offset"]
+        produce = read_request(RequestType.PRODUCE, {**PLACE, "records": [fetched]})
         assert isinstance(produce, Produce)
         assert produce.records == [Record(key, value, headers, 1_000)]
         # The same without what makes it take the long way.
-        plain = {name: found[name] for name in found if name.startswith(("key", "value"))}
+        plain = {name: fetched[name] for name in fetched if name.startswith(("key", "value"))}
         produce = read_request(RequestType.PRODUCE, {**PLACE, "records": [plain]})
         assert isinstance(produce, Produce)
-        assert [(one.key, one.value) for one in produce.records] == [(key, value)]
+        assert [(record.key, record.value) for record in produce.records] == [(key, value)]

@@ -1,10 +1,11 @@
-"""The header of a batch: what is read, what is refused, what is stamped."""
+"""The header of a batch: parsing, validation and stamping."""
 
 from struct import pack_into
 from typing import Any
 
 import pytest
 
+from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.records.batch import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -45,7 +46,7 @@ def checked(data: bytes | bytearray) -> BatchHeader:
     return check_batch(memoryview(data), 0, len(data))
 
 
-def produced(**fields: int) -> BatchHeader:
+def produced(**fields: Any) -> BatchHeader:
     return read_header(batch())._replace(**fields)
 
 
@@ -90,8 +91,8 @@ def test_a_control_batch_and_a_delete_horizon_are_seen_in_the_attributes() -> No
 def test_headers_are_walked_from_batch_to_batch_and_a_partial_last_one_is_left_out() -> None:
     first, second = batch(base_offset=0), batch(base_offset=3)
     run = first + second + batch(base_offset=6)[:-1]
-    found = [(position, header.base_offset) for position, header in iter_headers(run)]
-    assert found == [(0, 0), (len(first), 3)]
+    places = [(position, header.base_offset) for position, header in iter_headers(run)]
+    assert places == [(0, 0), (len(first), 3)]
     within = iter_headers(run, len(first), len(first) + len(second))
     assert [header.base_offset for _, header in within] == [3]
     assert list(iter_headers(run[: HEADER_BYTES - 1])) == []
@@ -101,7 +102,7 @@ def test_headers_are_walked_from_batch_to_batch_and_a_partial_last_one_is_left_o
 def test_a_walk_stops_at_a_length_that_cannot_be(length: int) -> None:
     data = batch()
     pack_into(">i", data, 8, length)
-    with pytest.raises(CorruptBatchError, match="below the header"):
+    with pytest.raises(CorruptBatchError, match="smaller than a batch header"):
         list(iter_headers(data))
 
 
@@ -210,7 +211,7 @@ def test_every_refusal_is_a_records_error() -> None:
 
 def test_stamping_offset_and_epoch_leaves_the_checksum_good() -> None:
     data = bytearray(b"before") + batch()
-    stamp(data, 6, 2**50, 12)
+    stamp(data, 6, Offset(2**50), LeaderEpoch(12))
     header = check_batch(memoryview(data), 6, len(data))
     assert (header.base_offset, header.leader_epoch) == (2**50, 12)
     assert data[:6] == b"before"

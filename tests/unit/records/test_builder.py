@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from logbrook.model.identifiers import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from logbrook.records.batch import HEADER_BYTES, BatchHeader, Codec, TimestampType, check_batch, check_produced
 from logbrook.records.builder import build_batch, rebuild_batch
 from logbrook.records.reader import iter_records
@@ -32,7 +33,7 @@ def given(records: Sequence[RawRecord]) -> list[Record]:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_records_come_back_from_a_batch_as_they_were_given(codec: Codec) -> None:
-    batch = build_batch(RECORDS, codec=codec, base_offset=70)
+    batch = build_batch(RECORDS, codec=codec, base_offset=Offset(70))
     assert given(read(batch)) == [record._replace(headers=tuple(record.headers)) for record in RECORDS]
     assert [record.offset for record in read(batch)] == [70, 71, 72, 73]
     check_produced(checked(batch))
@@ -48,10 +49,10 @@ def test_every_option_reaches_the_header() -> None:
     header = checked(
         build_batch(
             RECORDS,
-            leader_epoch=3,
+            leader_epoch=LeaderEpoch(3),
             timestamp_type=TimestampType.LOG_APPEND_TIME,
-            producer_id=10,
-            producer_epoch=2,
+            producer_id=ProducerId(10),
+            producer_epoch=ProducerEpoch(2),
             base_sequence=40,
             transactional=True,
             control=True,
@@ -88,7 +89,14 @@ def test_a_batch_needs_a_record() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_batch_rebuilt_with_all_of_its_records_is_the_same(codec: Codec) -> None:
-    batch = build_batch(RECORDS, codec=codec, base_offset=5, producer_id=9, producer_epoch=1, base_sequence=2)
+    batch = build_batch(
+        RECORDS,
+        codec=codec,
+        base_offset=Offset(5),
+        producer_id=ProducerId(9),
+        producer_epoch=ProducerEpoch(1),
+        base_sequence=2,
+    )
     assert rebuild_batch(checked(batch), read(batch)) == batch
 
 
@@ -97,10 +105,10 @@ def test_a_rebuilt_batch_keeps_offsets_producer_epoch_and_codec(codec: Codec) ->
     batch = build_batch(
         RECORDS,
         codec=codec,
-        base_offset=50,
-        leader_epoch=4,
-        producer_id=9,
-        producer_epoch=1,
+        base_offset=Offset(50),
+        leader_epoch=LeaderEpoch(4),
+        producer_id=ProducerId(9),
+        producer_epoch=ProducerEpoch(1),
         base_sequence=7,
         transactional=True,
     )
@@ -131,7 +139,14 @@ def test_the_max_timestamp_stays_when_it_is_the_append_time() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_batch_may_lose_all_of_its_records_and_still_cover_its_offsets(codec: Codec) -> None:
-    batch = build_batch(RECORDS, codec=codec, base_offset=50, producer_id=9, producer_epoch=1, base_sequence=7)
+    batch = build_batch(
+        RECORDS,
+        codec=codec,
+        base_offset=Offset(50),
+        producer_id=ProducerId(9),
+        producer_epoch=ProducerEpoch(1),
+        base_sequence=7,
+    )
     before = checked(batch)
     emptied = rebuild_batch(before, [])
     after = checked(emptied)

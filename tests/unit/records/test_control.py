@@ -2,6 +2,7 @@
 
 import pytest
 
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.records.batch import check_batch, check_produced, read_header, renew_crc
 from logbrook.records.builder import build_batch
 from logbrook.records.control import Marker, build_marker, read_marker
@@ -14,12 +15,14 @@ VALUE = b"\0\0\0\0\0\5"
 
 
 def control(*records: Record) -> bytearray:
-    return build_batch(records, producer_id=7, producer_epoch=1, transactional=True, control=True)
+    return build_batch(
+        records, producer_id=ProducerId(7), producer_epoch=ProducerEpoch(1), transactional=True, control=True
+    )
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_marker_is_read_back_as_it_was_built(is_commit: bool) -> None:
-    data = build_marker(7, 2, is_commit, 1234, coordinator_epoch=5)
+    data = build_marker(ProducerId(7), ProducerEpoch(2), is_commit, 1234, coordinator_epoch=5)
     assert read_marker(data) == Marker(is_commit, 5)
     header = check_batch(memoryview(data), 0, len(data))
     assert (header.producer_id, header.producer_epoch, header.base_sequence, header.count) == (7, 2, -1, 1)
@@ -29,15 +32,19 @@ def test_a_marker_is_read_back_as_it_was_built(is_commit: bool) -> None:
 
 
 def test_a_marker_has_the_bytes_that_kafka_gives_it() -> None:
-    (record,) = iter_records(build_marker(7, 0, True, 0, coordinator_epoch=258), bytes_max=100)
+    (record,) = iter_records(
+        build_marker(ProducerId(7), ProducerEpoch(0), True, 0, coordinator_epoch=258), bytes_max=100
+    )
     assert (record.key, record.value) == (b"\0\0\0\1", b"\0\0\0\0\1\2")
-    (record,) = iter_records(build_marker(7, 0, False, 0, coordinator_epoch=-1), bytes_max=100)
+    (record,) = iter_records(
+        build_marker(ProducerId(7), ProducerEpoch(0), False, 0, coordinator_epoch=-1), bytes_max=100
+    )
     assert (record.key, record.value) == (b"\0\0\0\0", b"\0\0\xff\xff\xff\xff")
 
 
 def test_a_client_may_not_write_one() -> None:
     with pytest.raises(InvalidBatchError):
-        check_produced(read_header(build_marker(7, 0, True, 0, coordinator_epoch=0)))
+        check_produced(read_header(build_marker(ProducerId(7), ProducerEpoch(0), True, 0, coordinator_epoch=0)))
 
 
 def test_a_batch_of_data_is_no_marker() -> None:
@@ -46,7 +53,7 @@ def test_a_batch_of_data_is_no_marker() -> None:
 
 @pytest.mark.parametrize("kind", [2, 3, 5, 100, -1])
 def test_another_control_record_is_no_marker(kind: int) -> None:
-    """A change of leader or a snapshot's header may stand in a log too."""
+    """Logs may contain other control records: leader changes and snapshot headers."""
     key = b"\0\0" + kind.to_bytes(2, "big", signed=True)
     assert read_marker(control(Record(key, b"anything"))) is None
     assert read_marker(control(Record(key, None), Record(key, None))) is None
@@ -84,7 +91,7 @@ def test_a_huge_control_record_is_not_read() -> None:
 
 
 def test_every_cut_and_every_flipped_bit_is_refused_or_read() -> None:
-    good = bytes(build_marker(7, 0, True, 1234, coordinator_epoch=5))
+    good = bytes(build_marker(ProducerId(7), ProducerEpoch(0), True, 1234, coordinator_epoch=5))
     for length in range(len(good)):
         with pytest.raises(RecordsError):
             read_marker(good[:length])

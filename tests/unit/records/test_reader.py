@@ -1,10 +1,11 @@
-"""Records read one by one: what other clients wrote, and what nobody should have written."""
+"""Decoding of records: golden batches of other clients, and malformed ones."""
 
 from collections.abc import Callable
 from struct import pack_into
 
 import pytest
 
+from logbrook.model.identifiers import Offset
 from logbrook.records.batch import HEADER_BYTES, Codec, TimestampType, check_batch, renew_crc
 from logbrook.records.builder import build_batch, encode_record, rebuild_batch
 from logbrook.records.codecs import compress
@@ -17,8 +18,7 @@ from logbrook.records.errors import (
     UnsupportedMagicError,
 )
 from logbrook.records.reader import iter_records
-from logbrook.records.record import RawRecord, Record
-from logbrook.records.varint import encode_varint
+from logbrook.records.record import RawRecord, Record, encode_varint
 from tests.unit.records.golden import GOLDEN, RECORDS
 
 BYTES_MAX = 1_000_000
@@ -30,8 +30,8 @@ def read(batch: bytes | bytearray) -> list[RawRecord]:
 
 
 def with_records(encoded: bytes, *, count: int = 1, last_offset_delta: int = 0, codec: Codec = Codec.NONE) -> bytearray:
-    """A batch with a good checksum whose records are these bytes."""
-    batch = build_batch([Record()], codec=codec, base_offset=1_000)[:HEADER_BYTES] + compress(codec, encoded)
+    """Return a batch with these record bytes and a valid checksum."""
+    batch = build_batch([Record()], codec=codec, base_offset=Offset(1_000))[:HEADER_BYTES] + compress(codec, encoded)
     pack_into(">i", batch, 8, len(batch) - 12)
     pack_into(">i", batch, 23, last_offset_delta)
     pack_into(">i", batch, 57, count)
@@ -40,7 +40,7 @@ def with_records(encoded: bytes, *, count: int = 1, last_offset_delta: int = 0, 
 
 
 def record_of(*fields: int | bytes) -> bytes:
-    """A record with these fields, numbers as varints, behind a length that is right."""
+    """Return a record with these fields, numbers as varints, after a correct length."""
     body = b"".join(field if isinstance(field, bytes) else encode_varint(field) for field in fields)
     return encode_varint(len(body)) + body
 
@@ -81,14 +81,14 @@ def test_the_batches_of_other_clients_are_rebuilt(name: str) -> None:
 
 
 def test_a_batch_is_read_where_it_stands_in_a_larger_buffer() -> None:
-    batch = build_batch(RECORDS, base_offset=8)
+    batch = build_batch(RECORDS, base_offset=Offset(8))
     assert list(iter_records(memoryview(b"before" + batch + b"after"), 6, bytes_max=BYTES_MAX)) == read(batch)
 
 
 def test_nothing_that_is_read_keeps_the_buffer() -> None:
     batch = build_batch(RECORDS)
     records = read(batch)
-    batch.clear()  # raises BufferError while somebody holds a view
+    batch.clear()  # raises BufferError while a view exists
     assert records[0].value == RECORDS[0].value
 
 
@@ -137,10 +137,16 @@ def test_records_that_do_not_decompress_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("count", "sentence"),
-    [(-1, "record count -1"), (-(2**31), "record count"), (2**31 - 1, "record count"), (5, "cut short"), (3, "left")],
+    [
+        (-1, "record count -1"),
+        (-(2**31), "record count"),
+        (2**31 - 1, "record count"),
+        (5, "truncated"),
+        (3, "bytes follow"),
+    ],
 )
 def test_the_record_count_is_that_of_the_records(count: int, sentence: str) -> None:
-    batch = build_batch(RECORDS, base_offset=1_000)
+    batch = build_batch(RECORDS, base_offset=Offset(1_000))
     pack_into(">i", batch, 23, 10)
     pack_into(">i", batch, 57, count)
     with pytest.raises(CorruptBatchError, match=rf"batch at offset 1000: .*{sentence}"):
@@ -152,8 +158,8 @@ BAD_RECORDS: dict[str, tuple[bytes, str]] = {
     "length negative": (encode_varint(-1) + bytes(10), "a record of -1 bytes"),
     "length beyond the end": (encode_varint(1_000) + bytes(10), "a record of 1000 bytes"),
     "length not ended": (b"\xff" * 10, "longer than 32 bits"),
-    "length zero": (b"\x00" + bytes(10), "cut short"),
-    "length only of attributes": (b"\x02" + bytes(10), "cut short"),
+    "length zero": (b"\x00" + bytes(10), "truncated"),
+    "length only of attributes": (b"\x02" + bytes(10), "truncated"),
     "timestamp delta not ended": (record_of(b"\x00", b"\xff" * 12), "longer than 64 bits"),
     "offset delta negative": (record_of(b"\x00", 0, -1, -1, -1, 0), "offset delta -1"),
     "offset delta above the last": (record_of(b"\x00", 0, 1, -1, -1, 0), "offset delta 1"),
@@ -163,16 +169,16 @@ BAD_RECORDS: dict[str, tuple[bytes, str]] = {
     "key length largest": (record_of(b"\x00", 0, 0, 2**31 - 1, b"aaaa", -1, 0), "a key of"),
     "value length smallest": (record_of(b"\x00", 0, 0, -1, -(2**31), 0), "a value of"),
     "value beyond the record": (record_of(b"\x00", 0, 0, -1, 2, 0) + GOOD, "a value of 2 bytes"),
-    "no header count": (record_of(b"\x00", 0, 0, 1, b"k", -1), "cut short"),
+    "no header count": (record_of(b"\x00", 0, 0, 1, b"k", -1), "truncated"),
     "header count negative": (record_of(b"\x00", 0, 0, -1, -1, -1), "header count -1"),
     "header count too large": (record_of(b"\x00", 0, 0, -1, -1, 2, 0, -1), "header count 2"),
     "header count largest": (record_of(b"\x00", 0, 0, -1, -1, 2**31 - 1, 0, -1), "header count"),
     "header key null": (record_of(b"\x00", 0, 0, -1, -1, 1, -1, -1), "no key"),
     "header key beyond the record": (record_of(b"\x00", 0, 0, -1, -1, 1, 3, b"ab"), "a header key of 3 bytes"),
     "header value beyond the record": (record_of(b"\x00", 0, 0, -1, -1, 1, 0, 1), "a header value of 1 bytes"),
-    "bytes behind the headers": (record_of(b"\x00", 0, 0, -1, -1, 0, b"x"), "behind its end"),
-    "bytes behind the records": (GOOD + b"x", "1 bytes are left"),
-    "a record behind the records": (GOOD + GOOD, "bytes are left"),
+    "bytes behind the headers": (record_of(b"\x00", 0, 0, -1, -1, 0, b"x"), "trailing bytes"),
+    "bytes behind the records": (GOOD + b"x", "1 bytes follow"),
+    "a record behind the records": (GOOD + GOOD, "bytes follow"),
 }
 
 

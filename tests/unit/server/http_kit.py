@@ -17,6 +17,7 @@ from logbrook.model import TopicPartition
 from logbrook.ports import OsFiles
 from logbrook.server.broker import BrokerServer
 from logbrook.server.http import HttpListener
+from logbrook.server.operations import Operations
 from logbrook.storage.log import Log
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ class Answer(NamedTuple):
 
 
 class Served:
-    """`settings` are those of the settings file, by section. Nothing is synced."""
+    """A running broker. `settings` are those of the settings file, by section. Nothing is synced."""
 
     def __init__(self, data: object, settings: Mapping[str, Any] | None = None, **http_settings: Any) -> None:
         sections: dict[str, Any] = {
@@ -62,7 +63,7 @@ class Served:
     async def _start(self) -> None:
         self.broker = BrokerServer(self.config, files=OsFiles(self.config.data, synced=False))
         await self.broker.start()
-        self.http = HttpListener(self.broker, **self._http_settings)
+        self.http = HttpListener(Operations(self.broker), **self._http_settings)
         self.address = await self.http.start("127.0.0.1", 0)
 
     async def _stop(self) -> None:
@@ -76,11 +77,11 @@ class Served:
         return f"{host}:{port}"
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it on the broker's event loop."""
+        """Call a function on the broker's event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
 
     def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
-        """`settings` have Kafka's names, with underscores."""
+        """Create a topic. `settings` have Kafka's names, with underscores."""
         kafka_settings = {name.replace("_", "."): str(value) for name, value in settings.items()}
         self.call(self.broker.services.topics.create(name, partitions, kafka_settings))
 
@@ -103,7 +104,7 @@ class Served:
         return socket.create_connection(self.broker.address, timeout=TIMEOUT_S)
 
     def send(self, *parts: bytes) -> bytes:
-        """Everything that is answered to these bytes, until the connection is closed."""
+        """Send bytes and return the whole response, until the connection is closed."""
         with self.connect() as client:
             for part in parts:
                 client.sendall(part)
@@ -116,7 +117,7 @@ class Served:
 
 
 class Scraped:
-    """A page of metrics, as prometheus_client reads it."""
+    """A page of metrics, as parsed by prometheus_client."""
 
     def __init__(self, text: str) -> None:
         self.families: dict[str, Metric] = {metric.name: metric for metric in text_string_to_metric_families(text)}
@@ -127,13 +128,13 @@ class Scraped:
         }
 
     def value(self, name: str, **labels: object) -> float | None:
-        """None when there is no such series."""
+        """Return the value of a series; None if it does not exist."""
         return self._values.get((name, frozenset((label, str(value)) for label, value in labels.items())))
 
     def sum(self, name: str, **labels: object) -> float:
-        """Over all series that have these labels, among others."""
+        """Return the sum over all series that have these labels, among others."""
         wanted = {(label, str(value)) for label, value in labels.items()}
-        return sum(value for (one, pairs), value in self._values.items() if one == name and wanted <= pairs)
+        return sum(value for (sample, pairs), value in self._values.items() if sample == name and wanted <= pairs)
 
 
 def read_all(client: socket.socket) -> bytes:
@@ -155,6 +156,6 @@ def status_of(answer: bytes) -> int:
 
 
 async def connections(served: Served, count: int) -> None:
-    """Wait until there are so many."""
+    """Wait until there are this many connections."""
     while len(served.http.connections) != count:
         await asyncio.sleep(0)

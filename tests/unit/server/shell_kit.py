@@ -1,9 +1,10 @@
-"""A broker for the tests of the shell: on a thread of its own, over any files, with its inside open to look at."""
+"""A broker for the tests of the server: on its own thread, over any files, with access to its internals."""
 
 import asyncio
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -23,14 +24,14 @@ from logbrook.protocol.schema import ApiMessage
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.server.broker import BrokerServer
-from logbrook.server.connection import Connection
+from logbrook.server.connection import ServerConnection
 from logbrook.server.services import Services
 from logbrook.storage.log import Log
 from logbrook.testing import ForwardingFile, ForwardingFiles, MemoryFiles
 
 T = TypeVar("T")
 DEADLINE_S = 20.0
-# The last versions in which topics go by name.
+# The last versions that identify topics by name.
 PRODUCE_VERSION = 12
 FETCH_VERSION = 12
 KIB = 1 << 10
@@ -38,7 +39,7 @@ MIB = 1 << 20
 
 
 def broker_config(settings: Mapping[str, Any] | None = None, data: str = "unused") -> BrokerConfig:
-    """What suits these tests: any free port, nothing that runs by itself, small files, durable appends."""
+    """Settings for these tests: a free port, no background maintenance, small files, durable appends."""
     sections: dict[str, Any] = {
         "network": {"listen": "127.0.0.1:0"},
         "metrics": {"listen": ""},
@@ -51,8 +52,8 @@ def broker_config(settings: Mapping[str, Any] | None = None, data: str = "unused
     return BrokerConfig(data=data, **sections)
 
 
-class Shell:
-    """`with Shell() as shell:` is a broker with durable appends, over files in memory unless others are given."""
+class BrokerOnLoop(ABC):
+    """A broker with durable appends, over files in memory unless others are given. Subclasses run its event loop."""
 
     def __init__(
         self,
@@ -64,17 +65,14 @@ class Shell:
     ) -> None:
         self.config = broker_config(settings)
         self.files: Files = MemoryFiles() if files is None else files
-        self._clock = clock
-        self._random = random
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="shell")
-        self._is_stopped = False
+        self.broker = self._new_broker(clock, random)
+        self._loop = self._new_loop()
+        self._loop.set_exception_handler(self._failed)
+        self.is_stopped = False
+        # Reports of the event loop: exceptions that no caller has received.
         self.failures: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self._loop.call_soon_threadsafe(self._loop.set_exception_handler, self._failed)
-        self.broker = BrokerServer(self.config, files=self.files, clock=self._clock, random=self._random)
         try:
             self.run(self.broker.start())
         except BaseException:
@@ -86,20 +84,15 @@ class Shell:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if not self._is_stopped:
+            if not self.is_stopped:
                 self.stop()
         finally:
             self._end_loop()
         assert self.failures == []
 
     def stop(self) -> None:
-        self._is_stopped = True
+        self.is_stopped = True
         self.run(self.broker.stop())
-
-    def begin_stop(self) -> "Future[None]":
-        """Stop, and do not wait for it."""
-        self._is_stopped = True
-        return asyncio.run_coroutine_threadsafe(self.broker.stop(), self._loop)
 
     @property
     def services(self) -> Services:
@@ -109,9 +102,9 @@ class Shell:
     def address(self) -> tuple[str, int]:
         return self.broker.address
 
+    @abstractmethod
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the broker's event loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the broker's event loop."""
@@ -122,7 +115,7 @@ class Shell:
         return self.run(call())
 
     def until(self, condition: Callable[[], object]) -> None:
-        """Wait until something is true, asking on the broker's event loop."""
+        """Wait until a condition is true, evaluating it on the broker's event loop."""
         until(lambda: self.call(condition))
 
     def create(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:
@@ -132,16 +125,45 @@ class Shell:
     def log(self, topic: str, partition: int = 0) -> Log:
         return self.broker.directory.get(TopicPartition(topic, partition))
 
-    def connections(self) -> list[Connection]:
-        """The connections that the broker has, those of the test's clients."""
+    def _new_loop(self) -> asyncio.AbstractEventLoop:
+        return uvloop.new_event_loop()
+
+    def _new_broker(self, clock: Clock | None, random: Random | None) -> BrokerServer:
+        return BrokerServer(self.config, files=self.files, clock=clock, random=random)
+
+    def _failed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.failures.append(context)
+
+    def _end_loop(self) -> None:
+        self._loop.close()
+
+
+class Shell(BrokerOnLoop):
+    """`with Shell() as shell:` is a broker on a thread of its own, which clients reach over sockets."""
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._loop.run_forever, name="shell")
+        self._thread.start()
+        return super().__enter__()
+
+    def begin_stop(self) -> "Future[None]":
+        """Begin to stop the broker without waiting."""
+        self.is_stopped = True
+        return asyncio.run_coroutine_threadsafe(self.broker.stop(), self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
+
+    def connections(self) -> list[ServerConnection]:
+        """Return the broker's open connections."""
         return self.call(self.connections_now)
 
-    def connections_now(self) -> list[Connection]:
-        """The same, for those who are on the event loop already."""
+    def connections_now(self) -> list[ServerConnection]:
+        """Return the open connections, for callers on the event loop."""
         return list(self.broker.listener.connections)
 
     def connect(self, timeout_s: float = DEADLINE_S, receive_buffer_bytes: int | None = None) -> socket.socket:
-        """A bare socket."""
+        """Connect a bare socket."""
         connected = socket.socket()
         connected.settimeout(timeout_s)
         if receive_buffer_bytes is not None:
@@ -156,38 +178,51 @@ class Shell:
     def client(self) -> ClientConnection:
         return ClientConnection(*self.address, timeout_s=DEADLINE_S)
 
-    def _failed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.failures.append(context)
-
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
+        super()._end_loop()
 
 
 class HeldFiles(ForwardingFiles):
-    """Files whose syncs wait while they are held: those of the write-ahead log, unless others are meant."""
+    """Files whose syncs can be held back: by default those of the write-ahead log."""
 
     def __init__(self, inner: Files, matching: Callable[[str], bool] = lambda path: path.startswith("wal/")) -> None:
         super().__init__(inner)
         self._matching = matching
-        self._may_sync = threading.Event()
-        self._may_sync.set()
+        self._changed = threading.Condition()
+        self._is_held = False
+        self._let_through = 0
         self.syncs = 0
         self.waiting = 0
 
     def hold(self) -> None:
-        self._may_sync.clear()
+        with self._changed:
+            self._is_held = True
 
     def release(self) -> None:
-        self._may_sync.set()
+        with self._changed:
+            self._is_held = False
+            self._changed.notify_all()
+
+    def let_one_through(self) -> None:
+        """Let one waiting sync through, and keep holding the others."""
+        with self._changed:
+            assert self._is_held
+            self._let_through += 1
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: not self._let_through, DEADLINE_S), "no sync waits"
 
     def sync(self, path: str) -> None:
         if self._matching(path):
-            self.syncs += 1
-            self.waiting += 1
-            assert self._may_sync.wait(DEADLINE_S), "held for longer than any test takes"
-            self.waiting -= 1
+            with self._changed:
+                self.syncs += 1
+                self.waiting += 1
+                may_pass = self._changed.wait_for(lambda: not self._is_held or self._let_through, DEADLINE_S)
+                assert may_pass, "held for longer than any test takes"
+                self._let_through = max(0, self._let_through - 1)
+                self.waiting -= 1
+                self._changed.notify_all()
 
     def _wrap(self, file: File) -> File:
         return _HeldFile(self, file)
@@ -204,7 +239,7 @@ class _HeldFile(ForwardingFile):
 
 
 def until(condition: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
-    """Wait until something is true."""
+    """Wait until a condition is true."""
     give_up_s = time.monotonic() + deadline_s
     a_moment = threading.Event()
     while not condition():
@@ -212,15 +247,15 @@ def until(condition: Callable[[], object], deadline_s: float = DEADLINE_S) -> No
         a_moment.wait(0.002)
 
 
-def request_frame(message: ApiMessage, version: int, correlation_id: int = 1) -> bytes:
-    """A request as it is sent, length and all."""
+def request_frame(message: ApiMessage, version: int, correlation_id: int = 1, client_id: str = "test") -> bytes:
+    """Return the bytes of a request, with its length."""
     start = RequestStart(message.API_KEY, version, correlation_id)
     has_tags = version >= message.FLEXIBLE_SINCE
-    return b"".join(frame_request(start, "test", encode(message, version), has_tags=has_tags))
+    return b"".join(frame_request(start, client_id, encode(message, version), has_tags=has_tags))
 
 
 def receive_exactly(connected: socket.socket, size: int) -> bytes:
-    """Raises EOFError when the other side has hung up before."""
+    """Read `size` bytes. Raises EOFError if the connection is closed before."""
     received = bytearray()
     while len(received) < size:
         data = connected.recv(min(1 << 20, size - len(received)))
@@ -231,7 +266,7 @@ def receive_exactly(connected: socket.socket, size: int) -> bytes:
 
 
 def receive_frame(connected: socket.socket) -> bytes:
-    """An answer without its length. Raises EOFError."""
+    """Return a response without its length. Raises EOFError."""
     return receive_exactly(connected, int.from_bytes(receive_exactly(connected, 4), "big"))
 
 
@@ -240,7 +275,7 @@ def correlation_id_of(frame: bytes) -> int:
 
 
 def is_hung_up_on(connected: socket.socket) -> bool:
-    """Wait for the broker to hang up, whatever it says before. Raises TimeoutError when it does not."""
+    """Wait until the broker closes the connection, ignoring its data. Raises TimeoutError."""
     try:
         while connected.recv(1 << 20):
             pass
@@ -272,7 +307,7 @@ def fetch_request(
     bytes_max: int = 64 * MIB,
     partition_bytes_max: int = 64 * MIB,
 ) -> FetchRequest:
-    """To be sent in `FETCH_VERSION` or an older one."""
+    """Return a fetch to be sent in `FETCH_VERSION` or an older one."""
     wanted = [
         FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=partition_bytes_max)
         for number in partitions

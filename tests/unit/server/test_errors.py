@@ -1,4 +1,4 @@
-"""Which error code tells a client of which error."""
+"""The mapping from errors to Kafka's error codes."""
 
 import importlib
 import inspect
@@ -7,29 +7,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from logbrook.core.groups.errors import (
+from logbrook.core.cluster.lifecycle import NodeIdInUseError
+from logbrook.core.coordinator import (
     CoordinatorLoadingError,
     CoordinatorNotAvailableError,
-    CorruptGroupRecordError,
-    FencedInstanceIdError,
-    InvalidGroupIdError,
-    OffsetMetadataTooLargeError,
+    CorruptCoordinatorRecordError,
 )
+from logbrook.core.groups.errors import FencedInstanceIdError, InvalidGroupIdError, OffsetMetadataTooLargeError
 from logbrook.core.metadata import TopicNotFoundError
-from logbrook.core.transactions.errors import CorruptTransactionRecordError
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
 from logbrook.server.broker import NotAdvertisedError
 from logbrook.server.console_process import ConsoleRefusedError
-from logbrook.server.errors import error_code
-from logbrook.server.refusals import RefusedError
+from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.storage.errors import (
     BatchTooLargeError,
     DiskFullError,
+    InvalidProducerEpochError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
     PartitionNotFoundError,
-    ProducerFencedError,
     StorageOfflineError,
 )
 
@@ -37,21 +34,21 @@ PLACES = (
     "logbrook.config.kafka_settings",
     "logbrook.core",
     "logbrook.model",
+    "logbrook.ports",
     "logbrook.records",
     "logbrook.server",
     "logbrook.storage",
 )
-# Columns are for readers of whole segments, and pull in libraries that a broker does without.
+# Columns are read by other processes, and import libraries that a broker does not load.
 ELSEWHERE = ("logbrook.records.columns",)
 
 NO_CODE_NEEDED = {
-    # Has its code with it, and `refuse` is who tells of it.
-    RefusedError,
-    # Met while the groups are loaded: it is logged, and they stay "loading" for every client.
-    CorruptGroupRecordError,
-    # The same for transactions.
-    CorruptTransactionRecordError,
-    # Keep the broker from starting.
+    # Has its own code.
+    RequestRefusedError,
+    # Raised while groups or transactions are loaded: it is logged, and clients see them as loading.
+    CorruptCoordinatorRecordError,
+    # Prevent the start of the broker.
+    NodeIdInUseError,
     NotAdvertisedError,
     ConsoleRefusedError,
 }
@@ -59,37 +56,37 @@ NO_CODE_NEEDED = {
 
 def modules_of(place: str) -> Iterator[str]:
     yield place
-    for found in pkgutil.walk_packages(getattr(importlib.import_module(place), "__path__", ()), f"{place}."):
-        if not found.name.startswith(ELSEWHERE):
-            yield found.name
+    for module in pkgutil.walk_packages(getattr(importlib.import_module(place), "__path__", ()), f"{place}."):
+        if not module.name.startswith(ELSEWHERE):
+            yield module.name
 
 
 def errors() -> list[type[LogbrookError]]:
-    """Every error that is raised as what it is, which a class with kinds of its own is not."""
-    found: set[type[LogbrookError]] = set()
+    """Return every error class that is raised directly, without base classes of other errors."""
+    leaves: set[type[LogbrookError]] = set()
     for name in (name for place in PLACES for name in modules_of(place)):
-        for _, one in inspect.getmembers(importlib.import_module(name), inspect.isclass):
-            if issubclass(one, LogbrookError) and one.__module__ == name and not one.__subclasses__():
-                found.add(one)
-    return sorted(found, key=lambda one: one.__qualname__)
+        for _, error in inspect.getmembers(importlib.import_module(name), inspect.isclass):
+            if issubclass(error, LogbrookError) and error.__module__ == name and not error.__subclasses__():
+                leaves.add(error)
+    return sorted(leaves, key=lambda error: error.__qualname__)
 
 
 def code_of(kind: type[LogbrookError]) -> ErrorCode:
     return error_code(kind.__new__(kind))
 
 
-@pytest.mark.parametrize("kind", [one for one in errors() if one not in NO_CODE_NEEDED], ids=lambda kind: kind.__name__)
-def test_a_client_can_be_told_of_every_error(kind: type[LogbrookError]) -> None:
-    assert code_of(kind) not in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE)
+def test_every_error_is_mapped_to_a_code() -> None:
+    for kind in (kind for kind in errors() if kind not in NO_CODE_NEEDED):
+        assert code_of(kind) not in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE), kind
 
 
 def test_errors_are_found_in_every_place() -> None:
-    modules = {one.__module__ for one in errors()}
+    modules = {error.__module__ for error in errors()}
     assert all(any(module.startswith(place) for module in modules) for place in PLACES)
     assert set(errors()) >= NO_CODE_NEEDED
 
 
-def test_an_error_that_is_not_known_is_our_own_bug() -> None:
+def test_an_unmapped_error_is_a_server_error() -> None:
     assert error_code(LogbrookError()) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
@@ -104,7 +101,7 @@ def test_an_error_that_is_not_known_is_our_own_bug() -> None:
         TopicNotFoundError,
     ],
 )
-def test_what_may_pass_is_tried_again(kind: type[LogbrookError]) -> None:
+def test_transient_errors_have_retriable_codes(kind: type[LogbrookError]) -> None:
     assert code_of(kind) in RETRIABLE
 
 
@@ -117,8 +114,8 @@ def test_what_may_pass_is_tried_again(kind: type[LogbrookError]) -> None:
         OffsetMetadataTooLargeError,
         OffsetOutOfRangeError,
         OutOfOrderSequenceError,
-        ProducerFencedError,
+        InvalidProducerEpochError,
     ],
 )
-def test_what_will_not_pass_is_not_tried_again(kind: type[LogbrookError]) -> None:
+def test_permanent_errors_have_no_retriable_code(kind: type[LogbrookError]) -> None:
     assert code_of(kind) not in RETRIABLE

@@ -1,4 +1,4 @@
-"""The broker's own log: what a line looks like, and what strangers cannot do to it."""
+"""The broker's own log: the format of lines, and untrusted input in them."""
 
 import io
 import json
@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logbrook.config import LogFormat, LoggingConfig, LogLevel
-from logbrook.server.logs import HumanFormatter, JsonFormatter, RepeatedWarnings, configure_logging, fields
+from logbrook.model import TopicPartition
+from logbrook.model.event_log import EventLogger, LogEvent, event_logger
+from logbrook.server.logs import HumanFormatter, JsonFormatter, RateLimitedWarnings, configure_logging
 from logbrook.testing.clock import FakeClock
 
 CREATED = 1_700_000_000.1239
@@ -34,11 +36,15 @@ def restored_loggers() -> Iterator[None]:
     ours.setLevel(our_level)
 
 
-def record(message: str, *arguments: Any, level: int = logging.INFO, exc_info: Any = None, **facts: Any) -> Any:
-    made = logging.LogRecord("logbrook.server.x", level, __file__, 1, message, arguments, exc_info)
+def record(event: str, *, level: int = logging.INFO, exc_info: Any = None, **fields: Any) -> logging.LogRecord:
+    made = logging.LogRecord("logbrook.server.x", level, __file__, 1, LogEvent(event, fields), (), exc_info)
     made.created = CREATED
-    made.__dict__.update(fields(**facts))
     return made
+
+
+def foreign_record(message: str, *arguments: Any) -> logging.LogRecord:
+    """A record of a library that uses `logging` directly."""
+    return logging.LogRecord("elsewhere", logging.WARNING, __file__, 1, message, arguments, None)
 
 
 def caught(error: Exception) -> Any:
@@ -48,19 +54,36 @@ def caught(error: Exception) -> Any:
         return sys.exc_info()
 
 
-def test_a_line_of_json_has_time_level_logger_message_and_fields() -> None:
-    line = JsonFormatter().format(record("topic %s created", "orders", topic="orders", partitions=3, ratio=0.5))
+def test_a_json_line_has_time_level_logger_event_and_the_fields_as_keys() -> None:
+    line = JsonFormatter().format(record("topic created", topic="orders", partitions=3, ratio=0.5))
     assert json.loads(line) == {
         "ts": "2023-11-14T22:13:20.123Z",
         "level": "info",
         "logger": "logbrook.server.x",
-        "message": "topic orders created",
-        "fields": {"topic": "orders", "partitions": 3, "ratio": 0.5},
+        "event": "topic created",
+        "topic": "orders",
+        "partitions": 3,
+        "ratio": 0.5,
     }
 
 
-def test_a_line_of_json_without_fields_or_exception_has_neither() -> None:
-    assert set(json.loads(JsonFormatter().format(record("started")))) == {"ts", "level", "logger", "message"}
+def test_a_json_line_without_fields_or_exception_has_neither() -> None:
+    assert set(json.loads(JsonFormatter().format(record("started")))) == {"ts", "level", "logger", "event"}
+
+
+def test_a_field_does_not_replace_time_level_logger_or_event() -> None:
+    line = json.loads(JsonFormatter().format(record("started", ts="0", logger="other")))
+    assert (line["ts"], line["logger"]) == ("2023-11-14T22:13:20.123Z", "logbrook.server.x")
+
+
+def test_the_message_of_a_library_is_the_event() -> None:
+    made = foreign_record("%d tasks", 3)
+    assert json.loads(JsonFormatter().format(made))["event"] == "3 tasks"
+    assert HUMAN.format(made).endswith(" warning 3 tasks")
+
+
+def test_a_partition_is_written_as_text() -> None:
+    assert HUMAN.format(record("m", partition=TopicPartition("orders", 3))).endswith(" m partition=orders-3")
 
 
 def test_an_exception_is_a_string_in_json() -> None:
@@ -116,24 +139,23 @@ def test_a_value_cannot_pass_for_anything_else(value: object, shown: str) -> Non
 
 
 @given(st.text(max_size=100), st.text(max_size=100))
-def test_whatever_strangers_send_a_record_is_one_line_that_prints(argument: str, value: str) -> None:
-    made = record("from %s", argument, value=value, nested={value: [value]})
-    assert HUMAN.format(made).isprintable()
-    line = JsonFormatter().format(made)
-    assert line.isascii()
-    assert "\n" not in line
-    assert json.loads(line)["fields"]["value"] == value
+def test_a_record_is_one_printable_line_whatever_its_values(argument: str, value: str) -> None:
+    for made in (record("m", value=value, nested={value: [value]}), foreign_record("from %s", argument)):
+        assert HUMAN.format(made).isprintable()
+        line = JsonFormatter().format(made)
+        assert line.isascii()
+        assert "\n" not in line
+    assert json.loads(JsonFormatter().format(record("m", value=value)))["value"] == value
 
 
 def test_what_is_too_long_is_cut_and_what_is_too_deep_is_text() -> None:
     deep: Any = "end"
     for _ in range(10):
         deep = [deep]
-    made = record("m" * 2_000, many=list(range(100)), deep=deep)
-    line = json.loads(JsonFormatter().format(made))
-    assert len(line["message"]) == 1_003
-    assert line["fields"]["many"] == list(range(50))
-    assert line["fields"]["deep"] == [[[str([[[[[[["end"]]]]]]])]]]
+    line = json.loads(JsonFormatter().format(record("m", many=list(range(100)), deep=deep)))
+    assert len(json.loads(JsonFormatter().format(foreign_record("m" * 2_000)))["event"]) == 1_003
+    assert line["many"] == list(range(50))
+    assert line["deep"] == [[[str([[[[[[["end"]]]]]]])]]]
 
 
 def test_the_order_of_a_set_does_not_depend_on_chance() -> None:
@@ -142,13 +164,14 @@ def test_the_order_of_a_set_does_not_depend_on_chance() -> None:
 
 def test_not_a_number_does_not_spoil_json() -> None:
     line = JsonFormatter().format(record("m", value=float("inf")))
-    assert json.loads(line, parse_constant=pytest.fail)["fields"] == {"value": "inf"}
+    assert json.loads(line, parse_constant=pytest.fail)["value"] == "inf"
 
 
 @pytest.mark.parametrize("name", ["password", "sasl_password", "client_secret", "authToken", "api_key", "credentials"])
-def test_a_fact_that_promises_a_secret_is_not_written(name: str) -> None:
-    for facts in ({name: "hunter2"}, {"config": {name: "hunter2"}}):
-        made = record("m", **facts)
+def test_a_field_whose_name_suggests_a_secret_is_not_written(name: str) -> None:
+    fields: dict[str, Any]
+    for fields in ({name: "hunter2"}, {"config": {name: "hunter2"}}):
+        made = record("m", **fields)
         for formatter in (HUMAN, JsonFormatter()):
             line = formatter.format(made)
             assert "hunter2" not in line
@@ -169,7 +192,7 @@ def test_auto_is_human_on_a_terminal_and_json_elsewhere(
     log_format: LogFormat, stream: io.StringIO, is_json: bool
 ) -> None:
     configure_logging(LoggingConfig(format=log_format), stream)
-    logging.getLogger("logbrook.x").info("hello", extra=fields(a=1))
+    event_logger("logbrook.x").info("hello", a=1)
     assert stream.getvalue().startswith("{") == is_json
     assert stream.getvalue().endswith("\n")
 
@@ -197,13 +220,13 @@ def test_colour_is_for_terminals_that_want_it(
 
 
 @pytest.mark.usefixtures("restored_loggers")
-def test_our_loggers_follow_the_level_and_others_are_heard_from_warning_on() -> None:
+def test_the_level_applies_to_our_loggers_and_libraries_log_from_warning_on() -> None:
     stream = io.StringIO()
     configure_logging(LoggingConfig(level=LogLevel.DEBUG), stream)
     for name in ("logbrook.server", "elsewhere"):
         logging.getLogger(name).debug("detail of %s", name)
         logging.getLogger(name).warning("warning of %s", name)
-    messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    messages = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
     assert messages == ["detail of logbrook.server", "warning of logbrook.server", "warning of elsewhere"]
 
 
@@ -224,18 +247,18 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def logger() -> logging.Logger:
-    return logging.getLogger("logbrook.test_logs")
+def logger() -> EventLogger:
+    return event_logger("logbrook.test_logs")
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]:
-    return [(one.getMessage(), one.__dict__["fields"]) for one in caplog.records]
+def logged(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    return [tuple(record.msg) for record in caplog.records]
 
 
-def test_a_warning_that_repeats_is_told_once_a_second_with_how_many_were_held_back(
-    caplog: pytest.LogCaptureFixture, clock: FakeClock, logger: logging.Logger
+def test_a_repeated_warning_is_logged_once_a_second_with_the_number_suppressed(
+    caplog: pytest.LogCaptureFixture, clock: FakeClock, logger: EventLogger
 ) -> None:
-    warnings = RepeatedWarnings(logger, clock)
+    warnings = RateLimitedWarnings(logger, clock)
     for number in range(3):
         warnings.warn("bad frame", "100% bad frame", number=number)
     clock.advance(999)
@@ -244,26 +267,22 @@ def test_a_warning_that_repeats_is_told_once_a_second_with_how_many_were_held_ba
     warnings.warn("bad frame", "100% bad frame", number=4)
     clock.advance(1_000)
     warnings.warn("bad frame", "100% bad frame", number=5)
-    assert told(caplog) == [
+    assert logged(caplog) == [
         ("100% bad frame", {"number": 0}),
         ("100% bad frame", {"number": 4, "suppressed": 3}),
         ("100% bad frame", {"number": 5}),
     ]
 
 
-def test_each_key_has_its_own_second(
-    caplog: pytest.LogCaptureFixture, clock: FakeClock, logger: logging.Logger
-) -> None:
-    warnings = RepeatedWarnings(logger, clock)
+def test_each_key_has_its_own_second(caplog: pytest.LogCaptureFixture, clock: FakeClock, logger: EventLogger) -> None:
+    warnings = RateLimitedWarnings(logger, clock)
     for key in ("a", "b", "a"):
         warnings.warn(key, f"about {key}")
-    assert [message for message, _ in told(caplog)] == ["about a", "about b"]
+    assert [message for message, _ in logged(caplog)] == ["about a", "about b"]
 
 
-def test_strangers_who_bring_new_keys_do_not_fill_the_memory(
-    caplog: pytest.LogCaptureFixture, clock: FakeClock, logger: logging.Logger
-) -> None:
-    warnings = RepeatedWarnings(logger, clock, keys_max=2)
+def test_the_number_of_keys_is_bounded(caplog: pytest.LogCaptureFixture, clock: FakeClock, logger: EventLogger) -> None:
+    warnings = RateLimitedWarnings(logger, clock, keys_max=2)
     for key in ("a", "a", "b", "c", "a"):
         warnings.warn(key, f"about {key}")
-    assert told(caplog) == [("about a", {}), ("about b", {}), ("about c", {}), ("about a", {})]
+    assert logged(caplog) == [("about a", {}), ("about b", {}), ("about c", {}), ("about a", {})]

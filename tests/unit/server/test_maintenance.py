@@ -1,4 +1,4 @@
-"""Housekeeping: when it happens, that it disturbs nobody, and that it can be stopped."""
+"""Maintenance: its schedule, that it does not block requests, and that it can be stopped."""
 
 import asyncio
 import threading
@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from logbrook.client.connection import Connection
+from logbrook.config import BrokerConfig
 from logbrook.model import TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchResponse, PartitionData
 from logbrook.protocol.messages.produce import ProduceResponse
 from logbrook.records.batch import check_batch, iter_headers
 from logbrook.records.reader import iter_records
-from logbrook.server.maintenance import Maintained
+from logbrook.server.maintenance import MaintenanceResult
 from logbrook.storage.compaction import Compaction
 from logbrook.testing import FaultyFiles, MemoryFiles
 from logbrook.testing.clock import FakeClock
@@ -67,17 +68,17 @@ def fetch(client: Connection, topic: str, offset: int = 0) -> PartitionData:
     return data
 
 
-def maintain(shell: Shell) -> Maintained:
-    return shell.run(shell.broker.housekeeper.run_once())
+def maintain(shell: Shell) -> MaintenanceResult:
+    return shell.run(shell.broker.maintenance.run_once())
 
 
 def checkpoint(shell: Shell) -> None:
-    shell.run(shell.broker.housekeeper.checkpoint())
+    shell.run(shell.broker.maintenance.checkpoint())
 
 
 @contextmanager
 def slow_compaction(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """(set when a compaction has begun, to be set to let it go on)."""
+    """Yield (event that is set when a compaction has begun, event to set to let it continue)."""
     begun, may_go_on = threading.Event(), threading.Event()
     build_map = Compaction.build_map
 
@@ -96,20 +97,20 @@ def begin(shell: Shell, work: Any) -> "Future[Any]":
     return asyncio.run_coroutine_threadsafe(work, shell.services.loop)
 
 
-# When it happens
+# Schedule
 
 
-def test_on_demand_nothing_goes_before_somebody_asks(shell: Shell, client: Connection, clock: FakeClock) -> None:
+def test_on_demand_nothing_is_removed_before_a_request(shell: Shell, client: Connection, clock: FakeClock) -> None:
     shell.create("t", 1, {"retention.ms": "1000", "segment.bytes": "300", "file.delete.delay.ms": "0"})
     append(client, "t", 10)
     checkpoint(shell)
     clock.advance(A_DAY_MS)
-    assert len(shell.broker.housekeeper._tasks) == 1
+    assert len(shell.broker.maintenance._tasks) == 1
     assert shell.log("t").log_start_offset == 0
     done = maintain(shell)
     assert (done.segments_removed, done.files_unlinked) == (10, 20)
     assert (shell.log("t").log_start_offset, shell.log("t").log_end_offset) == (10, 10)
-    assert maintain(shell) == Maintained()
+    assert maintain(shell) == MaintenanceResult()
 
 
 def test_in_the_background_it_happens_by_itself(clock: FakeClock) -> None:
@@ -121,7 +122,35 @@ def test_in_the_background_it_happens_by_itself(clock: FakeClock) -> None:
         shell.until(lambda: shell.log("t").log_start_offset == 5)
 
 
-def test_the_write_ahead_log_is_let_go_of_by_checkpoints_whoever_maintains() -> None:
+def test_a_compaction_does_not_wait_for_the_next_checkpoint(shell: Shell, client: Connection) -> None:
+    shell.create("compacted", 1, COMPACTED)
+    append(client, "compacted", 5)
+    assert shell.log("compacted").recovery_point.offset == 0
+    assert maintain(shell).logs_compacted == 1
+    assert shell.log("compacted").recovery_point.offset == 5
+
+
+def test_a_round_begins_with_a_checkpoint_only_if_a_compaction_is_due(shell: Shell, client: Connection) -> None:
+    shell.create("removed", 1, {"segment.bytes": "300"})
+    shell.create("compacted", 1, {**COMPACTED, "segment.bytes": "1000000"})
+    append(client, "removed", 5)
+    append(client, "compacted", 5)
+    assert maintain(shell).logs_compacted == 0
+    assert shell.log("removed").recovery_point.offset == shell.log("compacted").recovery_point.offset == 0
+
+
+def test_one_checkpoint_serves_all_logs_of_a_round(shell: Shell, client: Connection) -> None:
+    for topic in ("first", "second"):
+        shell.create(topic, 1, COMPACTED)
+        append(client, topic, 5)
+    assert maintain(shell).logs_compacted == 2
+
+
+def test_at_default_settings_a_compaction_begins_within_20_seconds() -> None:
+    assert BrokerConfig().maintenance.interval_ms <= 15_000
+
+
+def test_checkpoints_release_the_write_ahead_log_in_every_maintenance_mode() -> None:
     files = MemoryFiles()
     storage = {"wal_file_bytes": 8 * KIB, "wal_bytes_max": 16 * KIB, "checkpoint_interval_ms": 3_600_000}
     with Shell({"storage": storage}, files=files) as shell, closing(shell.client()) as client:
@@ -141,7 +170,7 @@ def test_lazy_flushes_are_checkpoints_too() -> None:
         shell.until(lambda: shell.log("t").recovery_point.offset == 3)
 
 
-# That it disturbs nobody
+# Requests during maintenance
 
 
 def test_records_are_taken_and_read_while_a_checkpoint_is_syncing() -> None:
@@ -150,7 +179,7 @@ def test_records_are_taken_and_read_while_a_checkpoint_is_syncing() -> None:
         shell.create("t")
         append(client, "t", 3)
         files.hold()
-        syncing = begin(shell, shell.broker.housekeeper.checkpoint())
+        syncing = begin(shell, shell.broker.maintenance.checkpoint())
         until(lambda: files.waiting)
         append(client, "t", 3)
         assert fetch(client, "t").high_watermark == 6
@@ -165,12 +194,12 @@ def test_two_checkpoints_at_once_take_their_turns() -> None:
         shell.create("t")
         append(client, "t")
         files.hold()
-        both = [begin(shell, shell.broker.housekeeper.checkpoint()) for _ in range(2)]
+        both = [begin(shell, shell.broker.maintenance.checkpoint()) for _ in range(2)]
         until(lambda: files.waiting)
         append(client, "t")
         files.release()
-        for one in both:
-            one.result(DEADLINE_S)
+        for checkpointing in both:
+            checkpointing.result(DEADLINE_S)
         assert shell.log("t").recovery_point.offset == 2
 
 
@@ -182,7 +211,7 @@ def test_records_are_taken_and_read_while_a_log_is_compacted(
     append(client, "t", 2, b"new")
     checkpoint(shell)
     with slow_compaction(monkeypatch) as (begun, may_go_on):
-        compacting = begin(shell, shell.broker.housekeeper.run_once())
+        compacting = begin(shell, shell.broker.maintenance.run_once())
         assert begun.wait(DEADLINE_S)
         before = fetch(client, "t")
         append(client, "t", 2, b"newer")
@@ -195,7 +224,7 @@ def test_records_are_taken_and_read_while_a_log_is_compacted(
     assert len(after.records or b"") < len(data)
 
 
-def test_readers_behind_the_start_of_the_log_are_told_that_it_has_moved(
+def test_readers_below_the_log_start_offset_get_offset_out_of_range(
     shell: Shell, client: Connection, clock: FakeClock
 ) -> None:
     shell.create("t", 1, {"retention.ms": "1000", "segment.bytes": "300"})
@@ -204,7 +233,7 @@ def test_readers_behind_the_start_of_the_log_are_told_that_it_has_moved(
     clock.advance(A_DAY_MS)
     request = fetch_request("t", 0, wait_ms=600_000, min_bytes=100 * KIB)
     sent = client.send(request, FetchResponse, FETCH_VERSION)
-    shell.until(lambda: len(shell.services.fetch_waits) == 1)
+    shell.until(lambda: len(shell.services.fetch_purgatory) == 1)
     maintain(shell)
     (data,) = client.receive(sent).responses[0].partitions
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -213,7 +242,7 @@ def test_readers_behind_the_start_of_the_log_are_told_that_it_has_moved(
 def test_a_topic_may_be_deleted_in_the_middle_of_a_round(
     shell: Shell, client: Connection, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the round had yet to come to is gone, and that is not a failure of the disk."""
+    """Partitions deleted before the round reaches them are skipped; they are not reported as disk failures."""
     shell.create("a", 1, COMPACTED)
     shell.create("b", 1, {"segment.ms": "1000"})
     shell.create("c", 1, {"segment.ms": "1000"})
@@ -222,7 +251,7 @@ def test_a_topic_may_be_deleted_in_the_middle_of_a_round(
     checkpoint(shell)
     clock.advance(10_000)
     with slow_compaction(monkeypatch) as (begun, may_go_on):
-        compacting = begin(shell, shell.broker.housekeeper.run_once())
+        compacting = begin(shell, shell.broker.maintenance.run_once())
         assert begun.wait(DEADLINE_S)
         shell.run(shell.services.topics.delete("b"))
         shell.run(shell.services.topics.delete("c"))
@@ -243,7 +272,7 @@ def test_a_topic_may_be_deleted_while_it_is_compacted(
     append(client, "a", 20)
     checkpoint(shell)
     with slow_compaction(monkeypatch) as (begun, may_go_on):
-        compacting = begin(shell, shell.broker.housekeeper.run_once())
+        compacting = begin(shell, shell.broker.maintenance.run_once())
         assert begun.wait(DEADLINE_S)
         shell.run(shell.services.topics.delete("a"))
         may_go_on.set()
@@ -262,7 +291,7 @@ def test_one_log_that_cannot_be_maintained_does_not_keep_the_others(
         checkpoint(shell)
         files.open(shell.log("a").closed[3].path).pwrite(b"\xff", 100)
         assert maintain(shell).logs_compacted == 1
-        assert "maintenance of a-0 failed" in caplog.text
+        assert "partition maintenance failed partition=TopicPartition(topic='a', partition=0)" in caplog.text
         assert fetch(client, "a", 3).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert fetch(client, "b").high_watermark == 10
         assert shell.broker.directory.environment.health.failure is None
@@ -274,7 +303,8 @@ def test_the_metadata_is_compacted_too() -> None:
         metadata = shell.broker.directory.get(TopicPartition("__cluster_metadata", 0))
         shell.call(lambda: setattr(metadata, "config", replace(metadata.config, segment_bytes=2_000)))
         for number in range(60):
-            shell.run(shell.services.topics.configure_topic("t", {"retention.ms": str(number)}))
+            settings = {"retention.ms": str(number)}
+            shell.run(shell.services.topics.change_topic("t", lambda _, settings=settings: settings))  # type: ignore[misc]
         checkpoint(shell)
         size = metadata.size
         assert maintain(shell).logs_compacted == 1
@@ -315,7 +345,7 @@ class Reader(threading.Thread):
         while True:
             data = fetch(client, self._topic, offset)
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                # Retention was here. Where the log starts now is where another reader would begin.
+                # Retention has removed the segment. A consumer would continue at the log start offset.
                 start += 1
                 offset = max(offset, start)
                 continue
@@ -362,7 +392,7 @@ def test_readers_see_whole_batches_in_order_while_logs_are_compacted_and_removed
         shell.call(shell.log(topic).validate)
 
 
-# That it can be stopped
+# Stopping
 
 
 def test_a_stop_in_the_middle_of_a_compaction_finishes_the_step_and_no_more(
@@ -375,10 +405,10 @@ def test_a_stop_in_the_middle_of_a_compaction_finishes_the_step_and_no_more(
             append(client, topic, 20)
         checkpoint(shell)
         with slow_compaction(monkeypatch) as (begun, may_go_on):
-            compacting = begin(shell, shell.broker.housekeeper.run_once())
+            compacting = begin(shell, shell.broker.maintenance.run_once())
             assert begun.wait(DEADLINE_S)
             stopping = shell.begin_stop()
-            until(shell.broker.housekeeper._stopping.is_set)
+            until(shell.broker.maintenance._stopping.is_set)
             may_go_on.set()
             stopping.result(DEADLINE_S)
             compacting.result(DEADLINE_S)
@@ -389,16 +419,16 @@ def test_a_stop_in_the_middle_of_a_compaction_finishes_the_step_and_no_more(
             again.call(lambda topic=topic: again.log(topic).validate())  # type: ignore[misc]
 
 
-def test_a_stop_waits_for_a_checkpoint_that_somebody_asked_for() -> None:
+def test_a_stop_waits_for_a_requested_checkpoint() -> None:
     files = HeldFiles(MemoryFiles(), matching=lambda path: path.startswith("t-0/"))
     with Shell(files=files) as shell, closing(shell.client()) as client:
         shell.create("t")
         append(client, "t")
         files.hold()
-        syncing = begin(shell, shell.broker.housekeeper.checkpoint())
+        syncing = begin(shell, shell.broker.maintenance.checkpoint())
         until(lambda: files.waiting)
         stopping = shell.begin_stop()
-        until(shell.broker.housekeeper._stopping.is_set)
+        until(shell.broker.maintenance._stopping.is_set)
         assert not stopping.done()
         files.release()
         syncing.result(DEADLINE_S)
@@ -434,5 +464,5 @@ def test_a_round_makes_the_logs_for_which_there_was_no_room() -> None:
         shell.run(topics.create("t", 3, {}))
         missing = TopicPartition("t", 1)
         shell.call(lambda: shell.broker.directory.delete(missing, 0))
-        shell.run(shell.broker.housekeeper.run_once())
+        shell.run(shell.broker.maintenance.run_once())
         assert missing in shell.broker.directory

@@ -1,4 +1,4 @@
-"""The metrics of a real broker that real clients talk to, as Prometheus' own parser reads them."""
+"""The metrics of a real broker under real clients, as parsed by Prometheus' own parser."""
 
 import os
 from collections.abc import Iterator
@@ -9,10 +9,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from logbrook.model import TopicPartition as Partition
+from logbrook.model.identifiers import Offset
 from logbrook.model.version import VERSION
-from logbrook.server.metrics.catalogue import all_metrics
-from logbrook.server.metrics.declaration import Kind
+from logbrook.server.metrics.declaration import MetricKind
+from logbrook.server.metrics.exposition import all_metrics
 from logbrook.storage.errors import CorruptLogError, DiskFullError, StorageOfflineError
+from tests.unit.server.coordinators.kit import make_loading
 from tests.unit.server.http_kit import TIMEOUT_S, Served
 
 PARTITIONS = 3
@@ -54,7 +56,7 @@ def commit(served: Served, group: str, topic: str, partition: int, offset: int) 
         reader.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
 
 
-def test_what_was_produced_is_counted(served: Served) -> None:
+def test_produced_records_are_counted(served: Served) -> None:
     produce(served, "orders")
     scraped = served.scrape()
     assert scraped.value("logbrook_topic_messages_in_total", topic="orders") == MESSAGES
@@ -80,7 +82,7 @@ def test_partitions_are_shown_as_they_are_on_the_disk(served: Served) -> None:
     assert scraped.value("logbrook_partitions") == PARTITIONS
 
 
-def test_a_group_is_behind_by_what_it_has_not_committed(served: Served) -> None:
+def test_group_lag_is_the_distance_to_the_committed_offset(served: Served) -> None:
     produce(served, "orders", partition=1)
     with consumer(served) as reader:
         reader.subscribe(["orders"])
@@ -155,7 +157,7 @@ def test_every_metric_that_is_declared_appears_as_it_is_declared(served: Served)
 
     families = served.scrape().families
     for metric in all_metrics():
-        family = families[metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name]
+        family = families[metric.name.removesuffix("_total") if metric.kind is MetricKind.COUNTER else metric.name]
         assert (family.type, family.documentation) == (metric.kind, metric.help)
         assert family.samples, f"{metric.name} has no samples"
         for sample in family.samples:
@@ -173,7 +175,7 @@ def test_a_topic_that_is_deleted_is_shown_no_more(served: Served) -> None:
     assert 'topic="orders"' not in served.ask("/metrics").text
 
 
-def test_offsets_of_partitions_that_are_not_there_are_not_shown(served: Served) -> None:
+def test_offsets_of_partitions_that_do_not_exist_are_not_shown(served: Served) -> None:
     commit(served, "readers", "orders", 0, 1)
     del served.broker.directory._logs[Partition("orders", 0)]
     assert served.scrape().sum("logbrook_group_committed_offset") == 0
@@ -189,7 +191,7 @@ def test_a_quarantined_partition_is_shown(served: Served) -> None:
     log = served.log("orders", 2)
 
     async def quarantine() -> None:
-        log.quarantine(CorruptLogError(log.partition, log.active.path, 0, 0, "for the test"))
+        log.quarantine(CorruptLogError(log.partition, log.active.path, 0, Offset(0), "for the test"))
 
     served.call(quarantine())
     scraped = served.scrape()
@@ -198,7 +200,7 @@ def test_a_quarantined_partition_is_shown(served: Served) -> None:
     assert scraped.value("logbrook_storage_corruptions_total") == 1
 
 
-def test_a_segment_that_is_gone_from_the_disk_spoils_only_its_own_number(tmp_path: Path) -> None:
+def test_a_segment_missing_on_disk_invalidates_only_its_own_metric(tmp_path: Path) -> None:
     with Served(tmp_path) as served:
         served.create_topic("orders", 2, segment_bytes=10_000)
         produce(served, "orders", partition=0)
@@ -225,7 +227,7 @@ def test_storage_that_is_offline_is_shown(served: Served) -> None:
 
 def test_a_broker_that_waits_for_room_to_begin_its_epoch_is_shown(served: Served) -> None:
     async def refuse() -> None:
-        served.broker.services.appends.refusal = DiskFullError("a file", 1)
+        served.broker.services.appender.refusal = DiskFullError("a file", 1)
 
     assert served.scrape().value("logbrook_storage_writes_refused") == 0
     served.call(refuse())
@@ -234,7 +236,7 @@ def test_a_broker_that_waits_for_room_to_begin_its_epoch_is_shown(served: Served
     assert scraped.value("logbrook_storage_offline") == 0
 
 
-def test_the_broker_says_what_it_is_and_since_when(served: Served) -> None:
+def test_the_broker_reports_its_version_and_start_time(served: Served) -> None:
     scraped = served.scrape()
     (build,) = scraped.families["logbrook_build_info"].samples
     assert build.labels["version"] == VERSION
@@ -245,6 +247,5 @@ def test_the_broker_says_what_it_is_and_since_when(served: Served) -> None:
 
 
 def test_while_groups_are_read_back_there_are_none(served: Served) -> None:
-    groups = served.broker.services.groups
-    groups.coordinator = type(groups.coordinator)(served.config.groups, served.broker._random)
+    make_loading(served.broker.services.groups.runtime)
     assert served.scrape().sum("logbrook_groups") == 0

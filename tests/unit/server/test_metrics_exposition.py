@@ -1,4 +1,4 @@
-"""How numbers become the page, and how a scrape lets others have their turn."""
+"""Formatting of the metrics page, and that a scrape yields to other tasks."""
 
 import asyncio
 import subprocess
@@ -25,7 +25,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 async def read(served: Served, now_s: Iterator[float]) -> tuple[list[bytes], int]:
-    """The pieces, and how often somebody else had a turn."""
+    """Return the pieces, and how often other tasks ran in between."""
     turns = 0
 
     async def take_turns() -> None:
@@ -34,9 +34,9 @@ async def read(served: Served, now_s: Iterator[float]) -> tuple[list[bytes], int
             turns += 1
             await asyncio.sleep(0)
 
-    other = asyncio.get_running_loop().create_task(take_turns())
+    background = asyncio.get_running_loop().create_task(take_turns())
     pieces = [piece async for piece in page(Scrape(served.broker, 0.0, 0.0), lambda: next(now_s))]
-    other.cancel()
+    background.cancel()
     return pieces, turns
 
 
@@ -94,11 +94,13 @@ def test_the_buckets_of_a_histogram_add_up() -> None:
     metric = latencies("x_seconds", "Help.", ("api",), lambda _: [(("Fetch",), histogram)])
     text = metric.head + "".join(metric.lines(Scrape.__new__(Scrape)))
     (family,) = text_string_to_metric_families(text)
-    buckets = {float(one.labels["le"]): one.value for one in family.samples if one.name == "x_seconds_bucket"}
+    buckets = {
+        float(sample.labels["le"]): sample.value for sample in family.samples if sample.name == "x_seconds_bucket"
+    }
     assert list(buckets) == [*LATENCY_BOUNDS_S, float("inf")]
     assert (buckets[0.0001], buckets[0.00025], buckets[0.025], buckets[0.05], buckets[10.0]) == (0, 1, 1, 3, 3)
     assert buckets[float("inf")] == 4
-    assert {one.name: one.value for one in family.samples if "le" not in one.labels} == {
+    assert {sample.name: sample.value for sample in family.samples if "le" not in sample.labels} == {
         "x_seconds_count": 4,
         "x_seconds_sum": pytest.approx(99.0602),
     }
@@ -111,4 +113,4 @@ def test_label_values_are_escaped() -> None:
 
 def test_a_broker_that_is_not_scraped_does_not_load_the_client_library() -> None:
     code = "import sys, logbrook.server.run, logbrook.server.http; sys.exit('prometheus_client' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

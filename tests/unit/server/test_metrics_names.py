@@ -1,13 +1,11 @@
-"""What `promtool check metrics` would say about the declarations, and what Prometheus' guide to naming does."""
+"""Metric declarations follow the rules of `promtool check metrics` and of Prometheus' naming guide."""
 
 import re
 
-import pytest
+from logbrook.server.metrics.declaration import MetricKind
+from logbrook.server.metrics.exposition import SECTIONS, all_metrics
 
-from logbrook.server.metrics.catalogue import SECTIONS, all_metrics
-from logbrook.server.metrics.declaration import Kind, Metric
-
-# What may stand last, before `_total`, if it is in the name at all.
+# Units that may only stand last in a name, before `_total`.
 BASE_UNITS = ("seconds", "bytes")
 OTHER_UNITS = re.compile(
     r"_(ms|us|ns|s|sec|millis(econds)?|micros(econds)?|minutes?|hours?|days?|b|kb|mb|gb|[kmg]ib|kilobytes|percent)(_|$)"
@@ -21,31 +19,32 @@ def test_no_name_is_declared_twice() -> None:
     assert len(names) == len(set(names)) == sum(map(len, SECTIONS.values()))
 
 
-@pytest.mark.parametrize("metric", all_metrics(), ids=lambda metric: metric.name)
-def test_the_name_follows_the_rules(metric: Metric) -> None:
-    name = metric.name
-    assert re.fullmatch(r"logbrook(_[a-z][a-z0-9]*)+", name)
-    assert (metric.kind is Kind.COUNTER) == name.endswith("_total")
-    assert not name.endswith(RESERVED_SUFFIXES)
-    assert not KIND_WORDS.search(name)
-    assert not OTHER_UNITS.search(name)
-    words = name.removesuffix("_total").split("_")
-    assert not any(unit in words[:-1] for unit in BASE_UNITS), "the unit comes last"
-    assert "total" not in words
-    if metric.kind is Kind.HISTOGRAM:
-        assert words[-1] == "seconds"
+def test_the_name_follows_the_rules() -> None:
+    for metric in all_metrics():
+        name = metric.name
+        assert re.fullmatch(r"logbrook(_[a-z][a-z0-9]*)+", name), metric.name
+        assert (metric.kind is MetricKind.COUNTER) == name.endswith("_total"), metric.name
+        assert not name.endswith(RESERVED_SUFFIXES), metric.name
+        assert not KIND_WORDS.search(name), metric.name
+        assert not OTHER_UNITS.search(name), metric.name
+        words = name.removesuffix("_total").split("_")
+        assert not any(unit in words[:-1] for unit in BASE_UNITS), f"{metric.name}: the unit comes last"
+        assert "total" not in words, metric.name
+        if metric.kind is MetricKind.HISTOGRAM:
+            assert words[-1] == "seconds", metric.name
 
 
-@pytest.mark.parametrize("metric", all_metrics(), ids=lambda metric: metric.name)
-def test_the_help_is_a_sentence(metric: Metric) -> None:
-    assert re.fullmatch(r"[A-Z0-9][^\n|\\]*\.", metric.help)
-    assert len(metric.help) <= 120
+def test_the_help_is_a_sentence() -> None:
+    for metric in all_metrics():
+        assert re.fullmatch(r"[A-Z0-9][^\n|\\]*\.", metric.help), metric.name
+        assert len(metric.help) <= 120, metric.name
 
 
-@pytest.mark.parametrize("metric", all_metrics(), ids=lambda metric: metric.name)
-def test_labels_are_no_reserved_words(metric: Metric) -> None:
-    for label in metric.labels:
-        assert re.fullmatch(r"[a-z]+", label)
-        # Prometheus adds job and instance itself.
-        assert label not in {"le", "quantile", "job", "instance"}
-        assert label not in metric.name.removeprefix("logbrook_").split("_") or label in {"topic", "partition", "group"}
+def test_labels_are_no_reserved_words() -> None:
+    for metric in all_metrics():
+        for label in metric.labels:
+            assert re.fullmatch(r"[a-z]+", label), metric.name
+            # Prometheus adds job and instance itself.
+            assert label not in {"le", "quantile", "job", "instance"}, metric.name
+            words = metric.name.removeprefix("logbrook_").split("_")
+            assert label not in words or label in {"topic", "partition", "group"}, metric.name

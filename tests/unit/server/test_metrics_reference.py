@@ -1,11 +1,8 @@
-"""docs/METRICS.md, which is made from the declarations."""
+"""docs/METRICS.md is generated from the declarations."""
 
 from pathlib import Path
 
-import pytest
-
-from logbrook.server.metrics.catalogue import all_metrics
-from logbrook.server.metrics.declaration import Metric
+from logbrook.server.metrics.exposition import all_metrics
 from logbrook.server.metrics.reference import metrics_reference
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "METRICS.md"
@@ -16,6 +13,6 @@ def test_the_document_is_fresh() -> None:
     assert DOCUMENT.read_text() == metrics_reference(), f"run: {command}"
 
 
-@pytest.mark.parametrize("metric", all_metrics(), ids=lambda metric: metric.name)
-def test_every_metric_has_its_row(metric: Metric) -> None:
-    assert metrics_reference().count(f"\n| `{metric.name}` | {metric.kind} |") == 1
+def test_every_metric_has_its_row() -> None:
+    for metric in all_metrics():
+        assert metrics_reference().count(f"\n| `{metric.name}` | {metric.kind} |") == 1, metric.name

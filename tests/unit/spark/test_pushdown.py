@@ -1,4 +1,4 @@
-"""Filters that spare reading leave exactly the rows that the same filters leave without them."""
+"""Pushed-down filters return exactly the rows that the same filters return without pushdown."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
@@ -23,8 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from logbrook.model import TopicPartition
-from logbrook.spark.pushdown import Pushed, narrow, push
-from logbrook.spark.splits import OffsetRange
+from logbrook.spark.offset_ranges import OffsetRange, PushedFilters, accept_filters, narrow_ranges
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OFFSETS = 6
@@ -49,21 +48,21 @@ def at(time_us: int) -> datetime:
     return EPOCH + timedelta(microseconds=time_us)
 
 
-def holds(one: Filter, row: Row) -> bool:
-    """What Spark makes of a filter."""
-    if isinstance(one, Not):
-        return not holds(one.child, row)
-    value = getattr(row, one.attribute[0])  # type: ignore[attr-defined]
-    if isinstance(one, IsNull | IsNotNull):
-        return (value is None) is isinstance(one, IsNull)
-    wanted = one.value  # type: ignore[attr-defined]
-    if isinstance(one, In):
+def holds(condition: Filter, row: Row) -> bool:
+    """Evaluate a filter as Spark does."""
+    if isinstance(condition, Not):
+        return not holds(condition.child, row)
+    value = getattr(row, condition.attribute[0])  # type: ignore[attr-defined]
+    if isinstance(condition, IsNull | IsNotNull):
+        return (value is None) is isinstance(condition, IsNull)
+    wanted = condition.value  # type: ignore[attr-defined]
+    if isinstance(condition, In):
         return value in wanted
-    if isinstance(one, EqualTo | EqualNullSafe):
+    if isinstance(condition, EqualTo | EqualNullSafe):
         return bool(value == wanted)
-    if isinstance(one, StringStartsWith):
+    if isinstance(condition, StringStartsWith):
         return bool(value.startswith(wanted))
-    return bool(COMPARISONS[type(one)](value, wanted))
+    return bool(COMPARISONS[type(condition)](value, wanted))
 
 
 def filters_on(column: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Filter]:
@@ -78,7 +77,7 @@ def filters_on(column: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy
     )
 
 
-# Some before 1970, as far as the one millisecond that a record without a time has.
+# Some before 1970, down to -1 ms, which is a record without a timestamp.
 times_us = st.integers(-1200, 4_000) | st.sampled_from([-1000, 0, 1000, 2000])
 filters = st.lists(
     st.one_of(
@@ -106,19 +105,19 @@ def test_rows_are_those_that_brute_force_leaves(
 
     def offsets_at(asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         assert all(time_ms >= 0 for time_ms in asked.values()), "that is a code, not a time"
-        found = {}
+        offsets = {}
         for partition, time_ms in asked.items():
             late = (n for n in range(OFFSETS) if rows[partition, n].timestamp >= at(1000 * time_ms))
-            found[partition] = next(late, -1)
-        return found
+            offsets[partition] = next(late, -1)
+        return offsets
 
-    pushed, left = push(wanted)
-    assert all(any(one is given for given in wanted) for one in left), "Spark knows a filter by its identity"
-    ranges = narrow([OffsetRange(one, start, end) for one in PARTITIONS], pushed, offsets_at)
-    read = [rows[one.partition, offset] for one in ranges for offset in range(one.start, one.end)]
+    pushed, left = accept_filters(wanted)
+    assert all(any(unpushed is given for given in wanted) for unpushed in left), "Spark knows a filter by its identity"
+    ranges = narrow_ranges([OffsetRange(partition, start, end) for partition in PARTITIONS], pushed, offsets_at)
+    read = [rows[narrowed.partition, offset] for narrowed in ranges for offset in range(narrowed.start, narrowed.end)]
     inside = [row for (_, offset), row in rows.items() if start <= offset < end]
-    assert [row for row in read if all(holds(one, row) for one in left)] == [
-        row for row in inside if all(holds(one, row) for one in wanted)
+    assert [row for row in read if all(holds(condition, row) for condition in left)] == [
+        row for row in inside if all(holds(condition, row) for condition in wanted)
     ]
 
 
@@ -131,15 +130,15 @@ def test_what_is_met_exactly_is_not_left_to_spark() -> None:
         GreaterThanOrEqual(("offset",), 3),
         LessThan(("offset",), 9),
     ]
-    pushed, left = push(met)
+    pushed, left = accept_filters(met)
     assert left == []
-    assert pushed == Pushed(
+    assert pushed == PushedFilters(
         topics=frozenset("a"), partitions=frozenset({1, 2}), partition_min=1, offset_min=3, offset_max=8
     )
 
 
 @pytest.mark.parametrize(
-    "one",
+    "condition",
     [
         IsNotNull(("key",)),
         EqualTo(("value",), b"x"),
@@ -151,28 +150,28 @@ def test_what_is_met_exactly_is_not_left_to_spark() -> None:
         EqualNullSafe(("offset",), None),
     ],
 )
-def test_what_spares_nothing_is_left_to_spark_alone(one: Filter) -> None:
-    assert push([one]) == (Pushed(), [one])
+def test_what_spares_nothing_is_left_to_spark_alone(condition: Filter) -> None:
+    assert accept_filters([condition]) == (PushedFilters(), [condition])
 
 
 def test_a_time_is_where_to_begin_and_spark_looks_again() -> None:
-    one = GreaterThan(("timestamp",), at(5_999))
-    assert push([one]) == (Pushed(since_ms=5), [one])
+    condition = GreaterThan(("timestamp",), at(5_999))
+    assert accept_filters([condition]) == (PushedFilters(since_ms=5), [condition])
     eastern = at(7_000).astimezone(timezone(timedelta(hours=9)))
-    assert push([EqualTo(("timestamp",), eastern)])[0] == Pushed(since_ms=7)
+    assert accept_filters([EqualTo(("timestamp",), eastern)])[0] == PushedFilters(since_ms=7)
 
 
 def test_partitions_without_a_record_so_late_are_not_read() -> None:
-    ranges = [OffsetRange(one, 2, 5) for one in PARTITIONS[:4]]
+    ranges = [OffsetRange(partition, 2, 5) for partition in PARTITIONS[:4]]
     firsts = dict(zip(PARTITIONS, (-1, 0, 4, 5), strict=False))
-    assert narrow(ranges, Pushed(since_ms=1), lambda _: firsts) == [
+    assert narrow_ranges(ranges, PushedFilters(since_ms=1), lambda _: firsts) == [
         OffsetRange(PARTITIONS[1], 2, 5),
         OffsetRange(PARTITIONS[2], 4, 5),
     ]
 
 
-def test_nobody_is_asked_for_times_when_nothing_is_left() -> None:
+def test_times_are_not_looked_up_for_empty_ranges() -> None:
     def offsets_at(asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         raise AssertionError(f"asked for {asked}")
 
-    assert narrow([OffsetRange(PARTITIONS[0], 0, 5)], Pushed(offset_min=5, since_ms=1), offsets_at) == []
+    assert narrow_ranges([OffsetRange(PARTITIONS[0], 0, 5)], PushedFilters(offset_min=5, since_ms=1), offsets_at) == []

@@ -6,8 +6,9 @@ from logbrook.client import LATEST
 from logbrook.spark.errors import OptionError
 from logbrook.spark.options import OptionReader
 from logbrook.spark.read_options import (
-    ClusterOptions,
-    Limits,
+    AdmissionLimits,
+    ConnectionOptions,
+    FetchLimits,
     ReadOptions,
     read_columns,
     read_options,
@@ -31,25 +32,26 @@ def dotted(options: dict[str, str]) -> dict[str, str]:
 
 
 def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
-    found = stream()
-    assert found.cluster == ClusterOptions("here:9092")
-    assert found.subscription.names == ("t",)
-    assert found.starting.everywhere == LATEST
-    assert found.fails_without_time
-    assert found.fail_on_data_loss
-    assert found.limits == Limits(delay_ms=15 * 60_000)
-    assert (found.splits_min, found.split_records_max, found.group_id) == (None, None, None)
-    assert found.columns == ALL_BUT_HEADERS
-    assert not found.is_committed_only
-    assert not found.is_json
+    options = stream()
+    assert options.cluster == ConnectionOptions("here:9092")
+    assert options.subscription.names == ("t",)
+    assert options.starting.timestamp_ms == LATEST
+    assert options.fail_on_missing_timestamp
+    assert options.fail_on_data_loss
+    assert options.limits == AdmissionLimits(delay_ms=15 * 60_000)
+    assert (options.splits_min, options.split_records_max, options.group_id) == (None, None, None)
+    assert options.columns == ALL_BUT_HEADERS
+    assert not options.is_committed_only
+    assert not options.is_json
 
 
-def test_every_option_is_heard() -> None:
-    found = stream(
+def test_every_option_is_read() -> None:
+    options = stream(
         kafka__client__id="me",
         kafka__request__timeout__ms="1500",
         fetchOffset__numRetries="5",
         fetchOffset__retryIntervalMs="7",
+        kafka__default__api__timeout__ms="9000",
         startingOffsetsByTimestampStrategy="LATEST",
         failOnDataLoss="False",
         maxOffsetsPerTrigger="100",
@@ -59,30 +61,31 @@ def test_every_option_is_heard() -> None:
         minPartitions="4",
         maxRecordsPerPartition="50",
         includeHeaders="TRUE",
-        kafka__group__id="g",
+        group__id="g",
         kafka__isolation__level="read_committed",
         value__format="JSON",
         value__schema="a long",
     )
-    assert found.cluster == ClusterOptions("here:9092", "me", 1.5, 5, 7)
-    assert not found.fails_without_time
-    assert not found.fail_on_data_loss
-    assert found.limits == Limits(100, 10, 1000, 3000)
-    assert (found.splits_min, found.split_records_max, found.group_id) == (4, 50, "g")
-    assert found.columns == (*ALL_BUT_HEADERS, "headers")
-    assert found.is_committed_only
-    assert found.is_json
+    assert options.cluster == ConnectionOptions("here:9092", "me", 1.5, 5, 7, None, 9.0)
+    assert not options.fail_on_missing_timestamp
+    assert not options.fail_on_data_loss
+    assert options.limits == AdmissionLimits(100, 10, 1000, 3000)
+    assert (options.splits_min, options.split_records_max, options.group_id) == (4, 50, "g")
+    assert options.columns == (*ALL_BUT_HEADERS, "headers")
+    assert options.is_committed_only
+    assert options.is_json
 
 
 def test_names_are_known_in_any_letter_case_and_with_or_without_kafkas_prefix() -> None:
     texts = {"BOOTSTRAP.SERVERS": "a:1", "SUBSCRIBE": "t", "Kafka.MinPartitions": "2", "path": "", "queryName": "q"}
-    found = read_options(texts, is_batch=True)
-    assert found.cluster.bootstrap_servers == "a:1"
-    assert found.splits_min == 2
+    options = read_options(texts, is_batch=True)
+    assert options.cluster.bootstrap_servers == "a:1"
+    assert options.splits_min == 2
 
 
 @pytest.mark.parametrize(
-    "name", ["groupIdPrefix", "kafka.partition.metadata.cache.ttl.ms", "kafkaConsumer.pollTimeoutMs"]
+    "name",
+    ["groupIdPrefix", "kafka.group.id", "kafka.partition.metadata.cache.ttl.ms", "kafkaConsumer.pollTimeoutMs"],
 )
 def test_what_has_no_meaning_here_is_taken_all_the_same(name: str) -> None:
     assert read_options(LEAST | {name: "1"}, is_batch=True) == batch()
@@ -93,7 +96,7 @@ def test_what_has_no_meaning_here_is_taken_all_the_same(name: str) -> None:
     [
         ("startingOfsets", "did you mean 'startingOffsets'"),
         ("maxOffsetPerTrigger", "did you mean 'maxOffsetsPerTrigger'"),
-        ("kafka.security.protocol", "docs/SPARK.md lists them all"),
+        ("kafka.no.such.option", "docs/SPARK.md lists them all"),
     ],
 )
 def test_an_option_that_does_not_exist_is_refused_with_the_nearest(name: str, hint: str) -> None:
@@ -102,18 +105,7 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest(name: str, hi
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["auto.offset.reset", "enable.auto.commit", "key.deserializer", "value.deserializer", "interceptor.classes"],
-)
-@pytest.mark.parametrize("prefix", ["", "kafka."])
-@pytest.mark.parametrize("is_batch", [True, False])
-def test_what_spark_itself_keeps_track_of_is_refused(name: str, prefix: str, is_batch: bool) -> None:
-    with pytest.raises(OptionError, match=rf"^option '{name}': it cannot be set here"):
-        read_options(LEAST | {f"{prefix}{name}": "x"}, is_batch=is_batch)
-
-
-@pytest.mark.parametrize(
-    "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay", "group.id"]
+    "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay"]
 )
 def test_what_is_for_streams_is_refused_in_a_batch(name: str) -> None:
     with pytest.raises(OptionError, match=rf"^option '{name}': it is for streams$"):
@@ -141,13 +133,16 @@ def test_what_is_for_batches_is_refused_in_a_stream(name: str) -> None:
         ("isolation.level", "serializable", "it must be read_uncommitted or read_committed"),
         ("startingOffsetsByTimestampStrategy", "earliest", "it must be error or latest"),
         ("request.timeout.ms", "0", "it must be at least 1"),
+        ("fetch.max.bytes", "0", "it must be at least 1"),
+        ("fetch.max.wait.ms", "-1", "it must be at least 0"),
+        ("socket.connection.setup.timeout.ms", "x", "'x' is not a whole number"),
         ("fetchOffset.numRetries", "-1", "it must be at least 0"),
         ("fetchOffset.retryIntervalMs", "x", "'x' is not a whole number"),
-        ("columns", "key,colour", "it must name different ones of key, value"),
-        ("columns", "key,KEY", "it must name different ones"),
-        ("columns", ",", "it must name different ones"),
-        ("value.format", "avro", "it must be binary or json"),
-        ("value.schema", "a long", "it is for values that 'value.format' says are json"),
+        ("columns", "key,colour", "it must list distinct columns out of key, value"),
+        ("columns", "key,KEY", "it must list distinct columns"),
+        ("columns", ",", "it must list distinct columns"),
+        ("value.format", "xml", "it must be binary or json or avro or protobuf"),
+        ("value.schema", "a long", "it is only for 'value.format' json"),
     ],
 )
 def test_a_wrong_text_is_refused_with_the_reason(name: str, text: str, reason: str) -> None:
@@ -159,6 +154,24 @@ def test_the_least_is_not_more_than_the_most() -> None:
     assert stream(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5").limits.offsets_min == 5
     with pytest.raises(OptionError, match=r"^option 'minOffsetsPerTrigger': 6 is more than maxOffsetsPerTrigger, 5$"):
         stream(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
+
+
+def test_a_fetch_has_the_smaller_of_both_sizes() -> None:
+    assert batch().fetch == FetchLimits(8 << 20, 1000)
+    assert batch(kafka__fetch__max__bytes="5000").fetch == FetchLimits(5000, 1000)
+    assert batch(fetch__max__bytes="5000", max__partition__fetch__bytes="700").fetch.bytes_max == 700
+    assert batch(fetch__max__bytes="2147483647").fetch.bytes_max == 64 << 20
+    assert batch(kafka__fetch__max__wait__ms="0").fetch.wait_ms == 0
+
+
+def test_connecting_has_a_limit_of_its_own() -> None:
+    assert batch().cluster.connect_timeout_s is None
+    assert batch(kafka__socket__connection__setup__timeout__ms="1500").cluster.connect_timeout_s == 1.5
+
+
+def test_a_batch_query_may_name_a_group() -> None:
+    assert batch(group__id="g").group_id == "g"
+    assert batch(kafka__group__id="g").group_id is None
 
 
 def test_the_servers_have_to_be_given() -> None:

@@ -1,10 +1,10 @@
-"""Which topics are meant."""
+"""Selection of topics."""
 
 import pytest
 
 from logbrook.spark.errors import OptionError
 from logbrook.spark.options import OptionReader
-from logbrook.spark.subscription import Subscription, read_subscription
+from logbrook.spark.read_options import Subscription, read_subscription
 
 
 def read(**options: str) -> Subscription:
@@ -14,33 +14,33 @@ def read(**options: str) -> Subscription:
 def test_topics_are_named_with_commas_between_them() -> None:
     subscription = read(subscribe=" orders, payments ,,orders")
     assert subscription.names == ("orders", "payments")
-    assert str(subscription) == "orders, payments"
-    assert subscription.choose("orders", [2, 0, 1]) == [0, 1, 2]
-    assert not subscription.fits("orders")
+    assert subscription.partitions_of("orders", [2, 0, 1]) == [0, 1, 2]
+    assert not subscription.matches("orders")
 
 
 def test_a_pattern_fits_whole_names() -> None:
     subscription = read(subscribePattern="order.*|pay")
     assert subscription.names is None
-    assert [subscription.fits(name) for name in ("orders", "my-orders", "pay", "payments")] == [
+    assert [subscription.matches(name) for name in ("orders", "my-orders", "pay", "payments")] == [
         True,
         False,
         True,
         False,
     ]
-    assert subscription.choose("orders", [1, 0]) == [0, 1]
-    assert str(subscription) == "topics like 'order.*|pay'"
+    assert subscription.partitions_of("orders", [1, 0]) == [0, 1]
 
 
 def test_partitions_are_named_one_by_one() -> None:
     subscription = read(assign='{"orders": [2, 0, 2], "payments": [1]}')
     assert subscription.names == ("orders", "payments")
-    assert subscription.choose("orders", range(9)) == [0, 2]
-    assert subscription.choose("payments", range(9)) == [1]
+    assert subscription.partitions_of("orders", range(9)) == [0, 2]
+    assert subscription.partitions_of("payments", range(9)) == [1]
 
 
 def test_a_subscription_has_to_be_given() -> None:
-    with pytest.raises(OptionError, match=r"^option 'subscribe': one of assign, subscribe, subscribePattern says what"):
+    with pytest.raises(
+        OptionError, match=r"^option 'subscribe': one of assign, subscribe, subscribePattern is required"
+    ):
         read()
 
 
@@ -56,7 +56,7 @@ def test_two_ways_contradict_each_other(first: str, second: str) -> None:
     ("name", "text", "reason"),
     [
         ("subscribe", ", ,", "it names no topic"),
-        ("subscribePattern", "(", r"'\(' is not a regular expression: missing \)"),
+        ("subscribePattern", "(", r"'\(' is not a pattern of topics: missing \)"),
         ("assign", "orders", "it is not JSON"),
         ("assign", "[0]", "it must be a JSON object"),
         ("assign", "{}", "it names no partition"),

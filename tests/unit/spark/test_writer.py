@@ -1,33 +1,39 @@
 """The topic sink without Spark: Arrow batches in, records in a real broker out."""
 
 import pickle
+import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count
 from random import Random
 from typing import Any
 
-import confluent_kafka
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from logbrook import Broker
 from logbrook.client import BrokerError, Client
+from logbrook.model.identifiers import Offset
 from logbrook.records.batch import Codec, read_header
 from logbrook.records.columns.schema import HEADERS_TYPE
 from logbrook.records.reader import iter_records
 from logbrook.spark import sending
 from logbrook.spark.errors import OptionError, RecordError, UnreachableError
-from logbrook.spark.partitioner import Partitioner, hash_keys
 from logbrook.spark.schema import SchemaError
 from logbrook.spark.sending import close_idle, send_rows
-from logbrook.spark.write_options import WriteOptions, write_options
-from logbrook.spark.writer import TopicArrowWriter, TopicStreamArrowWriter, batch_writer, stream_writer
-from logbrook.testing.kill.free_port import free_port
+from logbrook.spark.write_options import WriteOptions
+from logbrook.spark.writer import (
+    RepeatedRowsWarning,
+    TopicArrowWriter,
+    TopicStreamArrowWriter,
+    batch_writer,
+    stream_writer,
+)
+from logbrook.testing.processes import free_port
 from tests.interop.java.cutting_proxy import CuttingProxy
+from tests.unit.spark.key_partitions import key_partitions
 
 _numbers = count(1)
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -42,7 +48,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """With three partitions."""
+    """A topic with three partitions."""
     name = f"topic-{next(_numbers)}"
     broker.create_topic(name, 3)
     return name
@@ -57,7 +63,7 @@ def write(options: WriteOptions, *batches: Any) -> int:
 
 
 def batch_of(**columns: Any) -> Any:
-    """A RecordBatch of these columns, with Spark's types."""
+    """Return a RecordBatch of these columns, with Spark's types."""
     types = {
         "key": pa.binary(),
         "value": pa.binary(),
@@ -74,100 +80,21 @@ def batch_of(**columns: Any) -> Any:
 
 
 def read_all(broker: Broker, topic: str) -> dict[int, list[Any]]:
-    """The records of each partition that has some."""
-    found: dict[int, list[Any]] = {}
+    """Return the records of each partition that has some."""
+    by_partition: dict[int, list[Any]] = {}
     with Client(broker.bootstrap_servers) as client:
         for partition in client.partitions(topic):
             records: list[Any] = []
             while len(records) < client.list_offset(topic, partition):
-                for batch in client.fetch(topic, partition, len(records)).batches:
+                for batch in client.fetch(topic, partition, Offset(len(records))).batches:
                     records += iter_records(batch, bytes_max=1 << 26)
             if records:
-                found[partition] = records
-    return found
+                by_partition[partition] = records
+    return by_partition
 
 
 def values(broker: Broker, topic: str) -> dict[int, list[bytes | None]]:
-    return {partition: [one.value for one in records] for partition, records in read_all(broker, topic).items()}
-
-
-def partitions_of(keys: Any, partition_count: int) -> list[int]:
-    partitions = np.full(len(keys), -1, np.int32)
-    hash_keys(keys, np.full(len(keys), partition_count, np.int64), partitions)
-    return partitions.tolist()
-
-
-def test_keys_are_hashed_as_in_java() -> None:
-    """The cases of Kafka's own UtilsTest, and no bytes at all."""
-    hashes = {
-        b"21": -973932308,
-        b"foobar": -790332482,
-        b"a-little-bit-long-string": -985981536,
-        b"a-little-bit-longer-string": -1486304829,
-        b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-        b"abc": 479470107,
-        b"": 275646681,
-    }
-    # With as many partitions as there are positive numbers, the partition is the hash without its sign.
-    found = partitions_of(pa.array(list(hashes), pa.binary()), 2**31)
-    assert found == [value & 0x7FFFFFFF for value in hashes.values()]
-
-
-@pytest.fixture(scope="module")
-def random_keys() -> list[bytes]:
-    rng = Random(1)
-    return [b"", *(rng.randbytes(rng.randrange(40)) for _ in range(3000))]
-
-
-def test_keys_go_where_librdkafka_puts_them(broker: Broker, random_keys: list[bytes]) -> None:
-    broker.create_topic("many", 17)
-    expected: dict[bytes, int] = {}
-
-    def on_delivery(error: Any, message: Any) -> None:
-        assert error is None
-        expected[message.key()] = message.partition()
-
-    settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
-    producer = confluent_kafka.Producer(settings)
-    # It takes an empty key for none, where Java hashes it.
-    keys = [key for key in random_keys if key]
-    for key in keys:
-        producer.produce("many", b"", key, on_delivery=on_delivery)
-    producer.flush(30)
-    assert partitions_of(pa.array(keys, pa.binary()), 17) == [expected[key] for key in keys]
-
-
-def test_keys_are_hashed_alike_wherever_they_stand(random_keys: list[bytes]) -> None:
-    whole = pa.array(random_keys, pa.binary())
-    expected = partitions_of(whole, 17)
-    assert partitions_of(whole.slice(1000, 500), 17) == expected[1000:1500]
-    assert partitions_of(whole.cast(pa.large_binary()), 17) == expected
-    texts = pa.array([key.hex() for key in random_keys])
-    assert partitions_of(texts, 17) == partitions_of(texts.cast(pa.binary()), 17)
-
-
-def assign(partitioner: Partitioner, key: Any, given: Any, counts: list[int], topic_of: list[int]) -> list[int]:
-    topics = [f"t{number}" for number in range(len(counts))]
-    return list(map(int, partitioner.assign(topics, np.array(counts), np.array(topic_of), key, given)))
-
-
-def test_a_row_that_names_its_partition_goes_there() -> None:
-    key = pa.array([b"a", b"a", None, None], pa.binary())
-    given = pa.array([7, None, 0, None], pa.int32())
-    (hashed,) = partitions_of(pa.array([b"a"], pa.binary()), 9)
-    assert assign(Partitioner(lambda count: 4), key, given, [9], [0] * 4) == [7, hashed, 0, 4]
-
-
-def test_rows_without_a_key_stay_together_and_take_turns_by_batch() -> None:
-    partitioner = Partitioner(lambda count: count - 1)
-    found = [assign(partitioner, None, None, [3, 2], [0, 1, 0, 1]) for _ in range(4)]
-    assert found == [[2, 1, 2, 1], [0, 0, 0, 0], [1, 1, 1, 1], [2, 0, 2, 0]]
-
-
-def test_a_topic_whose_rows_have_keys_does_not_take_a_turn() -> None:
-    partitioner = Partitioner(lambda count: 0)
-    assign(partitioner, pa.array([b"k", None], pa.binary()), None, [3, 3], [0, 1])
-    assert assign(partitioner, None, None, [3, 3], [0, 1]) == [0, 1]
+    return {partition: [record.value for record in records] for partition, records in read_all(broker, topic).items()}
 
 
 def test_a_row_becomes_a_record_with_everything_it_has(broker: Broker, topic: str) -> None:
@@ -213,14 +140,18 @@ def test_rows_are_grouped_by_topic_and_partition_in_their_order(broker: Broker) 
     ]
     assert write(options(broker, batch_bytes_max=2000, codec=Codec.LZ4), *batches) == 5000
     for name, partitions in topics.items():
-        found = read_all(broker, name)
-        placed = partitions_of(pa.array([row[1] for row in rows], pa.binary()), partitions)
+        by_partition = read_all(broker, name)
+        placed = key_partitions(pa.array([row[1] for row in rows], pa.binary()), partitions)
         for partition in range(partitions):
             expected = [
                 row[1:] for row, place in zip(rows, placed, strict=True) if (row[0], place) == (name, partition)
             ]
-            assert [(one.key, one.value) for one in found.get(partition, [])] == expected
-            assert all(header == ("number", one.value) for one in found.get(partition, []) for header in one.headers)
+            assert [(record.key, record.value) for record in by_partition.get(partition, [])] == expected
+            assert all(
+                header == ("number", record.value)
+                for record in by_partition.get(partition, [])
+                for header in record.headers
+            )
 
 
 def test_the_option_topic_overrides_the_column(broker: Broker, topic: str) -> None:
@@ -232,19 +163,21 @@ def test_the_option_topic_overrides_the_column(broker: Broker, topic: str) -> No
 def test_batches_have_the_codec_and_at_most_the_size(broker: Broker, topic: str, codec: Codec) -> None:
     chosen = options(broker, topic=topic, codec=codec, batch_bytes_max=5000)
     write(chosen, batch_of(value=[b"%04d" % number * 50 for number in range(100)]))
-    (found,) = values(broker, topic).values()
-    assert found == [b"%04d" % number * 50 for number in range(100)]
+    (written,) = values(broker, topic).values()
+    assert written == [b"%04d" % number * 50 for number in range(100)]
     with Client(broker.bootstrap_servers) as client:
         headers = [
-            read_header(one) for number in range(3) for one in client.fetch(topic, number, 0, max_wait_ms=0).batches
+            read_header(batch)
+            for number in range(3)
+            for batch in client.fetch(topic, number, Offset(0), max_wait_ms=0).batches
         ]
     assert len(headers) == 5
-    assert all(one.codec is codec and one.size <= 5000 for one in headers)
+    assert all(header.codec is codec and header.size <= 5000 for header in headers)
 
 
 def test_rows_without_a_key_are_spread_evenly(broker: Broker, topic: str) -> None:
     write(options(broker, topic=topic), *[batch_of(value=[b"v"] * 10) for _ in range(30)])
-    assert Counter({number: len(found) for number, found in read_all(broker, topic).items()}) == {
+    assert Counter({number: len(records) for number, records in read_all(broker, topic).items()}) == {
         0: 100,
         1: 100,
         2: 100,
@@ -252,7 +185,7 @@ def test_rows_without_a_key_are_spread_evenly(broker: Broker, topic: str) -> Non
 
 
 def test_no_rows_need_no_broker() -> None:
-    nowhere = WriteOptions(f"127.0.0.1:{free_port()}", "t", request_timeout_s=0.2)
+    nowhere = WriteOptions(f"127.0.0.1:{free_port()}", "t", delivery_timeout_s=0.2)
     assert write(nowhere) == 0
     assert write(nowhere, batch_of(value=[])) == 0
     with pytest.raises(UnreachableError, match=nowhere.bootstrap_servers):
@@ -277,7 +210,7 @@ def test_a_row_without_a_topic_is_named(broker: Broker, topic: str) -> None:
     assert str(error) == ("a record for no topic with a key of 3 bytes cannot be written: its column 'topic' is null")
 
 
-def test_a_topic_that_is_not_there_is_named(broker: Broker, topic: str) -> None:
+def test_a_topic_that_does_not_exist_is_named(broker: Broker, topic: str) -> None:
     batch = batch_of(topic=[topic, "missing"], partition=[0, 4], key=[b"", None], value=[b"v", b"v"])
     error = refused(options(broker), batch)
     assert (error.topic, error.partition, error.key_length) == ("missing", 4, None)
@@ -286,12 +219,12 @@ def test_a_topic_that_is_not_there_is_named(broker: Broker, topic: str) -> None:
 
 
 @pytest.mark.parametrize("partition", [-2, -1, 3, 2**31 - 1])
-def test_a_partition_that_is_not_there_is_named(broker: Broker, topic: str, partition: int) -> None:
+def test_a_partition_that_does_not_exist_is_named(broker: Broker, topic: str, partition: int) -> None:
     batch = batch_of(partition=[0, None, partition], key=[b"k", b"k", b"ab"], value=[b"v"] * 3)
     error = refused(options(broker, topic=topic), batch)
     assert str(error) == (
         f"a record for topic {topic!r}, partition {partition}, with a key of 2 bytes cannot be written: "
-        "the topic has 3 partitions, and they are counted from 0"
+        "the topic has 3 partitions, numbered from 0"
     )
     assert read_all(broker, topic) == {}, "nothing of the batch was sent"
 
@@ -306,7 +239,7 @@ def test_a_record_that_is_too_large_is_named(broker: Broker, topic: str) -> None
     assert "max.request.size" in str(refused(chosen, batch_of(value=[b""] * 3, headers=headers)))
     assert read_all(broker, topic) == {}
     write(chosen, batch_of(value=[bytes(9000)] * 3, headers=[[], None, [{"key": "k", "value": bytes(500)}]]))
-    assert [len(value or b"") for found in values(broker, topic).values() for value in found] == [9000] * 3
+    assert [len(value or b"") for written in values(broker, topic).values() for value in written] == [9000] * 3
 
 
 def test_a_record_that_the_broker_finds_too_large_is_named(broker: Broker) -> None:
@@ -324,7 +257,7 @@ def test_a_header_without_a_key_is_named(broker: Broker, topic: str) -> None:
 
 def producer_ids(broker: Broker, topic: str) -> list[int]:
     with Client(broker.bootstrap_servers) as client:
-        return [read_header(one).producer_id for one in client.fetch(topic, 0, 0).batches]
+        return [read_header(batch).producer_id for batch in client.fetch(topic, 0, Offset(0)).batches]
 
 
 def test_the_next_task_has_the_producer_of_the_last(broker: Broker, topic: str) -> None:
@@ -345,7 +278,7 @@ def test_a_producer_is_not_used_for_another_cluster_at_its_address() -> None:
             for value in (b"a", b"b"):
                 write(chosen, batch_of(value=[value]))
             assert values(broker, "t") == {0: [b"a", b"b"]}
-            (kept,) = [one for key, one in sending._idle.items() if key == chosen]
+            (kept,) = [sender for key, sender in sending._idle.items() if key == chosen]
             assert kept.producer.next_sequence("t", 0) == 2
     close_idle()
 
@@ -354,10 +287,10 @@ HEADERS = ArrayType(StructType().add("key", "string").add("value", "binary"))
 
 
 def schema_of(**types: str | DataType) -> StructType:
-    found = StructType()
+    schema = StructType()
     for name, type_ in types.items():
-        found.add(name, type_)
-    return found
+        schema.add(name, type_)
+    return schema
 
 
 def test_the_writers_take_what_sparks_kafka_sink_takes() -> None:
@@ -406,67 +339,28 @@ def test_columns_that_are_required() -> None:
     assert batch_writer({**SERVERS, "topic": "t"}, schema_of(value="string"), False).options.topic == "t"
 
 
-def test_a_topic_cannot_be_overwritten() -> None:
+def test_a_topic_cannot_be_overwritten_by_a_batch() -> None:
     schema = schema_of(value="string", topic="string")
-    with pytest.raises(OptionError, match="a topic cannot be overwritten; use append"):
+    with pytest.raises(OptionError, match=r"a topic cannot be overwritten; write with mode\('append'\)"):
         batch_writer(SERVERS, schema, True)
-    with pytest.raises(OptionError, match="a topic cannot be overwritten"):
-        stream_writer(SERVERS, schema, True)
 
 
-def test_options_are_read_by_kafkas_names_and_sparks() -> None:
-    given = {
-        "kafka.bootstrap.servers": "a:1, b:2",
-        "topic": "t",
-        "kafka.compression.type": "ZSTD",
-        "kafka.batch.size": "500",
-        "kafka.max.request.size": "1000",
-        "kafka.delivery.timeout.ms": "5000",
-        "kafka.request.timeout.ms": "2000",
-        "kafka.client.id": "me",
-        "includeheaders": "true",
-        "kafka.acks": "all",
-        "kafka.enable.idempotence": "true",
-        "checkpointlocation": "/somewhere",
-    }
-    assert write_options(given) == WriteOptions("a:1, b:2", "t", Codec.ZSTD, 500, 1000, 5.0, 2.0, "me")
-    assert write_options({**SERVERS, "compression": "snappy"}).codec is Codec.SNAPPY
-    assert write_options({**SERVERS, "max.request.size": "1000"}).batch_bytes_max == 1000
+def test_a_stream_in_complete_mode_appends_its_whole_result() -> None:
+    schema = schema_of(value="string", topic="string")
+    assert stream_writer(SERVERS, schema, True).options == stream_writer(SERVERS, schema, False).options
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"kafka.key.serializer": "x"}, "option 'kafka.key.serializer': it cannot be set here; keys are"),
-        ({"kafka.transactional.id": "x"}, "with delivery=exactly-once it is made of app.id and the number of the task"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "neither TLS nor SASL"),
-        ({"kafka.security.protocol": "SSL"}, "must be PLAINTEXT"),
-        ({"kafka.acks": "1"}, "option 'acks': it must be all or -1"),
-        ({"kafka.enable.idempotence": "false"}, "it must be true"),
-        ({"subscribe": "t"}, "it is for reading"),
-        ({"compression": "brotli"}, "it must be none or gzip or snappy or lz4 or zstd, not 'brotli'"),
-        ({"compression": "lz4", "kafka.compression.type": "lz4"}, "cannot be given together"),
-        ({"kafka.batch.size": "0"}, "at least 1"),
-        ({"kafka.max.request.size": str(2**31)}, "at most"),
-        ({"kafka.delivery.timeout.ms": "10"}, "less than request.timeout.ms"),
-        ({"kafka.bootstrap.servers": "nowhere"}, "'nowhere' is not HOST:PORT"),
-        ({"topics": "t"}, "option 'topics': there is no such option; did you mean 'topic'?"),
-    ],
-    ids=str,
-)
-def test_an_option_that_makes_no_sense_is_refused_by_name(given: dict[str, str], sentence: str) -> None:
-    with pytest.raises(OptionError) as raised:
-        write_options({**SERVERS, **given})
-    assert sentence in str(raised.value)
-
-
-def test_servers_are_required() -> None:
-    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers.*required"):
-        write_options({"topic": "t"})
+def test_a_higher_level_makes_smaller_batches(broker: Broker, topic: str) -> None:
+    rows = batch_of(value=[b"%06d" % (number * 7919 % 100_003) * 3 for number in range(4000)], partition=[0] * 4000)
+    for level in (1, 9):
+        write(options(broker, topic=topic, codec=Codec.GZIP, level=level), rows)
+    with Client(broker.bootstrap_servers) as client:
+        fast, small = (len(batch) for batch in client.fetch(topic, 0, Offset(0), max_wait_ms=0).batches)
+    assert small < fast
 
 
 def test_a_task_that_is_run_again_writes_its_rows_again(broker: Broker, topic: str) -> None:
-    """At least once: what the first attempt has written may be there twice, and the second is there in order."""
+    """At least once: records of the first attempt may be stored twice, and those of the second are in order."""
     writer = batch_writer(
         {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic}, schema_of(value="binary"), False
     )
@@ -480,6 +374,21 @@ def test_a_task_that_is_run_again_writes_its_rows_again(broker: Broker, topic: s
         writer.write(until_the_task_dies())
     assert writer.write(iter(rows)).records == 5
     assert values(broker, topic)[0][-5:] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_write_of_a_micro_batch_that_may_be_repeated_is_warned_of(
+    broker: Broker, topic: str, start_task: Callable[..., None]
+) -> None:
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic}
+    writer = batch_writer(options, schema_of(value="binary"), False)
+    start_task(0)
+    with pytest.warns(RepeatedRowsWarning, match="delivery=exactly-once"):
+        writer.write(iter([batch_of(value=[b"1"], partition=[0])]))
+    start_task()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        writer.write(iter([batch_of(value=[b"2"], partition=[0])]))
+    assert values(broker, topic)[0] == [b"1", b"2"]
 
 
 def test_rows_arrive_once_through_a_network_that_cuts() -> None:

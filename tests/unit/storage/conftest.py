@@ -1,4 +1,4 @@
-"""Fixtures of the storage tests. Whatever a test did, the logs it leaves must be in order."""
+"""Fixtures of the storage tests. The logs that a test leaves are validated."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ def files() -> MemoryFiles:
 
 @pytest.fixture
 def open_store(files: MemoryFiles) -> Iterator[NewStore]:
-    """Opens a data directory, on `files` unless told otherwise. The settings are those of `Store`."""
+    """Return a function that opens a data directory, by default on `files`. The settings are those of `Store`."""
     family: list[Store] = []
 
     def opened(on: Files | None = None, **settings: Any) -> Store:
@@ -25,14 +25,14 @@ def open_store(files: MemoryFiles) -> Iterator[NewStore]:
 
     yield opened
     for log in (log for store in family if store.is_open for log in store.directory):
-        # A log that failed half-way through a change is put in order by the next start, not before.
+        # A log that failed in the middle of a change is repaired by the next start.
         if log.corruption is None and log.environment.health.failure is None:
             log.validate()
 
 
 @pytest.fixture
 def new_store(open_store: NewStore) -> NewStore:
-    """A data directory in which the log of PARTITION was just created."""
+    """Return a function that creates a data directory with an empty log of PARTITION."""
 
     def created(on: Files | None = None, **settings: Any) -> Store:
         store = open_store(on, **settings)

@@ -1,4 +1,4 @@
-"""What the storage tests share: batches in one line, and a data directory that can be killed and opened again."""
+"""Helpers of the storage tests: builders of batches, and a data directory that can be killed and reopened."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
@@ -6,17 +6,18 @@ from typing import Any
 
 from logbrook.config import LogConfig, StorageConfig
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from logbrook.ports import Files
 from logbrook.records.batch import Codec, iter_headers, read_header, stamp
 from logbrook.records.builder import build_batch
 from logbrook.records.control import build_marker
 from logbrook.records.reader import iter_records
 from logbrook.records.record import RawRecord, Record
-from logbrook.storage.batch_set import Origin
+from logbrook.storage.batch_set import AppendOrigin
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
+from logbrook.storage.pending_append import PendingAppend
 from logbrook.storage.segment import LogSlice
-from logbrook.storage.ticket import Ticket
 from logbrook.testing import MemoryFiles, RecordingFiles, Variant, materialise
 from logbrook.testing.clock import FakeClock
 from logbrook.testing.seeded_random import SeededRandom
@@ -24,7 +25,7 @@ from logbrook.testing.seeded_random import SeededRandom
 PARTITION = TopicPartition("orders", 0)
 OTHER = TopicPartition("payments", 3)
 NOW_MS = 1_700_000_000_000
-# More than any test writes.
+# Larger than anything a test writes.
 ALL_BYTES = 1 << 30
 
 _SMALL_WAL_FILE_BYTES = 1 << 14
@@ -39,15 +40,15 @@ def batch(
     control: bool = False,
     key: bytes | None = None,
 ) -> bytearray:
-    """One batch with a record per value; `producer` is (id, epoch, base sequence)."""
+    """Return a batch with a record per value; `producer` is (id, epoch, base sequence)."""
     values = values or (b"value",)
     timestamps = timestamps or [NOW_MS] * len(values)
     producer_id, producer_epoch, base_sequence = producer or (-1, -1, -1)
     return build_batch(
         [Record(key, value, (), timestamp) for value, timestamp in zip(values, timestamps, strict=True)],
         codec=codec,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
+        producer_id=ProducerId(producer_id),
+        producer_epoch=ProducerEpoch(producer_epoch),
         base_sequence=base_sequence,
         transactional=transactional,
         control=control,
@@ -55,22 +56,22 @@ def batch(
 
 
 def marker(producer_id: int, epoch: int = 0, *, commits: bool = True) -> bytearray:
-    """The control batch with which a coordinator ends the producer's transaction."""
-    return build_marker(producer_id, epoch, commits, NOW_MS, coordinator_epoch=3)
+    """Return the control batch with which a coordinator ends the producer's transaction."""
+    return build_marker(ProducerId(producer_id), ProducerEpoch(epoch), commits, NOW_MS, coordinator_epoch=3)
 
 
 def numbered(count: int, first: int = 0) -> list[bytearray]:
-    """Batches of one record each, all of one size, with the values b"00000", b"00001" and so on."""
+    """Return batches of one record each, all of one size, with the values b"00000", b"00001" and so on."""
     return [batch(b"%05d" % number) for number in range(first, first + count)]
 
 
 def stamped(batches: Iterable[bytes | bytearray], base_offset: int = 0, gap: int = 0) -> bytearray:
-    """The batches as they stand in a log from `base_offset` on, with `gap` offsets left out after each."""
+    """Return the batches as stored in a log from `base_offset` on, with `gap` offsets left out after each."""
     data = bytearray()
-    for one in batches:
+    for batch_bytes in batches:
         start = len(data)
-        data += one
-        stamp(data, start, base_offset, 0)
+        data += batch_bytes
+        stamp(data, start, Offset(base_offset), LeaderEpoch(0))
         base_offset = read_header(data, start).next_offset + gap
     return data
 
@@ -89,7 +90,7 @@ def records_of(slices: Iterable[LogSlice]) -> list[RawRecord]:
 
 
 def bases_of(slices: Iterable[LogSlice]) -> list[int]:
-    """The base offset of every batch."""
+    """Return the base offset of every batch."""
     return [header.base_offset for part in slices for _, header in iter_headers(part.data)]
 
 
@@ -102,7 +103,7 @@ def values_of(slices: Iterable[LogSlice]) -> list[bytes | None]:
 
 
 def flip(files: Files, path: str, position: int, mask: int = 0xFF) -> None:
-    """Bit rot: change one byte of a file, from its end when `position` is negative."""
+    """Simulate bit rot: change one byte of a file, from its end if `position` is negative."""
     file = files.open(path)
     if position < 0:
         position += file.size()
@@ -119,7 +120,7 @@ def content(files: Files, path: str) -> bytes:
 
 
 def put(files: Files, path: str, data: bytes | bytearray) -> None:
-    """Make `data` the whole content of a file, be there one or not."""
+    """Write `data` as the whole content of a file, which need not exist."""
     try:
         file = files.open(path)
     except FileNotFoundError:
@@ -160,26 +161,26 @@ class Store:
     def create(self, partition: TopicPartition = PARTITION) -> Log:
         return self.directory.create(partition, self.log_config)
 
-    def append(self, data: bytes | bytearray, **arguments: Any) -> Ticket:
+    def append(self, data: bytes | bytearray, **arguments: Any) -> PendingAppend:
         return self.log.append(data, **({"now_ms": NOW_MS} | arguments))
 
-    def write(self, *batches: bytes | bytearray) -> Ticket:
-        """Append the batches, each on its own, and commit. The ticket of the last one."""
-        tickets = [self.append(data) for data in batches]
+    def write(self, *batches: bytes | bytearray) -> PendingAppend:
+        """Append the batches one by one, and commit. Returns the append of the last one."""
+        appends = [self.append(data) for data in batches]
         self.directory.commit()
-        return tickets[-1].result()
+        return appends[-1].result()
 
-    def end(self, producer_id: int, epoch: int = 0, *, commits: bool = True) -> Ticket:
-        """End the producer's transaction, and commit that."""
-        ticket = self.append(marker(producer_id, epoch, commits=commits), origin=Origin.COORDINATOR)
+    def end(self, producer_id: int, epoch: int = 0, *, commits: bool = True) -> PendingAppend:
+        """End the producer's transaction, and commit the marker."""
+        append = self.append(marker(producer_id, epoch, commits=commits), origin=AppendOrigin.COORDINATOR)
         self.directory.commit()
-        return ticket.result()
+        return append.result()
 
     def read(self, offset: int = 0, bytes_max: int = ALL_BYTES, **arguments: Any) -> list[LogSlice]:
-        return self.log.read(offset, bytes_max, **arguments).slices
+        return self.log.read(Offset(offset), bytes_max, **arguments).slices
 
     def values(self) -> list[bytes | None]:
-        """The values of all records that readers may see."""
+        """Return the values of all visible records."""
         return values_of(self.read(self.log.log_start_offset))
 
     def killed(self, damage: Callable[[MemoryFiles], None] | None = None, **settings: Any) -> "Store":
@@ -201,7 +202,7 @@ class Store:
         return Store(disk, self.settings | settings, self._family)
 
     def reopened(self, **settings: Any) -> "Store":
-        """Closed in order, and opened again."""
+        """Close the directory and open it again."""
         self.close()
         return Store(self.files, self.settings | settings, self._family)
 

@@ -1,9 +1,10 @@
-"""The segment that is being written."""
+"""The active segment."""
 
 import errno
 
 import pytest
 
+from logbrook.model.identifiers import Offset
 from logbrook.records.batch import iter_headers
 from logbrook.storage.active_segment import ActiveSegment
 from logbrook.storage.errors import CorruptLogError
@@ -15,13 +16,13 @@ from logbrook.testing import FaultyFiles, MemoryFiles
 from tests.unit.storage.kit import BATCH_BYTES, NOW_MS, PARTITION, content, flip, numbered, put, stamped
 
 DIRECTORY = PARTITION.directory
-BASE = 50
+BASE = Offset(50)
 LOG = log_path(DIRECTORY, BASE)
 INDEX = index_path(DIRECTORY, BASE)
 
 
 def index_bytes(entries: int) -> int:
-    """The size of an index file with so many entries."""
+    """Return the size of an index file with this many entries."""
     return HEADER_BYTES + entries * ENTRY_BYTES
 
 
@@ -44,7 +45,7 @@ def segment(files: MemoryFiles) -> ActiveSegment:
 
 
 def bases(segment: ActiveSegment) -> list[int]:
-    return [hop.header.base_offset for hop in segment.hops()]
+    return [batch.header.base_offset for batch in segment.batches()]
 
 
 def test_a_new_segment_is_an_empty_log_and_an_index_without_entries(segment: ActiveSegment, files: MemoryFiles) -> None:
@@ -58,7 +59,7 @@ def test_creating_clears_what_a_failed_attempt_left(segment: ActiveSegment, file
     assert (files.size(LOG), files.size(INDEX)) == (0, index_bytes(0))
 
 
-def test_an_append_goes_to_the_file_at_once(segment: ActiveSegment, files: MemoryFiles) -> None:
+def test_an_append_is_written_to_the_file_at_once(segment: ActiveSegment, files: MemoryFiles) -> None:
     assert append(segment, 2) == 0
     assert append(segment, 1, first=2) == 2 * BATCH_BYTES
     assert content(files, LOG) == bytes(stamped(numbered(3), BASE))
@@ -79,7 +80,7 @@ def test_the_time_of_the_first_append_is_known_to_the_next_process(segment: Acti
 
 
 @pytest.mark.parametrize("byte", range(HEADER_BYTES))
-def test_a_damaged_header_of_an_index_is_noticed_or_says_the_same(
+def test_a_damaged_header_of_an_index_is_detected_or_says_the_same(
     segment: ActiveSegment, files: MemoryFiles, byte: int
 ) -> None:
     append(segment, 4, now_ms=7)
@@ -87,7 +88,7 @@ def test_a_damaged_header_of_an_index_is_noticed_or_says_the_same(
     flip(files, INDEX, byte)
     again, _ = reopened(files, segment.size)
     assert again.first_append_ms in (7, None)
-    assert [again.position_of(BASE + n) for n in range(4)] == [n * BATCH_BYTES for n in range(4)]
+    assert [again.position_of(Offset(BASE + n)) for n in range(4)] == [n * BATCH_BYTES for n in range(4)]
 
 
 def test_what_is_read_does_not_change_when_the_segment_does(segment: ActiveSegment) -> None:
@@ -169,7 +170,7 @@ def written(segment: ActiveSegment, count: int = 6) -> int:
     return segment.size
 
 
-def test_a_segment_goes_on_where_it_was(segment: ActiveSegment, files: MemoryFiles) -> None:
+def test_a_reopened_segment_continues_at_its_end(segment: ActiveSegment, files: MemoryFiles) -> None:
     again, probe = reopened(files, written(segment))
     append(again, 1, first=6)
     assert bases(again) == list(range(BASE, BASE + 7))
@@ -177,7 +178,7 @@ def test_a_segment_goes_on_where_it_was(segment: ActiveSegment, files: MemoryFil
     assert probe.indexes_rebuilt == 0
 
 
-def test_a_segment_may_go_on_from_before_its_end(segment: ActiveSegment, files: MemoryFiles) -> None:
+def test_a_segment_may_continue_from_before_its_end(segment: ActiveSegment, files: MemoryFiles) -> None:
     written(segment)
     again, _ = reopened(files, 2 * BATCH_BYTES)
     assert bases(again) == [BASE, BASE + 1]
@@ -187,7 +188,9 @@ def test_a_segment_may_go_on_from_before_its_end(segment: ActiveSegment, files: 
 
 
 @pytest.mark.parametrize("entries", range(6))
-def test_what_the_index_lacks_is_filled_in(segment: ActiveSegment, files: MemoryFiles, entries: int) -> None:
+def test_missing_index_entries_are_rebuilt_when_the_segment_is_opened(
+    segment: ActiveSegment, files: MemoryFiles, entries: int
+) -> None:
     size = written(segment)
     whole = content(files, INDEX)
     put(files, INDEX, whole[: index_bytes(entries) + 3])
@@ -196,34 +199,34 @@ def test_what_the_index_lacks_is_filled_in(segment: ActiveSegment, files: Memory
     assert content(files, INDEX) == whole
 
 
-def test_a_missing_index_is_made_again(segment: ActiveSegment, files: MemoryFiles) -> None:
+def test_a_missing_index_is_rebuilt(segment: ActiveSegment, files: MemoryFiles) -> None:
     size = written(segment)
     whole = content(files, INDEX)
     segment.forget()
     files.unlink(INDEX)
     again, _ = reopened(files, size)
     again.write_index()
-    # When the segment was begun is not in the log, so that is lost with the index.
+    # The creation time of a segment is not in the log, so it is lost with the index.
     assert content(files, INDEX)[HEADER_BYTES:] == whole[HEADER_BYTES:]
     assert again.first_append_ms is None
 
 
 @pytest.mark.parametrize("entry", range(5))
-def test_a_damaged_index_is_made_again_by_the_time_it_is_needed(
+def test_a_damaged_index_is_rebuilt_by_the_time_it_is_needed(
     segment: ActiveSegment, files: MemoryFiles, entry: int
 ) -> None:
     size = written(segment)
     flip(files, INDEX, index_bytes(entry))
     again, probe = reopened(files, size)
-    assert [again.position_of(BASE + n) for n in range(6)] == [n * BATCH_BYTES for n in range(6)]
+    assert [again.position_of(Offset(BASE + n)) for n in range(6)] == [n * BATCH_BYTES for n in range(6)]
     assert probe.indexes_rebuilt == 1
 
 
-def test_an_index_of_other_batches_is_made_again(segment: ActiveSegment, files: MemoryFiles) -> None:
+def test_an_index_of_other_batches_is_rebuilt(segment: ActiveSegment, files: MemoryFiles) -> None:
     written(segment)
     put(files, LOG, stamped(numbered(3), BASE, gap=4))
     again, probe = reopened(files, 3 * BATCH_BYTES)
-    assert [again.position_of(BASE + 5 * n) for n in range(3)] == [n * BATCH_BYTES for n in range(3)]
+    assert [again.position_of(Offset(BASE + 5 * n)) for n in range(3)] == [n * BATCH_BYTES for n in range(3)]
     assert probe.indexes_rebuilt == 1
 
 

@@ -5,28 +5,29 @@ from typing import Any, NamedTuple
 import pytest
 
 from logbrook.config import LogConfig
+from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.records.batch import check_batch, iter_headers
 from logbrook.records.errors import CorruptBatchError, InvalidBatchError, RecordsError
-from logbrook.storage.batch_set import Checked, Origin, check_batches, stamp_batches
+from logbrook.storage.batch_set import AppendOrigin, CheckedBatch, check_batches, stamp_batches
 from logbrook.storage.errors import BatchTooLargeError
 from tests.unit.storage.kit import BATCH_BYTES, NOW_MS, PARTITION, batch, marker, numbered
 
 
 class BatchSet(NamedTuple):
-    batches: list[Checked]
+    batches: list[CheckedBatch]
     records: int
     from_producers: bool
 
 
-def checked(data: bytes | bytearray, origin: Origin = Origin.CLIENT, **settings: Any) -> BatchSet:
+def checked(data: bytes | bytearray, origin: AppendOrigin = AppendOrigin.CLIENT, **settings: Any) -> BatchSet:
     return BatchSet(*check_batches(memoryview(data), PARTITION, LogConfig(**settings), origin))
 
 
 def test_every_batch_is_found_with_its_place_and_its_header() -> None:
-    found = checked(batch(b"a", b"b") + batch(b"c"))
-    assert [position for position, _ in found.batches] == [0, len(batch(b"a", b"b"))]
-    assert [header.count for _, header in found.batches] == [2, 1]
-    assert found.records == 3
+    batch_set = checked(batch(b"a", b"b") + batch(b"c"))
+    assert [position for position, _ in batch_set.batches] == [0, len(batch(b"a", b"b"))]
+    assert [header.count for _, header in batch_set.batches] == [2, 1]
+    assert batch_set.records == 3
 
 
 def test_it_is_known_whether_a_producer_has_to_be_asked_about() -> None:
@@ -51,21 +52,21 @@ def test_every_batch_is_measured() -> None:
     assert raised.value.size == BATCH_BYTES + 1
 
 
-def test_what_a_client_may_not_write_a_coordinator_may() -> None:
+def test_a_coordinator_may_write_batches_that_a_client_may_not() -> None:
     data = marker(5)
     with pytest.raises(InvalidBatchError):
         checked(data)
-    assert checked(data, Origin.COORDINATOR).records == 1
+    assert checked(data, AppendOrigin.COORDINATOR).records == 1
 
 
 def test_a_marker_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(CorruptBatchError, match="no version and type"):
-        checked(batch(control=True, transactional=True, producer=(5, 0, -1)), Origin.COORDINATOR)
+        checked(batch(control=True, transactional=True, producer=(5, 0, -1)), AppendOrigin.COORDINATOR)
 
 
 def test_offsets_are_given_one_after_the_other_and_the_checksums_still_hold() -> None:
     data = bytearray(b"".join(numbered(2)) + batch(b"a", b"b", timestamps=[7, 9]))
-    placed = stamp_batches(memoryview(data), checked(data).batches, 100, 4, None)
+    placed = stamp_batches(memoryview(data), checked(data).batches, Offset(100), LeaderEpoch(4), None)
     assert placed == [(0, 100, NOW_MS), (BATCH_BYTES, 101, NOW_MS), (2 * BATCH_BYTES, 102, 9)]
     for position, header in iter_headers(data):
         assert header.leader_epoch == 4
@@ -74,6 +75,6 @@ def test_offsets_are_given_one_after_the_other_and_the_checksums_still_hold() ->
 
 def test_the_time_of_the_append_is_written_where_it_is_wanted() -> None:
     data = batch(b"a", timestamps=[7])
-    assert stamp_batches(memoryview(data), checked(data).batches, 0, 0, 500) == [(0, 0, 500)]
+    assert stamp_batches(memoryview(data), checked(data).batches, Offset(0), LeaderEpoch(0), 500) == [(0, 0, 500)]
     header = check_batch(memoryview(data), 0, len(data))
     assert header.max_timestamp == 500

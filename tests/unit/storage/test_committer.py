@@ -1,4 +1,4 @@
-"""The one thread of the engine. Nothing here sleeps: tickets call back, and the waits only bound a failure."""
+"""The commit thread. Nothing here sleeps: appends call back, and the waits only bound a failure."""
 
 import threading
 
@@ -7,12 +7,12 @@ import pytest
 from logbrook.model import TopicPartition
 from logbrook.ports import File, Files
 from logbrook.storage.committer import Committer
-from logbrook.storage.ticket import Ticket
+from logbrook.storage.pending_append import PendingAppend
 from logbrook.storage.wal import Wal
 from logbrook.testing import FaultyFiles, ForwardingFile, ForwardingFiles, MemoryFiles
 from tests.unit.storage.kit import NOW_MS, NewStore, Store, batch, numbered
 
-PATIENCE_S = 5
+PATIENCE_S = 60
 
 
 def wal_of(store: Store) -> Wal:
@@ -26,36 +26,36 @@ def store(new_store: NewStore) -> Store:
     return new_store()
 
 
-def finished(*tickets: Ticket) -> bool:
-    """Wait until all of them are done. False when patience ends."""
+def finished(*appends: PendingAppend) -> bool:
+    """Wait until all appends are done. Returns False after a timeout."""
     left = threading.Semaphore(0)
-    for ticket in tickets:
-        ticket.add_done_callback(lambda _ticket: left.release())
-    return all(left.acquire(timeout=PATIENCE_S) for _ in tickets)
+    for append in appends:
+        append.add_done_callback(lambda _append: left.release())
+    return all(left.acquire(timeout=PATIENCE_S) for _ in appends)
 
 
-def test_tickets_complete_by_themselves(store: Store) -> None:
+def test_appends_complete_by_themselves(store: Store) -> None:
     committer = Committer(wal_of(store))
     committer.start()
-    tickets = [store.append(data) for data in numbered(5)]
-    assert finished(*tickets)
+    appends = [store.append(data) for data in numbered(5)]
+    assert finished(*appends)
     committer.stop()
-    assert all(ticket.error is None for ticket in tickets)
+    assert all(append.error is None for append in appends)
     assert store.log.high_watermark == 5
 
 
-def test_tickets_call_back_from_the_committers_thread(store: Store) -> None:
+def test_appends_call_back_from_the_committers_thread(store: Store) -> None:
     names: list[str] = []
-    ticket = store.append(batch())
-    ticket.add_done_callback(lambda _ticket: names.append(threading.current_thread().name))
+    append = store.append(batch())
+    append.add_done_callback(lambda _append: names.append(threading.current_thread().name))
     committer = Committer(wal_of(store))
     committer.start()
-    assert finished(ticket)
+    assert finished(append)
     committer.stop()
     assert names == ["logbrook-committer"]
 
 
-def test_what_was_submitted_before_the_start_does_not_wait_for_the_next_append(store: Store) -> None:
+def test_appends_submitted_before_the_start_are_committed_at_the_start(store: Store) -> None:
     early = store.append(batch())
     committer = Committer(wal_of(store))
     committer.start()
@@ -63,22 +63,22 @@ def test_what_was_submitted_before_the_start_does_not_wait_for_the_next_append(s
     committer.stop()
 
 
-def test_stopping_commits_what_is_left(store: Store) -> None:
+def test_stopping_commits_pending_appends(store: Store) -> None:
     committer = Committer(wal_of(store))
     committer.start()
-    tickets = [store.append(data) for data in numbered(50)]
+    appends = [store.append(data) for data in numbered(50)]
     committer.stop()
-    assert all(ticket.done and ticket.error is None for ticket in tickets)
+    assert all(append.done and append.error is None for append in appends)
 
 
 def test_after_the_stop_commits_are_the_owners_again(store: Store) -> None:
     committer = Committer(wal_of(store))
     committer.start()
     committer.stop()
-    ticket = store.append(batch())
-    assert not ticket.done
+    append = store.append(batch())
+    assert not append.done
     store.directory.commit()
-    assert ticket.done
+    assert append.done
 
 
 class SlowFiles(ForwardingFiles):
@@ -125,7 +125,7 @@ def test_appends_that_come_during_a_sync_share_the_next_one(new_store: NewStore)
     assert store.directory.environment.probe.wal_commits == commits + 2
 
 
-def test_a_ticket_is_not_done_while_the_sync_is_under_way(new_store: NewStore) -> None:
+def test_an_append_is_not_done_while_the_sync_is_under_way(new_store: NewStore) -> None:
     files = SlowFiles(MemoryFiles())
     store = new_store(files)
     store.write(batch())
@@ -133,29 +133,29 @@ def test_a_ticket_is_not_done_while_the_sync_is_under_way(new_store: NewStore) -
     files.is_syncing.clear()
     committer = Committer(wal_of(store))
     committer.start()
-    ticket = store.append(batch())
+    append = store.append(batch())
     assert files.is_syncing.wait(PATIENCE_S)
-    assert not ticket.done
+    assert not append.done
     assert store.log.high_watermark == 1
     files.gate.set()
-    assert finished(ticket)
+    assert finished(append)
     committer.stop()
     assert store.log.high_watermark == 2
 
 
-def test_a_failed_sync_reaches_every_ticket_that_waited_for_it(new_store: NewStore) -> None:
+def test_a_failed_sync_reaches_every_append_that_waited_for_it(new_store: NewStore) -> None:
     files = FaultyFiles(MemoryFiles(), only={"fsync"}, matching=lambda path: path.endswith(".wal"))
     store = new_store(files)
     store.write(batch())
     committer = Committer(wal_of(store))
     files.fail_at = files.calls + 1
-    tickets = [store.append(data) for data in numbered(5)]
+    appends = [store.append(data) for data in numbered(5)]
     committer.start()
-    assert finished(*tickets)
+    assert finished(*appends)
     committer.stop()
     failure = store.directory.environment.health.failure
     assert failure is not None
-    assert all(ticket.error is failure for ticket in tickets)
+    assert all(append.error is failure for append in appends)
     assert store.log.high_watermark == 1
 
 
@@ -164,10 +164,10 @@ def test_many_partitions_written_while_the_thread_runs_lose_nothing(open_store: 
     committer = Committer(wal_of(store))
     committer.start()
     logs = [store.create(TopicPartition("orders", number)) for number in range(5)]
-    tickets = [log.append(data, now_ms=NOW_MS) for data in numbered(100) for log in logs]
-    assert finished(*tickets)
+    appends = [log.append(data, now_ms=NOW_MS) for data in numbered(100) for log in logs]
+    assert finished(*appends)
     committer.stop()
-    assert all(ticket.error is None for ticket in tickets)
+    assert all(append.error is None for append in appends)
     again = store.killed()
     for log in again.directory:
         assert log.log_end_offset == log.high_watermark == 100

@@ -1,4 +1,4 @@
-"""Of every key the newest record stays, at its offset; everything else about the log stays as it was."""
+"""Compaction keeps the newest record of every key at its offset, and changes nothing else of the log."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 
 from logbrook.config import CleanupPolicy
+from logbrook.model.identifiers import Offset, ProducerEpoch, ProducerId
 from logbrook.records.batch import Codec, iter_headers, renew_crc
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
-from logbrook.storage.batch_set import Origin
+from logbrook.storage.batch_set import AppendOrigin
 from logbrook.storage.compaction import compact, plan_compaction
-from logbrook.storage.errors import CorruptLogError, OvertakenError, ReadFailedError
-from logbrook.storage.offset_map import OffsetMap
+from logbrook.storage.compaction_state import OffsetMap
+from logbrook.storage.errors import CorruptLogError, LogModifiedError, ReadFailedError
 from logbrook.storage.retention import apply_retention
 from logbrook.storage.truncation import truncate
 from logbrook.testing import FaultyFiles, MemoryFiles
@@ -75,14 +76,14 @@ def test_a_batch_in_which_nothing_is_superseded_keeps_its_bytes(new_store: NewSt
     assert b"".join(bytes(part.data) for part in store.read(0)) == before
 
 
-def test_reading_at_an_offset_that_is_gone_goes_on_with_the_next_one(new_store: NewStore) -> None:
+def test_reading_at_a_compacted_offset_continues_with_the_next_one(new_store: NewStore) -> None:
     store = compacted(new_store, keyed(("a", "1")), keyed(("a", "2")), keyed(("a", "3"), ("b", "1")))
     compact(store.log, NOW_MS + 1)
     assert bases_of(store.read(0)) == [2]
     assert bases_of(store.read(1)) == [2]
 
 
-def test_a_tombstone_stays_for_its_grace_period_and_then_goes(new_store: NewStore) -> None:
+def test_a_tombstone_is_kept_until_its_delete_horizon(new_store: NewStore) -> None:
     store = compacted(new_store, keyed(("a", "1")), keyed(("a", None), ("b", "1")), delete_retention_ms=DAY_MS)
     compact(store.log, NOW_MS + 1)
     assert pairs_of(store) == [(1, "a", None), (2, "b", "1")]
@@ -93,7 +94,9 @@ def test_a_tombstone_stays_for_its_grace_period_and_then_goes(new_store: NewStor
         store.log.roll()
         store.directory.checkpoint()
         compact(store.log, now_ms, force=True)
-        assert [offset for offset, _, _ in pairs_of(store) if offset < 3] == [one for one in expected if one < 3]
+        assert [offset for offset, _, _ in pairs_of(store) if offset < 3] == [
+            offset for offset in expected if offset < 3
+        ]
 
 
 def test_records_without_a_key_stay(new_store: NewStore) -> None:
@@ -118,9 +121,13 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(new_store: NewSt
 def test_control_batches_stay(new_store: NewStore) -> None:
     store = compacted(new_store, keyed(("a", "1")))
     marker = build_batch(
-        [Record(b"\0\0\0\1", b"\0" * 6, (), NOW_MS)], control=True, producer_id=9, producer_epoch=0, transactional=True
+        [Record(b"\0\0\0\1", b"\0" * 6, (), NOW_MS)],
+        control=True,
+        producer_id=ProducerId(9),
+        producer_epoch=ProducerEpoch(0),
+        transactional=True,
     )
-    store.append(marker, origin=Origin.COORDINATOR)
+    store.append(marker, origin=AppendOrigin.COORDINATOR)
     store.write(keyed(("a", "2")))
     store.log.roll()
     store.directory.checkpoint()
@@ -130,7 +137,8 @@ def test_control_batches_stay(new_store: NewStore) -> None:
 
 def test_a_batch_that_cannot_be_decoded_stays_as_it_is(new_store: NewStore) -> None:
     odd = keyed(("a", "1"))
-    odd[61] = 0x7F
+    # The offset delta: only the first record's length is checked when a batch is appended.
+    odd[64] = 0x7F
     renew_crc(memoryview(odd), 0, len(odd))
     store = compacted(new_store, odd, keyed(("a", "2")), keyed(("a", "3")))
     compact(store.log, NOW_MS + 1)
@@ -152,7 +160,7 @@ def test_neighbouring_small_segments_become_one(new_store: NewStore) -> None:
     store.log.validate()
 
 
-def test_what_is_not_committed_synced_or_closed_is_left_alone(new_store: NewStore) -> None:
+def test_only_committed_synced_closed_segments_are_compacted(new_store: NewStore) -> None:
     store = new_store(cleanup_policy={CleanupPolicy.COMPACT}, segment_bytes=1)
     for number in range(3):
         store.write(keyed(("a", str(number))))
@@ -177,6 +185,29 @@ def test_nothing_is_done_below_the_dirty_ratio_unless_forced(new_store: NewStore
     assert compact(store.log, NOW_MS + 1) is None
     assert compact(store.log, NOW_MS + 1, force=True) is not None
     assert (0, "key0", "1") not in pairs_of(store)
+
+
+def test_a_log_is_compacted_below_the_dirty_ratio_when_its_oldest_dirty_record_is_too_old(new_store: NewStore) -> None:
+    batches = [keyed((f"key{number}", "1")) for number in range(9)]
+    store = compacted(new_store, *batches, min_cleanable_dirty_ratio=0.5, max_compaction_lag_ms=1000)
+    assert compact(store.log, NOW_MS + 1) is not None
+    store.write(keyed(("key0", "2")), build_batch([Record(b"key1", b"2", (), NOW_MS + 900)]))
+    store.log.roll()
+    store.directory.checkpoint()
+    assert compact(store.log, NOW_MS + 1000) is None
+    assert compact(store.log, NOW_MS + 1001) is not None
+    assert (0, "key0", "1") not in pairs_of(store)
+    assert compact(store.log, NOW_MS + 5000) is None, "nothing is dirty"
+
+
+@pytest.mark.parametrize(("policy", "rolled_ms"), [(CleanupPolicy.COMPACT, 1000), (CleanupPolicy.DELETE, 5000)])
+def test_the_active_segment_of_a_compacted_log_is_rolled_at_the_largest_lag(
+    new_store: NewStore, policy: CleanupPolicy, rolled_ms: int
+) -> None:
+    store = new_store(cleanup_policy={policy}, retention_ms=-1, segment_ms=5000, max_compaction_lag_ms=1000)
+    store.write(keyed(("a", "1")))
+    assert not apply_retention(store.log, NOW_MS + rolled_ms - 1).rolled
+    assert apply_retention(store.log, NOW_MS + rolled_ms).rolled
 
 
 def test_a_log_with_more_keys_than_memory_is_compacted_in_rounds(new_store: NewStore) -> None:
@@ -213,9 +244,9 @@ def test_a_truncation_in_the_middle_of_a_pass_wins(new_store: NewStore) -> None:
     assert compaction is not None
     compaction.build_map()
     rewritten = [compaction.rewrite(group) for group in compaction.groups()]
-    truncate(store.log, 1)
-    for one in rewritten:
-        compaction.apply(one)
+    truncate(store.log, Offset(1))
+    for rewrite in rewritten:
+        compaction.apply(rewrite)
     assert pairs_of(store) == [(0, "a", "1")], "what superseded it was cut off"
     compaction.finish()
     assert store.log.state.cleaned_offset == 0
@@ -234,7 +265,7 @@ def test_corruption_stops_the_pass_and_quarantines_the_log(new_store: NewStore) 
 
 @pytest.mark.parametrize("call", ["open", "pread"])
 def test_a_segment_that_cannot_be_read_fails_the_pass_and_nothing_else(new_store: NewStore, call: str) -> None:
-    """Wherever in the pass it happens: what was written before is as good as it was."""
+    """Wherever in the pass it happens, the segments written before stay valid."""
     files = FaultyFiles(MemoryFiles(), only={call}, matching=lambda path: path.endswith(".log"))
     store = compacted(lambda **settings: new_store(files, **settings), *(keyed(("a", str(n))) for n in range(3)))
     tries = 0
@@ -266,13 +297,13 @@ def test_the_map_never_holds_more_keys_than_its_memory(new_store: NewStore) -> N
     offsets = OffsetMap(2000)
     room = offsets.room
     for number in range(room):
-        offsets.put(b"%d" % number, number)
+        offsets.put(b"%d" % number, Offset(number))
     assert offsets.room == 0
-    offsets.put(b"0", 99)
+    offsets.put(b"0", Offset(99))
     assert offsets.room == 0, "a known key takes no more room"
-    assert not offsets.is_newest(b"0", 98)
-    assert offsets.is_newest(b"0", 99)
-    assert offsets.is_newest(b"unknown", 0)
+    assert not offsets.is_newest(b"0", Offset(98))
+    assert offsets.is_newest(b"0", Offset(99))
+    assert offsets.is_newest(b"unknown", Offset(0))
 
 
 def test_retention_in_the_middle_of_a_pass_wins(new_store: NewStore) -> None:
@@ -283,7 +314,7 @@ def test_retention_in_the_middle_of_a_pass_wins(new_store: NewStore) -> None:
     compaction.build_map()
     groups = list(compaction.groups())
     assert apply_retention(store.log, NOW_MS + 1).removed != []
-    with pytest.raises(OvertakenError):
+    with pytest.raises(LogModifiedError):
         compaction.rewrite(groups[0])
     assert store.directory.environment.health.failure is None
 

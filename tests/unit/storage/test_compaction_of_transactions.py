@@ -1,17 +1,17 @@
-"""What compaction makes of transactions: the committed ones are like any other record, of the aborted ones nothing is
-left, and a marker stays as long as it decides something."""
+"""Compaction of transactions: committed records are compacted, aborted ones removed, markers kept as needed."""
 
 from dataclasses import replace
 
 import pytest
 
 from logbrook.config import CleanupPolicy, Durability
+from logbrook.model.identifiers import Offset
 from logbrook.records.batch import BatchHeader, iter_headers, renew_crc
 from logbrook.records.control import read_marker
 from logbrook.records.reader import iter_records
-from logbrook.storage.batch_set import Origin
+from logbrook.storage.batch_set import AppendOrigin
 from logbrook.storage.compaction import compact, plan_compaction
-from logbrook.storage.errors import ProducerFencedError
+from logbrook.storage.errors import InvalidProducerEpochError
 from tests.unit.storage.kit import ALL_BYTES, NOW_MS, NewStore, Store, batch, flip
 
 DELETE_RETENTION_MS = 1_000
@@ -34,7 +34,7 @@ def compacted(store: Store, now_ms: int = NOW_MS) -> None:
 
 
 def touch(store: Store) -> None:
-    """Give the next pass something to do."""
+    """Append records, so that the next pass has something to compact."""
     store.write(batch(b"touch", key=b"touch"))
 
 
@@ -43,7 +43,7 @@ def headers(store: Store) -> list[BatchHeader]:
 
 
 def records(store: Store) -> list[bytes | None]:
-    """The values of all records that are not in control batches."""
+    """Return the values of all records that are not in control batches."""
     return [
         record.value
         for part in store.read(store.log.log_start_offset)
@@ -67,7 +67,7 @@ def test_a_committed_record_supersedes_and_an_aborted_one_does_not(store: Store)
     assert records(store) == [b"before", b"committed"]
 
 
-def test_a_record_that_was_aborted_goes_even_if_it_is_the_only_one_of_its_key(store: Store) -> None:
+def test_an_aborted_record_is_removed_even_if_it_is_the_only_one_of_its_key(store: Store) -> None:
     put(store, b"aborted", (7, 0, 0))
     store.end(7, commits=False)
     compacted(store)
@@ -82,7 +82,7 @@ def test_a_committed_record_is_superseded(store: Store) -> None:
     assert records(store) == [b"after"]
 
 
-def test_a_producers_transactions_are_told_apart(store: Store) -> None:
+def test_a_producers_transactions_are_distinguished(store: Store) -> None:
     put(store, b"1", (7, 0, 0), key=b"a")
     store.end(7)
     put(store, b"2", (7, 0, 1), key=b"a")
@@ -113,7 +113,7 @@ def test_an_open_transaction_is_not_touched(new_store: NewStore, commits: bool) 
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_marker_that_is_not_synced_decides_nothing_yet(new_store: NewStore, commits: bool) -> None:
-    """After a power loss it may be missing, and the transaction may end in the other way."""
+    """It may be lost in a power loss, and the transaction may then end differently."""
     store = new_store(cleanup_policy={CleanupPolicy.COMPACT}, durability=Durability.INTERVAL)
     store.write(batch(b"before", key=b"k"))
     put(store, b"in the transaction", (7, 0, 0))
@@ -139,7 +139,7 @@ def test_a_marker_stays_as_long_as_a_batch_of_its_transaction_does(store: Store)
         assert markers(store) == [1, 3]
 
 
-def test_then_it_stays_for_the_retention_of_deletions_and_goes(store: Store) -> None:
+def test_a_marker_without_batches_is_kept_until_its_delete_horizon(store: Store) -> None:
     put(store, b"aborted", (7, 0, 0))
     store.end(7, commits=False)
     put(store, b"next", (7, 0, 1))
@@ -156,35 +156,35 @@ def test_then_it_stays_for_the_retention_of_deletions_and_goes(store: Store) -> 
     assert markers(store) == [3]
 
 
-def test_who_reads_after_an_abort_whose_marker_is_gone_is_not_told_of_it(store: Store) -> None:
-    """A client skips the producer of an abort up to its marker, and would skip what was committed later."""
+def test_an_aborted_transaction_without_batches_is_not_reported_to_readers(store: Store) -> None:
+    """A client skips the records of the aborted producer up to the marker, and would skip later committed ones."""
     put(store, b"aborted", (7, 0, 0))
     store.end(7, commits=False)
     put(store, b"committed", (7, 0, 1))
     store.end(7)
     compacted(store)
-    assert store.log.aborted_between(0, 4) == []
+    assert store.log.aborted_between(Offset(0), Offset(4)) == []
     touch(store)
     compacted(store, LATER_MS)
     assert markers(store) == [3]
     for again in (store.killed(), store.killed(lambda disk: disk.unlink("orders-0/snapshot"))):
-        assert again.log.aborted_between(0, 4) == []
+        assert again.log.aborted_between(Offset(0), Offset(4)) == []
 
 
-def test_the_marker_of_an_abort_stays_until_the_abort_is_durably_forgotten(store: Store) -> None:
+def test_the_marker_of_an_abort_stays_until_the_abort_is_durably_removed(store: Store) -> None:
     put(store, b"aborted", (7, 0, 0))
     store.end(7, commits=False)
     put(store, b"committed", (7, 0, 1))
     store.end(7)
     compacted(store)
-    assert store.killed().log.aborted_between(0, 4) == [(7, 0)], "the file has it still"
+    assert store.killed().log.aborted_between(Offset(0), Offset(4)) == [(7, 0)], "the file has it still"
     for expected in ([1, 3], [3]):
         # Have it do all of it once more, without new records that would ask for a checkpoint.
-        store.log.save_state(replace(store.log.state, cleaned_offset=0))
+        store.log.save_state(replace(store.log.state, cleaned_offset=Offset(0)))
         assert compact(store.log, LATER_MS, force=True) is not None
         assert markers(store) == expected
         store.directory.checkpoint()
-    assert store.killed().log.aborted_between(0, 4) == []
+    assert store.killed().log.aborted_between(Offset(0), Offset(4)) == []
 
 
 def test_a_marker_with_a_horizon_is_still_one(store: Store) -> None:
@@ -195,14 +195,14 @@ def test_a_marker_with_a_horizon_is_still_one(store: Store) -> None:
     compacted(store)
     part = store.read(1)[0]
     position, header = next(iter_headers(part.data))
-    found = read_marker(part.data[position : position + header.size])
-    assert found is not None
-    assert not found.is_commit
+    marker = read_marker(part.data[position : position + header.size])
+    assert marker is not None
+    assert not marker.is_commit
     assert header.max_timestamp == NOW_MS
 
 
 def test_the_last_batch_and_the_last_marker_of_a_producer_stay(store: Store) -> None:
-    """Without them a log that is read again from its start would not know where its producer was."""
+    """They carry the producer state for a log that is read again from its start."""
     put(store, b"aborted", (7, 0, 0))
     put(store, b"aborted too", (7, 0, 1))
     store.end(7, epoch=1, commits=False)
@@ -214,12 +214,12 @@ def test_the_last_batch_and_the_last_marker_of_a_producer_stay(store: Store) -> 
     store.files.unlink("orders-0/snapshot")
     again = store.killed()
     assert again.log.last_stable_offset == again.log.log_end_offset
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(InvalidProducerEpochError):
         again.append(batch(b"zombie", key=b"k", producer=(7, 0, 2), transactional=True))
     put(again, b"alive", (7, 1, 0))
 
 
-def test_a_batch_that_was_emptied_goes_with_its_marker_once_the_producer_has_gone_on(store: Store) -> None:
+def test_an_emptied_batch_and_its_marker_are_removed_after_the_producers_next_batch(store: Store) -> None:
     put(store, b"aborted", (7, 0, 0))
     store.end(7, commits=False)
     compacted(store)
@@ -233,7 +233,7 @@ def test_a_batch_that_was_emptied_goes_with_its_marker_once_the_producer_has_gon
     assert kept == [(2, 1), (3, 1)]
 
 
-def test_the_marker_of_a_producer_that_is_forgotten_goes_too(store: Store) -> None:
+def test_the_marker_of_an_expired_producer_is_removed(store: Store) -> None:
     put(store, b"aborted", (7, 0, 0))
     store.end(7, commits=False)
     store.log.expire_producers(NOW_MS + 1)
@@ -246,7 +246,7 @@ def test_the_marker_of_a_producer_that_is_forgotten_goes_too(store: Store) -> No
 def test_batches_of_a_coordinator_without_a_sequence_are_compacted_like_others(store: Store) -> None:
     for value, commits in ((b"1", True), (b"2", False), (b"3", True), (b"4", False)):
         data = batch(value, key=b"group", producer=(7, 0, -1), transactional=True)
-        store.append(data, origin=Origin.COORDINATOR)
+        store.append(data, origin=AppendOrigin.COORDINATOR)
         store.end(7, commits=commits)
     compacted(store)
     assert records(store) == [b"3"]
@@ -254,17 +254,18 @@ def test_batches_of_a_coordinator_without_a_sequence_are_compacted_like_others(s
 
 def test_a_control_batch_of_another_kind_stays(store: Store) -> None:
     odd = batch(b"new leader", key=b"\0\0\0\2", control=True)
-    store.append(odd, origin=Origin.COORDINATOR)
+    store.append(odd, origin=AppendOrigin.COORDINATOR)
     for now_ms in (NOW_MS, LATER_MS, LATER_MS + DELETE_RETENTION_MS):
         touch(store)
         compacted(store, now_ms)
     assert store.values() == [b"new leader", b"touch"]
 
 
-def test_an_aborted_batch_that_cannot_be_decoded_goes_and_a_committed_one_stays(store: Store) -> None:
+def test_an_undecodable_batch_is_removed_if_aborted_and_kept_if_committed(store: Store) -> None:
     for producer_id, commits in ((7, False), (8, True)):
         odd = batch(b"value", key=b"k", producer=(producer_id, 0, 0), transactional=True)
-        odd[61] = 0x7F
+        # The offset delta: only the first record's length is checked when a batch is appended.
+        odd[64] = 0x7F
         renew_crc(memoryview(odd), 0, len(odd))
         store.write(odd)
         store.end(producer_id, commits=commits)
@@ -283,4 +284,4 @@ def test_the_aborted_are_known_when_their_file_is_damaged_after_a_compaction(sto
     compacted(store)
     store.directory.checkpoint()
     again = store.killed(lambda disk: flip(disk, "orders-0/aborted", 9))
-    assert again.log.aborted_between(0, 6) == [(7, 1), (8, 2)]
+    assert again.log.aborted_between(Offset(0), Offset(6)) == [(7, 1), (8, 2)]

@@ -1,4 +1,4 @@
-"""What all logs of a directory share: above all, whether the disk can still be believed."""
+"""The environment shared by the logs of a directory: its health and its errors."""
 
 import errno
 
@@ -14,7 +14,7 @@ def failure(file: str) -> StorageOfflineError:
 
 
 def test_a_healthy_disk_refuses_nothing() -> None:
-    Health().refuse_if_offline()
+    Health().check_writable()
 
 
 def test_after_a_failure_everything_is_refused_with_the_first() -> None:
@@ -24,7 +24,7 @@ def test_after_a_failure_everything_is_refused_with_the_first() -> None:
     health.fail(failure("b"))
     for _ in range(2):
         with pytest.raises(StorageOfflineError) as raised:
-            health.refuse_if_offline()
+            health.check_writable()
         assert raised.value is first
 
 

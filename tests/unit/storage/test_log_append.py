@@ -1,4 +1,4 @@
-"""Appending: offsets, checks, stamps, and when an append counts as done."""
+"""Appends: offsets, validation, stamping, and completion."""
 
 import errno
 import traceback
@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
+from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.records.batch import (
     CONTROL_BIT,
     SEQUENCE_MAX,
@@ -16,18 +17,18 @@ from logbrook.records.batch import (
     renew_crc,
 )
 from logbrook.records.errors import CorruptBatchError, InvalidBatchError, UnsupportedMagicError
-from logbrook.storage.batch_set import Origin
+from logbrook.storage.batch_set import AppendOrigin
 from logbrook.storage.errors import (
     BatchTooLargeError,
     DiskFullError,
+    InvalidProducerEpochError,
     OutOfOrderSequenceError,
     PartitionNotFoundError,
-    ProducerFencedError,
     StorageError,
     StorageOfflineError,
 )
 from logbrook.testing import FaultyFiles, MemoryFiles
-from logbrook.testing.faults import CALLS
+from logbrook.testing.forwarding import CALLS
 from tests.unit.storage.kit import (
     BATCH_BYTES,
     NOW_MS,
@@ -48,8 +49,8 @@ def store(new_store: NewStore) -> Store:
 
 
 def test_offsets_are_dense_and_start_at_zero(store: Store) -> None:
-    tickets = [store.append(batch(*[b"v"] * count)) for count in (1, 3, 2)]
-    assert [(ticket.base_offset, ticket.next_offset) for ticket in tickets] == [(0, 1), (1, 4), (4, 6)]
+    appends = [store.append(batch(*[b"v"] * count)) for count in (1, 3, 2)]
+    assert [(append.base_offset, append.next_offset) for append in appends] == [(0, 1), (1, 4), (4, 6)]
     assert store.log.log_end_offset == 6
 
 
@@ -71,34 +72,34 @@ def test_bytes_that_may_not_be_changed_are_copied_before_they_are_stamped(store:
 
 
 def test_with_fsync_an_append_is_done_when_it_is_committed_and_not_before(store: Store) -> None:
-    ticket = store.append(batch())
-    assert not ticket.done
+    append = store.append(batch())
+    assert not append.done
     assert (store.log.high_watermark, store.log.log_end_offset) == (0, 1)
     assert store.directory.commit() == 1
-    assert ticket.result() is ticket
+    assert append.result() is append
     assert store.log.high_watermark == 1
 
 
 def test_with_interval_an_append_is_done_at_once(new_store: NewStore) -> None:
     store = new_store(durability="interval")
-    ticket = store.append(batch())
-    assert ticket.done
+    append = store.append(batch())
+    assert append.done
     assert store.log.high_watermark == 1
 
 
 def test_one_commit_serves_all_partitions(open_store: NewStore) -> None:
     store = open_store()
     logs = [store.create(PARTITION._replace(partition=number)) for number in range(5)]
-    tickets = [log.append(batch(), now_ms=NOW_MS) for log in logs]
+    appends = [log.append(batch(), now_ms=NOW_MS) for log in logs]
     assert store.directory.commit() == 5
-    assert all(ticket.done for ticket in tickets)
+    assert all(append.done for append in appends)
     assert store.directory.environment.probe.wal_commits == 1
 
 
 def test_several_batches_in_one_append_get_offsets_one_after_the_other(store: Store) -> None:
     data = batch(b"a", b"b") + batch(b"c") + batch(b"d", b"e", codec=Codec.LZ4)
-    ticket = store.write(data)
-    assert (ticket.base_offset, ticket.next_offset) == (0, 5)
+    append = store.write(data)
+    assert (append.base_offset, append.next_offset) == (0, 5)
     assert [(record.offset, record.value) for record in records_of(store.read())] == list(enumerate_bytes(b"abcde"))
 
 
@@ -163,11 +164,11 @@ def test_a_client_may_not_write_control_batches(store: Store) -> None:
 
 
 def test_a_coordinator_may(store: Store) -> None:
-    ticket = store.append(marker(5), origin=Origin.COORDINATOR)
-    assert ticket.base_offset == 0
+    append = store.append(marker(5), origin=AppendOrigin.COORDINATOR)
+    assert append.base_offset == 0
 
 
-def test_a_control_bit_that_is_smuggled_in_is_noticed_too(store: Store) -> None:
+def test_a_control_bit_that_is_smuggled_in_is_detected_too(store: Store) -> None:
     data = batch()
     data[22] |= CONTROL_BIT
     with pytest.raises(CorruptBatchError):
@@ -178,8 +179,8 @@ def test_a_control_bit_that_is_smuggled_in_is_noticed_too(store: Store) -> None:
 
 
 def test_create_time_keeps_the_producers_timestamps(store: Store) -> None:
-    ticket = store.write(batch(b"a", b"b", timestamps=[500, 400]))
-    assert ticket.log_append_time_ms == -1
+    append = store.write(batch(b"a", b"b", timestamps=[500, 400]))
+    assert append.log_append_time_ms == -1
     assert [record.timestamp for record in records_of(store.read())] == [500, 400]
 
 
@@ -187,16 +188,16 @@ def test_create_time_keeps_the_producers_timestamps(store: Store) -> None:
 def test_log_append_time_stamps_every_record_and_renews_the_checksum(new_store: NewStore, codec: Codec) -> None:
     store = new_store(message_timestamp_type="LogAppendTime")
     data = batch(b"a", b"b", timestamps=[500, 400], codec=codec)
-    ticket = store.append(data, now_ms=NOW_MS + 9)
+    append = store.append(data, now_ms=NOW_MS + 9)
     store.directory.commit()
-    assert ticket.log_append_time_ms == NOW_MS + 9
+    assert append.log_append_time_ms == NOW_MS + 9
     (part,) = store.read()
     header = check_batch(part.data, 0, len(part.data))
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert [record.timestamp for record in records_of([part])] == [NOW_MS + 9] * 2
-    found = store.log.find_time(NOW_MS + 9)
-    assert found is not None
-    assert found[:2] == (0, NOW_MS + 9)
+    result = store.log.find_time(NOW_MS + 9)
+    assert result is not None
+    assert result[:2] == (0, NOW_MS + 9)
 
 
 def test_leader_epochs_are_remembered_by_where_they_began(store: Store) -> None:
@@ -234,10 +235,10 @@ def test_a_duplicate_of_an_append_that_was_never_durable_fails_with_it(new_store
     files = FaultyFiles(MemoryFiles(), only={"fsync"}, matching=lambda path: path.endswith(".wal"))
     store = new_store(files)
     store.write(batch())
-    tickets = [store.append(producing(0)), store.append(producing(0))]
+    appends = [store.append(producing(0)), store.append(producing(0))]
     files.fail_at = files.calls + 1
     store.directory.commit()
-    assert all(isinstance(ticket.error, StorageOfflineError) for ticket in tickets)
+    assert all(isinstance(append.error, StorageOfflineError) for append in appends)
 
 
 def test_a_duplicate_of_log_append_time_is_answered_with_its_original_time(new_store: NewStore) -> None:
@@ -257,7 +258,7 @@ def test_a_gap_in_the_sequence_is_refused_and_leaves_no_trace(store: Store) -> N
 
 def test_an_older_epoch_is_refused(store: Store) -> None:
     store.write(producing(0, epoch=1))
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(InvalidProducerEpochError):
         store.append(producing(1, epoch=0))
 
 
@@ -271,7 +272,7 @@ def test_an_open_transaction_holds_the_last_stable_offset_back(store: Store) -> 
     store.write(batch(producer=(5, 0, 0), transactional=True))
     store.write(batch())
     assert store.log.last_stable_offset == 1
-    store.append(marker(5), origin=Origin.COORDINATOR)
+    store.append(marker(5), origin=AppendOrigin.COORDINATOR)
     assert store.log.last_stable_offset == 1, "a marker that is not durable decides nothing yet"
     store.directory.commit()
     assert store.log.last_stable_offset == 4
@@ -284,7 +285,7 @@ def test_what_is_appended_is_counted(store: Store) -> None:
 
 
 def on_small_disk(new_store: NewStore, files: MemoryFiles, **settings: object) -> Store:
-    """A store whose write-ahead log has its room, on a disk with room for about a batch and a half."""
+    """A store with a preallocated write-ahead log, on a disk with room for about a batch and a half."""
     store = new_store(files, **settings)
     store.write(*numbered(2))
     files.capacity_bytes = files.used_bytes() + BATCH_BYTES + BATCH_BYTES // 2
@@ -292,7 +293,7 @@ def on_small_disk(new_store: NewStore, files: MemoryFiles, **settings: object) -
 
 
 @pytest.mark.parametrize("durability", ["fsync", "interval"])
-def test_on_a_full_disk_an_append_is_refused_reads_go_on_and_room_makes_it_work_again(
+def test_on_a_full_disk_an_append_is_refused_reads_continue_and_room_makes_it_work_again(
     new_store: NewStore, files: MemoryFiles, durability: str
 ) -> None:
     store = on_small_disk(new_store, files, durability=durability)
@@ -315,8 +316,8 @@ def test_a_producer_may_try_again_what_the_full_disk_refused(new_store: NewStore
     with pytest.raises(DiskFullError):
         store.append(producing(1))
     files.capacity_bytes = None
-    ticket = store.write(producing(1))
-    assert (ticket.base_offset, ticket.duplicate) == (3, False)
+    append = store.write(producing(1))
+    assert (append.base_offset, append.duplicate) == (3, False)
 
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
@@ -374,22 +375,22 @@ def test_a_failed_write_takes_the_directory_offline(new_store: NewStore) -> None
     assert store.values() == [b"00000", b"00001"]
 
 
-def test_after_a_failed_sync_every_later_append_is_refused_with_it_and_reads_go_on(new_store: NewStore) -> None:
+def test_after_a_failed_sync_every_later_append_is_refused_with_it_and_reads_continue(new_store: NewStore) -> None:
     store, files = broken_store(new_store, "fsync")
-    ticket = store.append(batch())
+    append = store.append(batch())
     store.directory.commit()
-    assert isinstance(ticket.error, StorageOfflineError)
+    assert isinstance(append.error, StorageOfflineError)
     files.fail_at = None
     for _ in range(2):
         with pytest.raises(StorageOfflineError) as raised:
             store.append(batch())
-        assert raised.value is ticket.error
+        assert raised.value is append.error
     assert store.values() == [b"00000", b"00001"]
     assert store.log.high_watermark == 2
 
 
 def test_a_refused_append_is_not_kept_alive_by_its_error(new_store: NewStore) -> None:
-    """The same error answers every later append, so it must not gather their frames, and with them their bytes."""
+    """Every later append raises the same error, so it must not accumulate their frames and with them their bytes."""
     store, _ = broken_store(new_store, "pwrite")
     lengths: list[int] = []
     for _ in range(4):
@@ -400,7 +401,7 @@ def test_a_refused_append_is_not_kept_alive_by_its_error(new_store: NewStore) ->
 
 
 def write_with_a_fault(new_store: NewStore, n: int | None, error: int, only: Collection[str] = CALLS) -> int:
-    """Write 20 batches while the n-th call fails, and check what is promised. Returns how many calls there were."""
+    """Write 20 batches while the n-th call fails, and check the guarantees. Returns the number of calls."""
     files = FaultyFiles(MemoryFiles(), error=error, only=only, partial_writes=True)
     store = new_store(files, segment_bytes=2 * BATCH_BYTES, wal_file_bytes=4096, index_interval_bytes=0)
     health = store.directory.environment.health
@@ -414,7 +415,7 @@ def write_with_a_fault(new_store: NewStore, n: int | None, error: int, only: Col
     except StorageError as raised:
         refusal = raised
     files.fail_at = None
-    # Either it passes, or it is the end, and then the directory knows.
+    # Either the append succeeds, or the storage is offline.
     assert health.failure is (refusal if isinstance(refusal, StorageOfflineError) else None)
     assert store.log.high_watermark == acknowledged
     assert store.values() == [b"%05d" % number for number in range(acknowledged)]
@@ -439,7 +440,7 @@ def test_a_lack_of_descriptors_refuses_an_append_and_passes(new_store: NewStore)
         write_with_a_fault(new_store, n, errno.EMFILE, only)
 
 
-def test_a_deleted_log_takes_no_more_and_harms_nobody(store: Store) -> None:
+def test_a_deleted_log_rejects_appends_without_a_failure(store: Store) -> None:
     log = store.log
     store.write(batch())
     store.directory.delete(PARTITION, NOW_MS)
@@ -465,4 +466,4 @@ def test_a_header_is_read_back_as_it_was_sent(store: Store) -> None:
     before = read_header(sent)
     store.write(sent)
     (part,) = store.read()
-    assert read_header(part.data) == before._replace(base_offset=0, leader_epoch=0)
+    assert read_header(part.data) == before._replace(base_offset=Offset(0), leader_epoch=LeaderEpoch(0))

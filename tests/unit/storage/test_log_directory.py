@@ -1,4 +1,4 @@
-"""A data directory: who may open it, what is in it, and the steps that keep it tidy."""
+"""A data directory: its lock, its contents, and its maintenance."""
 
 import errno
 import os
@@ -11,6 +11,7 @@ import pytest
 
 from logbrook.config import LogConfig
 from logbrook.model import InvalidTopicNameError, LogbrookError, TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.ports import OsFiles
 from logbrook.storage.errors import (
     CorruptFileError,
@@ -92,7 +93,7 @@ def test_a_partition_is_created_once(new_store: NewStore) -> None:
     assert raised.value.partition == PARTITION
 
 
-def test_several_logs_are_made_together_and_survive_a_kill(open_store: NewStore) -> None:
+def test_several_logs_are_created_together_and_survive_a_kill(open_store: NewStore) -> None:
     store = open_store()
     partitions = [TopicPartition("many", number) for number in range(5)]
     logs = store.directory.create_all(partitions, LogConfig())
@@ -102,7 +103,7 @@ def test_several_logs_are_made_together_and_survive_a_kill(open_store: NewStore)
     assert [again.get(partition).log_end_offset for partition in partitions] == [0, 0, 0, 1, 0]
 
 
-def test_of_logs_that_are_made_together_one_that_is_there_refuses_all(new_store: NewStore) -> None:
+def test_of_logs_that_are_created_together_one_that_is_there_refuses_all(new_store: NewStore) -> None:
     store = new_store()
     with pytest.raises(PartitionExistsError):
         store.directory.create_all([OTHER, PARTITION], LogConfig())
@@ -110,7 +111,7 @@ def test_of_logs_that_are_made_together_one_that_is_there_refuses_all(new_store:
     store.directory.create_all([OTHER], LogConfig())
 
 
-def test_on_a_full_disk_logs_are_made_together_or_not_at_all(open_store: NewStore) -> None:
+def test_on_a_full_disk_logs_are_created_together_or_not_at_all(open_store: NewStore) -> None:
     partitions = [TopicPartition("many", number) for number in range(3)]
     for room in range(0, 800, 40):
         files = MemoryFiles()
@@ -123,6 +124,23 @@ def test_on_a_full_disk_logs_are_made_together_or_not_at_all(open_store: NewStor
             files.capacity_bytes = None
             store.directory.create_all(partitions, LogConfig())
         assert {log.partition for log in store.killed().directory} == set(partitions)
+
+
+def test_a_partition_that_is_being_created_or_deleted_cannot_be_created(new_store: NewStore) -> None:
+    directory = new_store().directory
+    creation = directory.begin_create([OTHER], LogConfig())
+    with pytest.raises(PartitionExistsError):
+        directory.create(OTHER, LogConfig())
+    creation.run()
+    assert OTHER not in directory
+    assert directory.finish_create(creation) == [directory.get(OTHER)]
+    deletion = directory.begin_delete([PARTITION, OTHER], NOW_MS)
+    assert len(directory) == 0
+    with pytest.raises(PartitionExistsError):
+        directory.create(OTHER, LogConfig())
+    deletion.run()
+    directory.finish_delete(deletion)
+    assert directory.create(OTHER, LogConfig()).log_end_offset == 0
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "é", "x" * 250])
@@ -158,7 +176,7 @@ def test_each_log_has_its_own_settings_after_a_restart(new_store: NewStore) -> N
     assert len(again.log.segments) == 3
 
 
-def test_topics_with_dashes_and_numbers_in_their_names_are_told_apart(open_store: NewStore) -> None:
+def test_topics_with_dashes_and_numbers_in_their_names_are_distinguished(open_store: NewStore) -> None:
     partitions = [TopicPartition("a", 11), TopicPartition("a-1", 1), TopicPartition("a-1-1", 0), TopicPartition("a", 1)]
     store = open_store()
     for partition in partitions:
@@ -168,7 +186,7 @@ def test_topics_with_dashes_and_numbers_in_their_names_are_told_apart(open_store
     assert {log.partition for log in again.directory} == set(partitions)
 
 
-def test_a_deleted_log_is_gone_at_once_and_its_files_later(new_store: NewStore) -> None:
+def test_a_deleted_log_is_removed_at_once_and_its_files_later(new_store: NewStore) -> None:
     store = new_store(file_delete_delay_ms=1000)
     store.write(*numbered(3))
     store.directory.delete(PARTITION, NOW_MS)
@@ -193,12 +211,12 @@ def test_a_name_can_be_used_again_before_the_old_files_are_gone(new_store: NewSt
     assert store.killed().values() == [b"last"]
 
 
-def test_tickets_of_a_deleted_log_are_completed(new_store: NewStore) -> None:
+def test_appends_of_a_deleted_log_are_completed(new_store: NewStore) -> None:
     store = new_store()
-    ticket = store.append(batch())
+    append = store.append(batch())
     store.directory.delete(PARTITION, NOW_MS)
     store.directory.commit()
-    assert ticket.done
+    assert append.done
 
 
 @pytest.mark.parametrize("length", [249, 240, 200])
@@ -235,7 +253,7 @@ def test_on_a_full_disk_a_log_is_not_made_and_can_be_once_there_is_room(open_sto
 
 
 def test_a_full_disk_does_not_keep_a_log_from_being_deleted(new_store: NewStore, files: MemoryFiles) -> None:
-    """It is how an operator makes room."""
+    """Deleting logs is how an operator frees disk space."""
     store = new_store(index_interval_bytes=0, file_delete_delay_ms=0)
     store.write(*numbered(10))
     files.capacity_bytes = 0
@@ -246,7 +264,7 @@ def test_a_full_disk_does_not_keep_a_log_from_being_deleted(new_store: NewStore,
 
 
 def test_retention_makes_room_on_a_full_disk(new_store: NewStore, files: MemoryFiles) -> None:
-    """Otherwise a disk that is full once stays full for ever."""
+    """Otherwise a full disk would stay full forever."""
     store = new_store(segment_bytes=4 * BATCH_BYTES, retention_bytes=0, file_delete_delay_ms=0)
     store.write(*numbered(12))
     store.directory.checkpoint()
@@ -280,9 +298,7 @@ def test_a_directory_that_was_opened_on_a_full_disk_can_be_made_room_in(
     assert again.killed().values() == again.values()
 
 
-def test_a_log_whose_making_was_interrupted_is_not_there_and_not_in_the_way(
-    new_store: NewStore, files: MemoryFiles
-) -> None:
+def test_an_incomplete_creation_is_discarded_and_can_be_repeated(new_store: NewStore, files: MemoryFiles) -> None:
     store = new_store()
     files.make_dir(OTHER.directory)
     files.create(f"{OTHER.directory}/00000000000000000000.log").close()
@@ -323,7 +339,7 @@ def test_an_offline_directory_changes_nothing_any_more(new_store: NewStore) -> N
         lambda: store.directory.delete(PARTITION, NOW_MS),
         store.directory.checkpoint,
         lambda: store.append(batch()),
-        lambda: store.log.delete_before(1),
+        lambda: store.log.delete_before(Offset(1)),
     ]
     for call in calls:
         with pytest.raises(StorageOfflineError) as raised:
@@ -339,9 +355,9 @@ def test_an_offline_directory_can_be_closed_and_opened_again(new_store: NewStore
 
 def test_closing_commits_what_is_pending(new_store: NewStore) -> None:
     store = new_store()
-    ticket = store.append(batch(b"late"))
+    append = store.append(batch(b"late"))
     again = store.reopened()
-    assert ticket.done
+    assert append.done
     assert again.values() == [b"late"]
 
 
@@ -412,9 +428,9 @@ def test_the_same_calls_make_the_same_bytes(open_store: NewStore, durability: st
 
 
 def live_with_a_fault(n: int | None, error: int) -> int:
-    """A whole life while the n-th call fails: nothing but typed errors, and nothing acknowledged is lost.
+    """Run all operations while the n-th call fails: only typed errors, and no acknowledged record is lost.
 
-    Returns how many calls there were.
+    Returns the number of calls.
     """
     files = FaultyFiles(MemoryFiles(), error=error, partial_writes=True)
     store = Store(files, {"segment_bytes": 3 * BATCH_BYTES, "retention_bytes": 0, "file_delete_delay_ms": 0}, [])
@@ -437,7 +453,7 @@ def live_with_a_fault(n: int | None, error: int) -> int:
         lambda: store.directory.delete(OTHER, NOW_MS),
         lambda: store.directory.remove_files(NOW_MS),
         *[partial(write, number) for number in range(8, 12)],
-        lambda: log.delete_before(min(5, log.high_watermark)),
+        lambda: log.delete_before(Offset(min(5, log.high_watermark))),
         store.directory.checkpoint,
         lambda: apply_retention(log, NOW_MS),
         lambda: write(12),
@@ -451,7 +467,7 @@ def live_with_a_fault(n: int | None, error: int) -> int:
     again = Store(MemoryFiles(files.inner), store.settings, [])
     assert again.directory.report.quarantined == [], n
     kept = again.values()
-    # A write whose sync failed may be there or not. What was acknowledged is there, or was deleted from the start.
+    # A write whose sync failed may be present or not. Acknowledged records are present, or below the log start offset.
     assert set(acknowledged[again.log.log_start_offset :]) <= set(kept), n
     assert len(kept) == len(set(kept)), n
     again.log.validate()
@@ -465,19 +481,19 @@ def test_whatever_call_of_a_whole_life_fails_nothing_acknowledged_is_lost(error:
 
 
 def test_it_all_works_on_a_real_disk(open_store: NewStore, tmp_path: Path) -> None:
-    store = open_store(OsFiles(tmp_path), segment_bytes=4 * BATCH_BYTES, index_interval_bytes=0, mapped_segments_max=2)
+    store = open_store(OsFiles(tmp_path), segment_bytes=4 * BATCH_BYTES, index_interval_bytes=0, open_segments_max=2)
     logs: list[Log] = [store.create(PARTITION._replace(partition=number)) for number in range(3)]
     for data in numbered(30):
         for log in logs:
             log.append(data, now_ms=NOW_MS)
     store.directory.commit()
     store.directory.checkpoint()
-    held = logs[0].read(0, 1 << 20).slices
+    held = logs[0].read(Offset(0), 1 << 20).slices
     store = store.reopened()
     for log in store.directory:
         for offset in range(30):
-            assert offsets_of(log.read(offset, 1 << 20).slices) == list(range(offset, 30))
-        log.delete_before(20)
+            assert offsets_of(log.read(Offset(offset), 1 << 20).slices) == list(range(offset, 30))
+        log.delete_before(Offset(20))
         log.remove_segments(5, due_ms=0)
     while store.directory.remove_files(NOW_MS):
         continue

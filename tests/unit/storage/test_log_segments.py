@@ -1,9 +1,10 @@
-"""The segments of a log: when the next one is begun, and how the first ones go."""
+"""The segments of a log: rolling and removal."""
 
 import pytest
 
+from logbrook.model.identifiers import Offset
 from logbrook.records.batch import HEADER, read_header, renew_crc
-from logbrook.storage.batch_set import Origin
+from logbrook.storage.batch_set import AppendOrigin
 from logbrook.storage.errors import DiskFullError, OffsetOutOfRangeError
 from logbrook.storage.log import Log
 from logbrook.testing import MemoryFiles
@@ -52,7 +53,7 @@ def test_a_segment_is_closed_when_its_first_append_is_old(new_store: NewStore) -
 @pytest.mark.parametrize("timestamp", [NOW_MS, 0, -1, 2**62])
 @pytest.mark.parametrize("later_ms", [1000, 2 * DAY_MS])
 def test_a_restart_does_not_change_when_a_segment_is_closed(new_store: NewStore, timestamp: int, later_ms: int) -> None:
-    """Whatever the records say about their time."""
+    """The records' timestamps do not matter."""
     store = new_store(segment_ms=DAY_MS)
     store.write(batch(timestamps=[timestamp]))
     again = store.killed()
@@ -62,7 +63,7 @@ def test_a_restart_does_not_change_when_a_segment_is_closed(new_store: NewStore,
 
 
 def spanning(offsets: int) -> bytearray:
-    """A batch that takes up many offsets, as one does that lost records to compaction."""
+    """Return a batch with offset gaps, as left by compaction."""
     data = batch()
     header = read_header(data)._replace(last_offset_delta=offsets - 1)
     HEADER.pack_into(data, 0, *header)
@@ -73,14 +74,14 @@ def spanning(offsets: int) -> bytearray:
 def test_a_segment_is_closed_before_its_offsets_outgrow_the_index(new_store: NewStore) -> None:
     store = new_store(index_interval_bytes=0)
     for _ in range(4):
-        store.append(spanning(2**30), origin=Origin.COORDINATOR)
+        store.append(spanning(2**30), origin=AppendOrigin.COORDINATOR)
     store.append(batch())
     store.directory.commit()
     assert len(store.log.segments) > 2
     for segment in store.log.segments:
-        assert all(hop.header.last_offset - segment.base_offset < 2**31 for hop in segment.hops())
-    assert [store.log.segment_of(n * 2**30) for n in range(4)] == sorted(
-        store.log.segment_of(n * 2**30) for n in range(4)
+        assert all(batch.header.last_offset - segment.base_offset < 2**31 for batch in segment.batches())
+    assert [store.log.segment_of(Offset(n * 2**30)) for n in range(4)] == sorted(
+        store.log.segment_of(Offset(n * 2**30)) for n in range(4)
     )
     assert offsets_of(store.read(2**32))[-1:] == [2**32]
 
@@ -96,10 +97,10 @@ def test_rolling_closes_the_active_segment_and_loses_nothing(new_store: NewStore
 
 @pytest.mark.parametrize("checkpoints", [False, True])
 @pytest.mark.parametrize("more", [1, 5])
-def test_what_a_failed_roll_leaves_behind_hides_nothing_after_a_restart(
+def test_files_left_by_a_failed_roll_hide_no_records_after_a_restart(
     new_store: NewStore, files: MemoryFiles, checkpoints: bool, more: int
 ) -> None:
-    """The files of the next segment are there, but the log went on in the old one."""
+    """The files of the next segment exist, but appends continued in the old one."""
     store = new_store(segment_bytes=4 * BATCH_BYTES, index_interval_bytes=0)
     store.write(*numbered(3))
     if checkpoints:
@@ -143,10 +144,10 @@ def test_a_closed_segment_is_written_and_synced_with_its_index(new_store: NewSto
 def test_the_segment_of_an_offset_is_the_last_that_begins_at_or_before_it(new_store: NewStore) -> None:
     store = new_store(segment_bytes=3 * BATCH_BYTES)
     store.write(*numbered(8))
-    assert [store.log.segment_of(offset) for offset in range(10)] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
-    store.log.delete_before(3)
+    assert [store.log.segment_of(Offset(offset)) for offset in range(10)] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
+    store.log.delete_before(Offset(3))
     store.log.remove_segments(1, due_ms=0)
-    assert store.log.segment_of(0) == 0
+    assert store.log.segment_of(Offset(0)) == 0
 
 
 def test_the_size_of_a_log_is_that_of_its_segments(new_store: NewStore) -> None:
@@ -158,7 +159,7 @@ def test_the_size_of_a_log_is_that_of_its_segments(new_store: NewStore) -> None:
 
 @pytest.fixture
 def store(new_store: NewStore) -> Store:
-    """Segments at 0, 3 and 6, and offsets up to 8 committed, 9 not."""
+    """Segments at 0, 3 and 6; offsets up to 8 are committed, 9 is not."""
     store = new_store(segment_bytes=3 * BATCH_BYTES)
     store.write(*numbered(8))
     store.append(batch())
@@ -166,7 +167,7 @@ def store(new_store: NewStore) -> Store:
 
 
 def test_records_before_the_start_cannot_be_read_any_more(store: Store) -> None:
-    store.log.delete_before(4)
+    store.log.delete_before(Offset(4))
     assert store.log.log_start_offset == 4
     with pytest.raises(OffsetOutOfRangeError):
         store.read(3)
@@ -174,16 +175,16 @@ def test_records_before_the_start_cannot_be_read_any_more(store: Store) -> None:
 
 
 def test_the_start_never_goes_back(store: Store) -> None:
-    store.log.delete_before(4)
-    store.log.delete_before(2)
+    store.log.delete_before(Offset(4))
+    store.log.delete_before(Offset(2))
     assert store.log.log_start_offset == 4
 
 
 def test_the_start_may_be_the_high_watermark_and_no_more(store: Store) -> None:
     with pytest.raises(OffsetOutOfRangeError) as raised:
-        store.log.delete_before(9)
+        store.log.delete_before(Offset(9))
     assert raised.value.log_end_offset == 8
-    store.log.delete_before(8)
+    store.log.delete_before(Offset(8))
     assert store.read(8) == []
 
 
@@ -191,24 +192,24 @@ def test_the_start_may_be_the_high_watermark_and_no_more(store: Store) -> None:
 def test_the_start_survives_a_kill(new_store: NewStore, durability: str) -> None:
     store = new_store(durability=durability)
     store.write(*numbered(5))
-    store.log.delete_before(3)
+    store.log.delete_before(Offset(3))
     assert store.killed().log.log_start_offset == 3
 
 
-def test_leader_epochs_that_ended_before_the_start_are_forgotten_now_and_after_a_kill(new_store: NewStore) -> None:
+def test_leader_epochs_that_ended_before_the_start_are_removed_now_and_after_a_kill(new_store: NewStore) -> None:
     store = new_store()
     for epoch in (0, 0, 3, 3, 5):
         store.append(batch(), leader_epoch=epoch)
     store.directory.commit()
     store.directory.checkpoint()
-    store.log.delete_before(3)
+    store.log.delete_before(Offset(3))
     assert store.log.epochs.starts == [(3, 3), (5, 4)]
     assert store.killed().log.epochs.starts == [(3, 3), (5, 4)]
 
 
 def test_removed_segments_leave_the_log_at_once_and_the_disk_later(store: Store, files: MemoryFiles) -> None:
     paths = [segment.path for segment in store.log.closed]
-    store.log.delete_before(6)
+    store.log.delete_before(Offset(6))
     assert store.log.remove_segments(2, due_ms=NOW_MS + 100) == paths
     assert bases(store.log) == [6]
     assert all(f"{path}.deleted" in listed(files) for path in paths)
@@ -222,9 +223,9 @@ def listed(files: MemoryFiles) -> list[str]:
     return [f"{PARTITION}/{name}" for name in files.list(PARTITION.directory)]
 
 
-def test_removed_segments_do_not_come_back_after_a_kill(store: Store) -> None:
+def test_removed_segments_do_not_reappear_after_a_kill(store: Store) -> None:
     store.directory.checkpoint()
-    store.log.delete_before(6)
+    store.log.delete_before(Offset(6))
     store.log.remove_segments(2, due_ms=NOW_MS + 100)
     again = store.killed()
     assert bases(again.log) == [6]
@@ -234,7 +235,7 @@ def test_removed_segments_do_not_come_back_after_a_kill(store: Store) -> None:
 
 def test_a_segment_that_never_had_an_index_can_be_removed(store: Store, files: MemoryFiles) -> None:
     files.unlink(store.log.closed[0].index_path)
-    store.log.delete_before(3)
+    store.log.delete_before(Offset(3))
     store.log.remove_segments(1, due_ms=0)
     assert bases(store.log) == [3, 6]
 

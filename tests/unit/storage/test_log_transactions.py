@@ -5,14 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from logbrook.config import CleanupPolicy
+from logbrook.model.identifiers import Offset, ProducerId
 from logbrook.records.errors import CorruptBatchError
-from logbrook.storage.aborted import ENTRY_BYTES
-from logbrook.storage.batch_set import Origin
-from logbrook.storage.errors import OutOfOrderSequenceError, ProducerFencedError
+from logbrook.storage.batch_set import AppendOrigin
+from logbrook.storage.durable_files import write_sealed
+from logbrook.storage.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import read_snapshot
 from logbrook.storage.retention import apply_retention
-from logbrook.storage.sealed_json import write_sealed
+from logbrook.storage.transaction_index import ENTRY_BYTES
 from logbrook.storage.truncation import truncate
 from logbrook.testing import FaultyFiles, MemoryFiles
 from tests.unit.storage.kit import NOW_MS, PARTITION, NewStore, Store, batch, content, flip, marker, put
@@ -51,10 +52,10 @@ EXPECTED = [(1, 0), (3, 3), (1, 5)]
 
 def test_the_aborted_transactions_of_a_range_are_known(store: Store) -> None:
     assert all_aborted(store.log) == EXPECTED
-    assert store.log.aborted_between(0, 1) == [(1, 0)]
-    assert store.log.aborted_between(3, 5) == [(3, 3)]
-    assert store.log.aborted_between(7, 9) == [(1, 5)]
-    assert store.log.aborted_between(8, 9) == []
+    assert store.log.aborted_between(Offset(0), Offset(1)) == [(1, 0)]
+    assert store.log.aborted_between(Offset(3), Offset(5)) == [(3, 3)]
+    assert store.log.aborted_between(Offset(7), Offset(9)) == [(1, 5)]
+    assert store.log.aborted_between(Offset(8), Offset(9)) == []
     assert store.log.last_stable_offset == 8
 
 
@@ -64,12 +65,12 @@ def test_a_marker_without_a_transaction_aborts_nothing(new_store: NewStore) -> N
     assert all_aborted(store.log) == []
 
 
-def test_an_abort_with_the_next_epoch_aborts_what_the_one_before_wrote(new_store: NewStore) -> None:
+def test_an_abort_marker_with_a_bumped_epoch_aborts_the_previous_epochs_batches(new_store: NewStore) -> None:
     store = new_store()
     send(store, 5, 0)
     store.end(5, epoch=1, commits=False)
     assert all_aborted(store.log) == [(5, 0)]
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(InvalidProducerEpochError):
         store.append(batch(producer=(5, 0, 1), transactional=True))
     with pytest.raises(OutOfOrderSequenceError):
         store.append(batch(producer=(5, 1, 1), transactional=True))
@@ -79,8 +80,8 @@ def test_an_abort_with_the_next_epoch_aborts_what_the_one_before_wrote(new_store
 def test_a_marker_of_an_older_epoch_is_fenced_and_ends_nothing(new_store: NewStore) -> None:
     store = new_store()
     send(store, 5, 0, epoch=3)
-    with pytest.raises(ProducerFencedError):
-        store.append(marker(5, 2), origin=Origin.COORDINATOR)
+    with pytest.raises(InvalidProducerEpochError):
+        store.append(marker(5, 2), origin=AppendOrigin.COORDINATOR)
     assert (store.log.log_end_offset, store.log.last_stable_offset) == (1, 0)
     store.end(5, 3)
     assert store.log.last_stable_offset == 2
@@ -90,15 +91,15 @@ def test_a_marker_that_cannot_be_read_is_refused(new_store: NewStore) -> None:
     store = new_store()
     send(store, 5, 0)
     with pytest.raises(CorruptBatchError):
-        store.append(batch(producer=(5, 0, -1), transactional=True, control=True), origin=Origin.COORDINATOR)
+        store.append(batch(producer=(5, 0, -1), transactional=True, control=True), origin=AppendOrigin.COORDINATOR)
     assert store.log.log_end_offset == 1
 
 
 def test_a_control_batch_of_another_kind_ends_nothing(new_store: NewStore) -> None:
     store = new_store()
     send(store, 5, 0)
-    other = batch(producer=(5, 0, -1), transactional=True, control=True, key=b"\0\0\0\2")
-    store.append(other, origin=Origin.COORDINATOR)
+    control = batch(producer=(5, 0, -1), transactional=True, control=True, key=b"\0\0\0\2")
+    store.append(control, origin=AppendOrigin.COORDINATOR)
     store.directory.commit()
     assert store.log.last_stable_offset == 0
     assert store.killed().log.last_stable_offset == 0
@@ -108,10 +109,10 @@ def test_a_coordinators_batches_have_no_sequence_and_are_checked_by_their_epoch(
     store = new_store()
     for epoch in (0, 0, 1):
         data = batch(producer=(5, epoch, -1), transactional=True)
-        assert not store.append(data, origin=Origin.COORDINATOR).duplicate
-    with pytest.raises(ProducerFencedError):
-        store.append(batch(producer=(5, 0, -1), transactional=True), origin=Origin.COORDINATOR)
-    producer = store.log.producers.get(5)
+        assert not store.append(data, origin=AppendOrigin.COORDINATOR).duplicate
+    with pytest.raises(InvalidProducerEpochError):
+        store.append(batch(producer=(5, 0, -1), transactional=True), origin=AppendOrigin.COORDINATOR)
+    producer = store.log.producers.get(ProducerId(5))
     assert producer is not None
     assert (producer.epoch, producer.batches, producer.transaction_start_offset) == (1, [], 0)
     store.end(5, 1, commits=False)
@@ -127,7 +128,7 @@ def test_the_open_transactions_are_known(store: Store) -> None:
 
 def test_the_last_stable_offset_is_never_before_the_start_of_the_log(store: Store) -> None:
     store.write(batch())
-    store.log.delete_before(9)
+    store.log.delete_before(Offset(9))
     assert (store.log.log_start_offset, store.log.last_stable_offset) == (9, 9)
     assert store.killed().log.last_stable_offset == 9
 
@@ -206,7 +207,7 @@ def _flipped(position: int) -> Callable[[MemoryFiles], None]:
 
 @pytest.mark.parametrize("damage", [_missing, _empty, _short, _one_less, _flipped(0), _flipped(50), _flipped(-9)])
 @pytest.mark.parametrize("is_last", [True, False])
-def test_a_damaged_file_is_made_again_from_the_log(
+def test_a_damaged_file_is_rebuilt_from_the_log(
     store: Store, damage: Callable[[MemoryFiles], None], is_last: bool
 ) -> None:
     store.directory.checkpoint()
@@ -233,7 +234,7 @@ def test_what_follows_the_entries_does_not_matter(store: Store) -> None:
     assert all_aborted(third.log) == [*EXPECTED, (4, 8)]
 
 
-def test_entries_that_the_snapshot_does_not_know_are_not_believed(store: Store) -> None:
+def test_entries_after_those_the_snapshot_counts_are_overwritten(store: Store) -> None:
     """The file had been written, but the power went before the snapshot was."""
     store.directory.checkpoint()
     snapshot = content(store.files, SNAPSHOT)
@@ -281,8 +282,8 @@ def test_the_file_is_synced_before_the_snapshot_that_counts_on_it(new_store: New
 @pytest.mark.parametrize("offset", range(9))
 def test_a_truncation_takes_aborts_back(store: Store, offset: int) -> None:
     store.directory.checkpoint()
-    truncate(store.log, offset)
-    expected = [one for one, last in zip(EXPECTED, (2, 6, 7), strict=True) if last < offset]
+    truncate(store.log, Offset(offset))
+    expected = [aborted for aborted, last in zip(EXPECTED, (2, 6, 7), strict=True) if last < offset]
     assert all_aborted(store.log) == expected
     assert all_aborted(store.killed().log) == expected
     # What comes after is not mistaken for what was there.
@@ -296,10 +297,10 @@ def test_a_truncation_takes_aborts_back(store: Store, offset: int) -> None:
 
 
 @pytest.mark.parametrize("start", range(10))
-def test_what_is_wholly_before_the_start_is_forgotten(store: Store, start: int) -> None:
+def test_transactions_wholly_below_the_log_start_are_dropped(store: Store, start: int) -> None:
     store.directory.checkpoint()
-    store.log.delete_before(start)
-    expected = [one for one, last in zip(EXPECTED, (2, 6, 7), strict=True) if last >= start]
+    store.log.delete_before(Offset(start))
+    expected = [aborted for aborted, last in zip(EXPECTED, (2, 6, 7), strict=True) if last >= start]
     assert all_aborted(store.log) == expected
     again = store.killed()
     assert all_aborted(again.log) == expected
@@ -317,26 +318,26 @@ def test_an_open_transaction_survives_retention(new_store: NewStore) -> None:
     store.directory.checkpoint()
     apply_retention(store.log, NOW_MS, segments_max=1)
     assert store.log.log_start_offset == 1
-    for one in (store, store.killed()):
-        assert (one.log.last_stable_offset, one.log.producers.open_transactions()) == (1, [(5, 0, 0)])
-        one.end(5, commits=False)
-        assert one.log.aborted_between(1, one.log.log_end_offset) == [(5, 0)]
-        assert one.log.last_stable_offset == one.log.log_end_offset == 5
+    for state in (store, store.killed()):
+        assert (state.log.last_stable_offset, state.log.producers.open_transactions()) == (1, [(5, 0, 0)])
+        state.end(5, commits=False)
+        assert state.log.aborted_between(Offset(1), state.log.log_end_offset) == [(5, 0)]
+        assert state.log.last_stable_offset == state.log.log_end_offset == 5
     # From the log alone it began with the first batch that is left, which comes to the same.
     store.directory.checkpoint()
-    assert store.killed(lambda disk: disk.unlink(SNAPSHOT)).log.aborted_between(1, 5) == [(5, 1)]
+    assert store.killed(lambda disk: disk.unlink(SNAPSHOT)).log.aborted_between(Offset(1), Offset(5)) == [(5, 1)]
 
 
-def test_markers_govern_what_retention_left(store: Store) -> None:
+def test_transactions_whose_batches_retention_removed_are_not_rebuilt(store: Store) -> None:
     store.directory.checkpoint()
-    store.log.delete_before(6)
+    store.log.delete_before(Offset(6))
     apply_retention(store.log, NOW_MS)
-    assert store.log.aborted_between(6, 9) == [(3, 3), (1, 5)]
-    assert store.killed(lambda disk: disk.unlink(SNAPSHOT)).log.aborted_between(6, 9) == []
+    assert store.log.aborted_between(Offset(6), Offset(9)) == [(3, 3), (1, 5)]
+    assert store.killed(lambda disk: disk.unlink(SNAPSHOT)).log.aborted_between(Offset(6), Offset(9)) == []
 
 
 def test_a_file_of_which_most_is_dead_is_written_anew_after_the_next_start(store: Store) -> None:
-    store.log.delete_before(7)
+    store.log.delete_before(Offset(7))
     again = store.reopened()
     assert len(content(again.files, ABORTED)) == 3 * ENTRY_BYTES
     send(again, 9, 0)
@@ -345,7 +346,7 @@ def test_a_file_of_which_most_is_dead_is_written_anew_after_the_next_start(store
     assert all_aborted(again.killed().log) == [(1, 5)]
 
 
-def test_a_repair_finds_them_in_what_is_left(store: Store) -> None:
+def test_a_repair_rebuilds_the_transaction_index_from_the_valid_batches(store: Store) -> None:
     store.directory.checkpoint()
     store.directory.repair(PARTITION)
     assert all_aborted(store.log) == EXPECTED
@@ -377,5 +378,5 @@ def test_of_a_quarantined_log_nothing_is_shown_as_committed_that_was_aborted(
             disk.open(f"wal/{name}").truncate(0)
 
     again = store.killed(rot)
-    assert again.log.aborted_between(0, 10) == [(1, 1)]
+    assert again.log.aborted_between(Offset(0), Offset(10)) == [(1, 1)]
     assert again.log.last_stable_offset == 3

@@ -1,4 +1,4 @@
-"""The files that are open for writing, and how many may be."""
+"""The files that are open for writing, and the bounded cache of open files: limits, eviction and callbacks."""
 
 import errno
 import os
@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Files, OsFiles
-from logbrook.ports.lent_memory import LENT_BYTES_MIN, PIECE_BYTES
+from logbrook.ports.buffer_pool import BUFFER_BYTES, POOLED_BYTES_MIN
 from logbrook.storage.errors import StorageOfflineError
-from logbrook.storage.open_files import OpenFiles
+from logbrook.storage.open_files import LruCache, OpenFiles
 from logbrook.testing import FaultyFiles, MemoryFiles
 from tests.unit.storage.kit import NewStore, content, numbered, put
 
@@ -36,7 +37,7 @@ def test_a_missing_file_is_not_made() -> None:
     assert len(handles) == 0
 
 
-@pytest.mark.parametrize("length", [10, LENT_BYTES_MIN, PIECE_BYTES, PIECE_BYTES + 1])
+@pytest.mark.parametrize("length", [10, POOLED_BYTES_MIN, BUFFER_BYTES, BUFFER_BYTES + 1])
 def test_what_is_read_is_what_is_there_and_stays_so_while_it_is_held(length: int) -> None:
     files = MemoryFiles()
     put(files, "a", b"a" * length + b"b" * length)
@@ -49,10 +50,10 @@ def test_what_is_read_is_what_is_there_and_stays_so_while_it_is_held(length: int
 
 def test_memory_that_was_read_into_is_read_into_again() -> None:
     files = MemoryFiles()
-    put(files, "a", b"a" * PIECE_BYTES)
+    put(files, "a", b"a" * BUFFER_BYTES)
     handles = OpenFiles(files, 2)
-    first = id(handles.read("a", PIECE_BYTES, 0).obj)
-    again = id(handles.read("a", LENT_BYTES_MIN, 0).obj)
+    first = id(handles.read("a", BUFFER_BYTES, 0).obj)
+    again = id(handles.read("a", POOLED_BYTES_MIN, 0).obj)
     assert first == again
 
 
@@ -68,7 +69,7 @@ def test_the_one_used_longest_ago_is_closed_to_make_room() -> None:
     assert handles.get("b").size() == 1
 
 
-def test_a_handle_is_synced_before_it_goes() -> None:
+def test_a_handle_is_synced_before_it_is_evicted() -> None:
     counted = FaultyFiles(disk_with("a", "b"), only={"fsync"})
     handles = OpenFiles(counted, 1)
     handles.get("a")
@@ -95,7 +96,7 @@ def test_creating_replaces_what_was_there_and_its_handle() -> None:
     assert len(handles) == 1
 
 
-def test_closing_lets_go_of_everything_without_a_sync() -> None:
+def test_closing_releases_everything_without_a_sync() -> None:
     counted = FaultyFiles(disk_with("a", "b"), only={"fsync"})
     handles = OpenFiles(counted, 2)
     a, _ = handles.get("a"), handles.get("b")
@@ -128,14 +129,14 @@ def test_without_a_descriptor_and_nothing_to_give_the_error_is_passed_on() -> No
 
 
 def open_descriptors(root: Path) -> int:
-    """How many of this process's descriptors lie below `root`."""
+    """Return the number of this process's descriptors of files below `root`."""
     links = (os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd"))
     return sum(os.path.lexists(link) and os.readlink(link).startswith(str(root)) for link in links)
 
 
 def test_however_many_segments_there_are_only_so_many_files_are_open(tmp_path: Path, open_store: NewStore) -> None:
     files: Files = OsFiles(tmp_path)
-    store = open_store(files, open_files_max=3, mapped_segments_max=2, segment_bytes=200)
+    store = open_store(files, open_files_max=3, open_segments_max=2, segment_bytes=200)
     for number in range(12):
         log = store.create(TopicPartition("orders", number))
         for data in numbered(6):
@@ -143,9 +144,82 @@ def test_however_many_segments_there_are_only_so_many_files_are_open(tmp_path: P
     store.directory.commit()
     for log in store.directory:
         assert len(log.closed) >= 2
-        assert log.read(0, 1 << 20).length == log.size
+        assert log.read(Offset(0), 1 << 20).length == log.size
     # Three segments for writing, two mapped with their indexes, the lock, and the files of the write-ahead log.
     wal_files = len(files.list("wal"))
     assert open_descriptors(tmp_path) <= 3 + 2 * 2 + 1 + wal_files
     store.close()
     assert open_descriptors(tmp_path) == 0
+
+
+class Evictions(list[tuple[str, int]]):
+    def __call__(self, key: str, value: int) -> None:
+        self.append((key, value))
+
+
+def filled(capacity: int) -> tuple[LruCache[str, int], Evictions]:
+    evictions = Evictions()
+    cache: LruCache[str, int] = LruCache(capacity, evictions)
+    for value, key in enumerate("abc"[:capacity]):
+        cache.put(key, value)
+    return cache, evictions
+
+
+def test_what_fits_stays() -> None:
+    cache, evictions = filled(3)
+    assert [cache.get(key) for key in "abc"] == [0, 1, 2]
+    assert len(cache) == 3
+    assert evictions == []
+
+
+def test_an_absent_key_has_no_value() -> None:
+    cache, _ = filled(3)
+    assert cache.get("z") is None
+
+
+def test_the_oldest_makes_room() -> None:
+    cache, evictions = filled(3)
+    cache.put("d", 3)
+    assert evictions == [("a", 0)]
+    assert cache.get("a") is None
+
+
+def test_a_look_makes_an_entry_young() -> None:
+    cache, evictions = filled(3)
+    cache.get("a")
+    cache.put("d", 3)
+    assert evictions == [("b", 1)]
+
+
+def test_a_value_that_is_replaced_is_evicted() -> None:
+    cache, evictions = filled(3)
+    cache.put("b", 9)
+    assert evictions == [("b", 1)]
+    assert cache.get("b") == 9
+    assert len(cache) == 3
+
+
+def test_a_value_that_is_removed_is_evicted_once() -> None:
+    cache, evictions = filled(3)
+    cache.remove("b")
+    cache.remove("b")
+    assert evictions == [("b", 1)]
+
+
+def test_a_popped_value_is_not_reported_as_evicted() -> None:
+    cache, evictions = filled(2)
+    assert [cache.pop(), cache.pop(), cache.pop()] == [("a", 0), ("b", 1), None]
+    assert evictions == []
+
+
+def test_the_oldest_can_be_evicted_on_demand() -> None:
+    cache, evictions = filled(2)
+    assert [cache.evict_oldest() for _ in range(3)] == [True, True, False]
+    assert evictions == [("a", 0), ("b", 1)]
+
+
+def test_clearing_evicts_everything_oldest_first() -> None:
+    cache, evictions = filled(3)
+    cache.clear()
+    assert evictions == [("a", 0), ("b", 1), ("c", 2)]
+    assert len(cache) == 0

@@ -2,6 +2,7 @@
 
 import pytest
 
+from logbrook.model.identifiers import Offset
 from logbrook.storage.errors import CorruptFileError
 from logbrook.storage.partition_files import (
     Checkpoint,
@@ -28,7 +29,7 @@ def disk(files: MemoryFiles) -> MemoryFiles:
     return files
 
 
-def test_what_was_never_written_is_none(disk: MemoryFiles) -> None:
+def test_a_missing_file_reads_as_none(disk: MemoryFiles) -> None:
     assert read_state(disk, DIRECTORY) is None
     assert read_snapshot(disk, DIRECTORY) is None
     assert read_checkpoint(disk) is None
@@ -38,9 +39,10 @@ def test_what_was_never_written_is_none(disk: MemoryFiles) -> None:
     "state",
     [
         PartitionState(),
-        PartitionState(log_start_offset=5, floor_number=9, floor=RecoveryPoint(7, 3, 120)),
-        PartitionState(truncate_to=0, cleaned_offset=2**40),
-        PartitionState(quarantine=Quarantine("orders-0/x.log", 17, 40, "CRC32C is wrong", 99)),
+        PartitionState(log_start_offset=Offset(5), floor_number=9, floor=RecoveryPoint(Offset(7), Offset(3), 120)),
+        PartitionState(truncate_to=0, cleaned_offset=Offset(2**40)),
+        PartitionState(quarantine=Quarantine("orders-0/x.log", 17, Offset(40), "CRC32C is wrong", Offset(99))),
+        PartitionState(quarantine=Quarantine("orders-0/x.log", 17, Offset(40), "I/O error", Offset(99), True)),
     ],
 )
 def test_a_state_is_read_back_as_it_was_written(disk: MemoryFiles, state: PartitionState) -> None:
@@ -49,17 +51,27 @@ def test_a_state_is_read_back_as_it_was_written(disk: MemoryFiles, state: Partit
 
 
 def test_a_snapshot_is_read_back_as_it_was_written(disk: MemoryFiles) -> None:
-    snapshot = Snapshot(40, 17, [[0, 0], [3, 12]], [[9, 0, None, 5, [[0, 1, 2, 3, 4]]]])
+    snapshot = Snapshot(Offset(40), 17, [[0, 0], [3, 12]], [[9, 0, None, 5, [[0, 1, 2, 3, 4]]]])
     write_snapshot(disk, DIRECTORY, snapshot)
     assert read_snapshot(disk, DIRECTORY) == snapshot
 
 
 def test_a_checkpoint_is_read_back_as_it_was_written(disk: MemoryFiles) -> None:
-    points = {"orders-0": RecoveryPoint(7, 3, 120), "payments-3": RecoveryPoint(0, 0, 0)}
+    points = {
+        "orders-0": RecoveryPoint(Offset(7), Offset(3), 120),
+        "payments-3": RecoveryPoint(Offset(0), Offset(0), 0),
+    }
     for clean in (False, True):
         checkpoint = Checkpoint(17, points, b"\x00our\xffmk", clean)
         write_checkpoint(disk, checkpoint)
         assert read_checkpoint(disk) == checkpoint
+
+
+def test_a_checkpoint_of_many_partitions_is_read_back_as_it_was_written(disk: MemoryFiles) -> None:
+    points = {f"orders-{number}": RecoveryPoint(Offset(number), Offset(0), 7) for number in range(1_234)}
+    checkpoint = Checkpoint(17, points, bytes(8))
+    write_checkpoint(disk, checkpoint)
+    assert read_checkpoint(disk) == checkpoint
 
 
 def test_a_damaged_state_is_an_error(disk: MemoryFiles) -> None:
@@ -76,7 +88,7 @@ def test_a_damaged_checkpoint_is_an_error(disk: MemoryFiles) -> None:
         read_checkpoint(disk)
 
 
-def test_a_damaged_snapshot_is_none_since_it_can_be_made_again(disk: MemoryFiles) -> None:
-    write_snapshot(disk, DIRECTORY, Snapshot(40, 17, [], []))
+def test_a_damaged_snapshot_is_none_since_it_can_be_rebuilt(disk: MemoryFiles) -> None:
+    write_snapshot(disk, DIRECTORY, Snapshot(Offset(40), 17, [], []))
     flip(disk, f"{DIRECTORY}/snapshot", -3)
     assert read_snapshot(disk, DIRECTORY) is None

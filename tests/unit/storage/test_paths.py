@@ -2,6 +2,7 @@
 
 import pytest
 
+from logbrook.model.identifiers import Offset
 from logbrook.storage.paths import (
     index_path,
     log_path,
@@ -21,12 +22,12 @@ def name_of(path: str) -> str:
 
 @pytest.mark.parametrize("offset", OFFSETS)
 def test_a_segments_name_gives_its_base_offset_back(offset: int) -> None:
-    assert parse_log(name_of(log_path("orders-0", offset))) == offset
+    assert parse_log(name_of(log_path("orders-0", Offset(offset)))) == offset
 
 
 @pytest.mark.parametrize("offset", OFFSETS)
 def test_a_swaps_name_gives_its_range_back(offset: int) -> None:
-    assert parse_swap(name_of(swap_path("orders-0", offset, offset + 1))) == (offset, offset + 1)
+    assert parse_swap(name_of(swap_path("orders-0", Offset(offset), Offset(offset + 1)))) == (offset, offset + 1)
 
 
 @pytest.mark.parametrize("number", OFFSETS)
@@ -35,13 +36,13 @@ def test_a_wal_files_name_gives_its_number_back(number: int) -> None:
 
 
 def test_names_sort_as_their_offsets_do() -> None:
-    paths = [log_path("orders-0", offset) for offset in OFFSETS]
+    paths = [log_path("orders-0", Offset(offset)) for offset in OFFSETS]
     assert paths == sorted(paths)
 
 
 def test_an_index_lies_beside_its_segment_under_the_same_number() -> None:
-    assert log_path("orders-0", 17) == "orders-0/00000000000000000017.log"
-    assert index_path("orders-0", 17) == "orders-0/00000000000000000017.index"
+    assert log_path("orders-0", Offset(17)) == "orders-0/00000000000000000017.log"
+    assert index_path("orders-0", Offset(17)) == "orders-0/00000000000000000017.index"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Bringing logs back: everything promised is there, nothing promised is cut, and what is bad is kept and said."""
+"""Recovery: acknowledged records are kept, only torn writes are truncated, and corruption is kept and reported."""
 
 import errno
 from collections.abc import Callable
@@ -8,14 +8,15 @@ from itertools import count
 import pytest
 
 from logbrook.config import CleanupPolicy
+from logbrook.model.identifiers import Offset, ProducerId
 from logbrook.ports import Files
 from logbrook.records.batch import CRC_POSITION
-from logbrook.storage.batch_set import Origin
+from logbrook.storage.batch_set import AppendOrigin
 from logbrook.storage.compaction import compact
 from logbrook.storage.errors import CorruptLogError, StorageError
 from logbrook.storage.paths import WAL_DIRECTORY, log_path, wal_path
+from logbrook.storage.pending_append import PendingAppend
 from logbrook.storage.retention import apply_retention
-from logbrook.storage.ticket import Ticket
 from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles, Variant, materialise
 from logbrook.testing.crash_states import crash_states
 from tests.unit.storage.kit import (
@@ -50,7 +51,7 @@ def test_an_empty_directory_needs_nothing(open_store: NewStore) -> None:
     assert (report.quarantined, report.wal_damage) == ([], [])
 
 
-# A kill: what was written is still in the page cache.
+# Kill: written bytes are still in the page cache.
 
 
 @BOTH
@@ -65,7 +66,7 @@ def test_after_a_kill_everything_that_was_written_is_there(new_store: NewStore, 
 
 
 @BOTH
-def test_the_log_goes_on_after_a_kill_and_after_the_next(new_store: NewStore, durability: str) -> None:
+def test_appends_continue_after_each_of_two_kills(new_store: NewStore, durability: str) -> None:
     store = new_store(**SMALL, durability=durability)
     for round_number in range(6):
         store.write(*numbered(3, first=3 * round_number))
@@ -96,7 +97,7 @@ def test_opening_costs_the_same_however_long_the_log_is(new_store: NewStore, seg
 
 
 @BOTH
-def test_what_is_known_of_producers_and_epochs_is_the_same_after_a_kill(new_store: NewStore, durability: str) -> None:
+def test_producer_state_and_leader_epochs_are_the_same_after_a_kill(new_store: NewStore, durability: str) -> None:
     store = new_store(**SMALL, durability=durability)
     for number in range(10):
         store.append(batch(producer=(number % 3, 0, number // 3)), leader_epoch=number // 4)
@@ -113,10 +114,10 @@ def test_an_open_transaction_is_open_after_a_kill_and_a_decided_one_is_decided(
     new_store: NewStore, checkpoints_after: int | None
 ) -> None:
     store = new_store(segment_bytes=1)
-    steps: list[Callable[[], Ticket]] = [
+    steps: list[Callable[[], PendingAppend]] = [
         lambda: store.append(batch(producer=(1, 0, 0), transactional=True)),
         lambda: store.append(batch(producer=(2, 0, 0), transactional=True)),
-        lambda: store.append(marker(1), origin=Origin.COORDINATOR),
+        lambda: store.append(marker(1), origin=AppendOrigin.COORDINATOR),
     ]
     for number, step in enumerate(steps):
         if number == checkpoints_after:
@@ -130,7 +131,7 @@ def test_an_open_transaction_is_open_after_a_kill_and_a_decided_one_is_decided(
     assert again.log.producers.to_json() == store.log.producers.to_json()
 
 
-# A power loss: what no sync has covered is gone.
+# Power loss: bytes that were not synced are lost.
 
 
 def test_everything_that_was_acknowledged_survives_a_power_loss(new_store: NewStore) -> None:
@@ -145,10 +146,10 @@ def test_everything_that_was_acknowledged_survives_a_power_loss(new_store: NewSt
 @pytest.mark.parametrize("variant", Variant)
 def test_however_the_disk_looks_after_a_power_loss(new_store: NewStore, variant: Variant) -> None:
     store = new_store(RecordingFiles(), **SMALL, wal_file_bytes=4096)
-    other = store.create(OTHER)
+    other_log = store.create(OTHER)
     for number, data in enumerate(numbered(20)):
         store.write(data)
-        other.append(batch(b"other"), now_ms=NOW_MS)
+        other_log.append(batch(b"other"), now_ms=NOW_MS)
         store.directory.commit()
         if number in (7, 13):
             store.directory.checkpoint()
@@ -206,12 +207,12 @@ def test_the_first_append_after_a_clean_close_survives_a_power_loss(open_store: 
 def test_an_append_to_a_new_partition_survives_whatever_else_is_in_its_commit(new_store: NewStore) -> None:
     store = new_store(RecordingFiles())
     store.append(batch(b"before"))
-    other = store.create(OTHER)
-    ticket = other.append(batch(b"first"), now_ms=NOW_MS)
+    other_log = store.create(OTHER)
+    append = other_log.append(batch(b"first"), now_ms=NOW_MS)
     store.directory.commit()
-    assert ticket.result().base_offset == 0
+    assert append.result().base_offset == 0
     again = store.without_power()
-    assert values_of(again.directory.get(OTHER).read(0, 1 << 20).slices) == [b"first"]
+    assert values_of(again.directory.get(OTHER).read(Offset(0), 1 << 20).slices) == [b"first"]
     assert again.values() == [b"before"]
 
 
@@ -219,12 +220,12 @@ def test_an_append_to_a_new_partition_survives_whatever_else_is_in_its_commit(ne
 def test_the_start_of_a_log_is_never_past_its_end(new_store: NewStore, durability: str) -> None:
     store = new_store(RecordingFiles(), **SMALL, durability=durability)
     store.write(*numbered(3))
-    store.log.delete_before(3)
+    store.log.delete_before(Offset(3))
     again = store.without_power()
     assert again.log.log_start_offset == 3
     assert again.log.log_end_offset >= 3
-    ticket = again.write(batch(b"next"))
-    assert ticket.base_offset >= 3
+    append = again.write(batch(b"next"))
+    assert append.base_offset >= 3
     assert again.values() == [b"next"]
     assert again.killed().values() == [b"next"]
 
@@ -251,18 +252,16 @@ def test_whatever_call_of_an_open_fails_the_next_one_finds_everything(
     assert n > 50
 
 
-# The tail: cut past the durable point, and only there.
+# Torn tail: truncated after the durable point, and only there.
 
 
 @pytest.mark.parametrize("damage", [0, 8, 16, CRC_POSITION, 30, BATCH_BYTES - 1])
-def test_past_the_durable_point_the_log_ends_at_the_first_batch_that_is_not_whole(
-    new_store: NewStore, damage: int
-) -> None:
+def test_above_the_durable_offset_the_log_ends_at_the_first_invalid_batch(new_store: NewStore, damage: int) -> None:
     store = new_store(durability="interval")
     store.write(*numbered(3))
     store.directory.checkpoint()
     store.write(*numbered(4, first=3))
-    again = store.killed(lambda disk: flip(disk, log_path(DIRECTORY, 0), 5 * BATCH_BYTES + damage))
+    again = store.killed(lambda disk: flip(disk, log_path(DIRECTORY, Offset(0)), 5 * BATCH_BYTES + damage))
     assert again.values() == expected(5)
     assert again.directory.report.bytes_cut == 2 * BATCH_BYTES
     assert again.directory.report.quarantined == []
@@ -276,10 +275,10 @@ def test_past_the_durable_point_the_log_ends_at_the_first_batch_that_is_not_whol
     [*(bytes(batch()[:length]) for length in range(1, BATCH_BYTES, 9)), bytes(5000), bytes(batch())],
     ids=lambda rest: f"{len(rest)}-{rest[:1].hex()}",
 )
-def test_what_is_no_batch_that_follows_is_cut_off_the_end(new_store: NewStore, durability: str, rest: bytes) -> None:
+def test_bytes_that_are_not_the_next_batch_are_truncated(new_store: NewStore, durability: str, rest: bytes) -> None:
     store = new_store(durability=durability)
     store.write(*numbered(3))
-    path = log_path(DIRECTORY, 0)
+    path = log_path(DIRECTORY, Offset(0))
     again = store.killed(lambda disk: put(disk, path, content(disk, path) + rest))
     assert again.values() == expected(3)
     assert again.directory.report.bytes_cut == len(rest)
@@ -291,7 +290,7 @@ def test_segments_after_the_end_go_too(new_store: NewStore) -> None:
     store.write(*numbered(2))
     store.directory.checkpoint()
     store.write(*numbered(9, first=2))
-    again = store.killed(lambda disk: flip(disk, log_path(DIRECTORY, 0), -1))
+    again = store.killed(lambda disk: flip(disk, log_path(DIRECTORY, Offset(0)), -1))
     assert again.values() == expected(3)
     assert _logs(again.files) == ["00000000000000000000.log"]
     again.write(*[batch(b"new")] * 8)
@@ -299,26 +298,26 @@ def test_segments_after_the_end_go_too(new_store: NewStore) -> None:
 
 
 @pytest.mark.parametrize("damage", [0, 8, 16, CRC_POSITION, 30, BATCH_BYTES - 1])
-def test_what_the_write_ahead_log_has_is_put_right(new_store: NewStore, damage: int) -> None:
+def test_redo_repairs_damaged_bytes_that_the_write_ahead_log_has(new_store: NewStore, damage: int) -> None:
     store = new_store()
     store.write(*numbered(3))
     store.directory.checkpoint()
     store.write(*numbered(4, first=3))
-    again = store.killed(lambda disk: flip(disk, log_path(DIRECTORY, 0), 5 * BATCH_BYTES + damage))
+    again = store.killed(lambda disk: flip(disk, log_path(DIRECTORY, Offset(0)), 5 * BATCH_BYTES + damage))
     assert again.values() == expected(7)
     assert again.directory.report.entries_redone == 4
 
 
-def test_a_segment_whose_name_was_lost_is_made_again(new_store: NewStore) -> None:
+def test_a_segment_whose_name_was_lost_is_rebuilt(new_store: NewStore) -> None:
     store = new_store(**SMALL)
     store.write(*numbered(10))
-    assert store.killed(lambda disk: disk.unlink(log_path(DIRECTORY, 8))).values() == expected(10)
+    assert store.killed(lambda disk: disk.unlink(log_path(DIRECTORY, Offset(8)))).values() == expected(10)
 
 
 # Corruption: bad bytes below the durable point.
 
 
-ROTTEN = log_path(DIRECTORY, 4)
+ROTTEN = log_path(DIRECTORY, Offset(4))
 
 
 def rot(disk: MemoryFiles) -> None:
@@ -328,7 +327,7 @@ def rot(disk: MemoryFiles) -> None:
 
 @pytest.fixture
 def healthy(new_store: NewStore) -> Store:
-    """Two partitions; the offsets 0-5 of the first are in a checkpoint, 6 is in the write-ahead log."""
+    """Two partitions; offsets 0-5 of the first are in a checkpoint, 6 is in the write-ahead log."""
     store = new_store(**SMALL)
     store.create(OTHER)
     store.write(*numbered(6))
@@ -339,7 +338,7 @@ def healthy(new_store: NewStore) -> Store:
 
 @pytest.fixture
 def rotten(healthy: Store) -> Store:
-    """The same, after the first header of the second segment rotted and its index was lost."""
+    """The same, after the first header of the second segment was corrupted and its index lost."""
     return healthy.killed(rot)
 
 
@@ -363,9 +362,9 @@ def test_bad_bytes_below_the_durable_point_quarantine_the_partition_and_nothing_
 
 
 def test_other_partitions_open_and_work(rotten: Store) -> None:
-    ticket = rotten.directory.get(OTHER).append(batch(), now_ms=NOW_MS)
+    append = rotten.directory.get(OTHER).append(batch(), now_ms=NOW_MS)
     rotten.directory.commit()
-    assert ticket.result().base_offset == 0
+    assert append.result().base_offset == 0
 
 
 def test_the_quarantine_holds_after_every_restart(rotten: Store) -> None:
@@ -377,16 +376,14 @@ def test_the_quarantine_holds_after_every_restart(rotten: Store) -> None:
     assert store.log.corruption is not None
 
 
-def test_what_is_before_the_bad_bytes_can_be_read(rotten: Store) -> None:
+def test_records_before_the_damage_can_be_read(rotten: Store) -> None:
     assert offsets_of(rotten.read(0)) == [0, 1, 2, 3]
     assert offsets_of(rotten.read(0, 4 * BATCH_BYTES)) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("offset", [4, 5, 6, 7])
-def test_a_reader_past_the_bad_bytes_is_told_of_them_and_not_that_the_offset_is_out_of_range(
-    rotten: Store, offset: int
-) -> None:
-    """Out of range makes a consumer start again somewhere else; then the records are lost to it."""
+def test_a_read_past_the_damage_raises_corrupt_log_not_offset_out_of_range(rotten: Store, offset: int) -> None:
+    """OFFSET_OUT_OF_RANGE makes a consumer reset its position, and it would skip records."""
     for store in (rotten, rotten.killed()):
         with pytest.raises(CorruptLogError):
             store.read(offset)
@@ -424,7 +421,7 @@ def test_bad_bytes_in_a_closed_segment_never_keep_the_directory_from_opening(
     store.directory.checkpoint()
 
     def damage(disk: MemoryFiles) -> None:
-        flip(disk, log_path(DIRECTORY, 0), 16)
+        flip(disk, log_path(DIRECTORY, Offset(0)), 16)
         if snapshot == "lost":
             disk.unlink(f"{DIRECTORY}/snapshot")
 
@@ -438,7 +435,7 @@ def test_bad_bytes_in_a_closed_segment_never_keep_the_directory_from_opening(
 
 
 @pytest.mark.parametrize("damage", ["flipped", "missing"])
-def test_a_state_that_cannot_be_believed_quarantines_the_partition(new_store: NewStore, damage: str) -> None:
+def test_a_damaged_state_quarantines_the_partition(new_store: NewStore, damage: str) -> None:
     store = new_store(**SMALL)
     store.write(*numbered(6))
     store.directory.checkpoint()
@@ -452,10 +449,10 @@ def test_a_state_that_cannot_be_believed_quarantines_the_partition(new_store: Ne
         again.append(batch())
 
 
-# Indexes and leftovers.
+# Indexes and leftover files.
 
 
-def test_indexes_are_made_again_where_they_are_missing(new_store: NewStore) -> None:
+def test_indexes_are_rebuilt_where_they_are_missing(new_store: NewStore) -> None:
     store = new_store(**SMALL)
     store.write(*numbered(10))
 
@@ -469,28 +466,28 @@ def test_indexes_are_made_again_where_they_are_missing(new_store: NewStore) -> N
         assert offsets_of(again.read(offset)) == list(range(offset, 10))
 
 
-def test_what_was_being_written_when_the_process_died_is_thrown_away(new_store: NewStore) -> None:
+def test_partly_written_files_are_removed(new_store: NewStore) -> None:
     store = new_store(**SMALL)
     store.write(*numbered(2))
     put(store.files, f"{DIRECTORY}/state.tmp", b"half")
-    put(store.files, f"{log_path(DIRECTORY, 0)}.tmp", b"half")
+    put(store.files, f"{log_path(DIRECTORY, Offset(0))}.tmp", b"half")
     again = store.killed()
     assert not [name for name in again.files.list(DIRECTORY) if name.endswith(".tmp")]
     assert again.values() == expected(2)
 
 
-def test_what_was_on_its_way_out_goes_at_the_next_step(new_store: NewStore) -> None:
+def test_files_marked_for_deletion_are_removed_in_the_next_step(new_store: NewStore) -> None:
     store = new_store(**SMALL)
-    put(store.files, f"{log_path(DIRECTORY, 0)}.deleted", b"old")
+    put(store.files, f"{log_path(DIRECTORY, Offset(0))}.deleted", b"old")
     again = store.killed()
-    assert again.directory.remove_files(NOW_MS) == [f"{log_path(DIRECTORY, 0)}.deleted"]
+    assert again.directory.remove_files(NOW_MS) == [f"{log_path(DIRECTORY, Offset(0))}.deleted"]
 
 
-# Names that are used again.
+# Reused names.
 
 
 @BOTH
-def test_a_partition_that_is_made_anew_has_nothing_of_the_old_one(new_store: NewStore, durability: str) -> None:
+def test_a_partition_that_is_recreated_has_nothing_of_the_old_one(new_store: NewStore, durability: str) -> None:
     store = new_store(**SMALL, durability=durability)
     for number in range(10):
         store.write(batch(b"old %d" % number, producer=(5, 0, number)))
@@ -499,7 +496,7 @@ def test_a_partition_that_is_made_anew_has_nothing_of_the_old_one(new_store: New
     assert store.values() == []
     again = store.killed()
     assert again.values() == []
-    assert again.log.producers.get(5) is None
+    assert again.log.producers.get(ProducerId(5)) is None
     again.write(batch(b"new"))
     assert again.killed().values() == [b"new"]
 
@@ -516,7 +513,7 @@ def test_entries_of_a_deleted_partition_are_not_written_to_its_successor_after_a
         assert store.without_power(variant).values() == [b"new"]
 
 
-def test_a_deleted_partition_does_not_come_back(new_store: NewStore) -> None:
+def test_a_deleted_partition_does_not_reappear(new_store: NewStore) -> None:
     store = new_store(RecordingFiles(), **SMALL)
     store.write(*numbered(10))
     store.directory.delete(PARTITION, NOW_MS)
@@ -528,7 +525,7 @@ def test_a_deleted_partition_does_not_come_back(new_store: NewStore) -> None:
 
 
 def test_creating_and_dying_again_and_again_is_no_damage(open_store: NewStore) -> None:
-    """Numbers are skipped when a partition is made; nobody may take the gap for missing entries."""
+    """Entry numbers are skipped when a partition is created; the gap is not a loss."""
     store = open_store()
     for number in range(4):
         log = store.create(PARTITION._replace(partition=number))
@@ -547,7 +544,7 @@ def test_damage_to_the_write_ahead_log_is_said_and_its_file_is_put_aside(new_sto
     again = store.killed(lambda disk: flip(disk, wal_path(0), 512 + 100))
     assert len(again.directory.report.wal_damage) >= 1
     assert [name for name in again.files.list(WAL_DIRECTORY) if name.endswith(".damaged")] != []
-    # The segments have what the log lost, since this was no power loss.
+    # The segments have the entries that the write-ahead log lost, since this was no power loss.
     assert again.values() == expected(6)
 
 
@@ -633,7 +630,7 @@ def test_compaction_may_rewrite_the_segment_that_ends_at_the_recovery_point(
 
 
 def test_an_entry_from_before_a_checkpoint_is_not_written_into_a_compacted_segment(new_store: NewStore) -> None:
-    """A commit after a checkpoint may hold entries from before it, and their segment may look different by then."""
+    """A commit after a checkpoint may hold entries from before it, whose segment may have been compacted meanwhile."""
     size = len(batch(b"00000", key=b"k"))
     store = new_store(cleanup_policy={CleanupPolicy.COMPACT}, segment_bytes=4 * size)
     store.write(*[batch(b"%05d" % number, key=b"k") for number in range(3)])

@@ -1,4 +1,4 @@
-"""On an operator's word a quarantined partition is made usable: what is good stays, what is bad is kept aside."""
+"""Repair of a quarantined partition: valid batches stay, damaged files are kept aside."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ NewStore = Callable[..., Store]
 
 
 def broken(new_store: NewStore, segment: int, position: int) -> Store:
-    """Nine batches in segments of four, with a bad byte, found."""
+    """Nine batches in segments of four, with a corrupt byte that was detected."""
     store = new_store(segment_bytes=4 * BATCH_BYTES)
     store.write(*numbered(9))
     store.directory.checkpoint()
@@ -41,7 +41,7 @@ def test_the_file_as_it_was_is_kept_aside(new_store: NewStore) -> None:
     assert content(store.files, path + ".damaged") == before
 
 
-def test_the_log_goes_on_after_its_old_end(new_store: NewStore) -> None:
+def test_the_log_continues_after_its_old_end(new_store: NewStore) -> None:
     store = broken(new_store, 2, 61)
     store.directory.repair(PARTITION)
     assert store.log.log_end_offset == 9, "offset 8 was shown to clients and is never given out again"
@@ -62,7 +62,7 @@ def test_a_partition_that_recovery_quarantined_is_repaired_with_what_lies_behind
     flip(store.files, "orders-0/00000000000000000000.log", 61)
     store.files.unlink("wal/00000000000000000000.wal")
     again = store.killed()
-    assert again.log.corruption is None, "the bad byte is below the recovery point, where nobody has looked yet"
+    assert again.log.corruption is None, "the bad byte is below the recovery point, which recovery does not read"
     with pytest.raises(CorruptLogError):
         verify(again.log)
     again.directory.repair(PARTITION)

@@ -1,10 +1,12 @@
-"""Old segments go, whole, oldest first; what nobody could read and what a crash would bring back stays."""
+"""Retention removes whole segments, oldest first, below the high watermark and the recovery point."""
 
 from collections.abc import Callable
 
 import pytest
 
 from logbrook.config import CleanupPolicy
+from logbrook.model.identifiers import Offset
+from logbrook.storage.compaction import compact
 from logbrook.storage.errors import OffsetOutOfRangeError
 from logbrook.storage.retention import apply_retention
 from tests.unit.storage.kit import BATCH_BYTES, NOW_MS, Store, batch, numbered, offsets_of, values_of
@@ -34,6 +36,15 @@ def test_an_unlimited_retention_keeps_everything(new_store: Callable[..., Store]
     store = filled(new_store, retention_ms=-1, retention_bytes=-1)
     assert apply_retention(store.log, NOW_MS + 10_000 * HOUR_MS).removed == []
     assert store.log.log_start_offset == 0
+
+
+def test_an_empty_cleanup_policy_keeps_everything(new_store: Callable[..., Store]) -> None:
+    store = filled(new_store, cleanup_policy=set(), retention_ms=1, retention_bytes=1)
+    assert apply_retention(store.log, NOW_MS + HOUR_MS).removed == []
+    assert compact(store.log, NOW_MS + HOUR_MS, force=True) is None
+    # Only what a client deletes is removed.
+    store.log.delete_before(Offset(4))
+    assert len(apply_retention(store.log, NOW_MS + HOUR_MS).removed) == 2
 
 
 def test_records_without_a_timestamp_have_no_age(new_store: Callable[..., Store]) -> None:
@@ -94,7 +105,7 @@ def test_a_compacted_topic_without_delete_keeps_what_is_old(new_store: Callable[
 
 def test_segments_below_the_log_start_go_whatever_the_policy(new_store: Callable[..., Store]) -> None:
     store = filled(new_store, cleanup_policy={CleanupPolicy.COMPACT})
-    store.log.delete_before(5)
+    store.log.delete_before(Offset(5))
     assert len(apply_retention(store.log, NOW_MS).removed) == 2
     assert store.log.log_start_offset == 5
     assert values_of(store.read(5))[0] == b"00005"[:5]
@@ -102,7 +113,7 @@ def test_segments_below_the_log_start_go_whatever_the_policy(new_store: Callable
         store.read(4)
 
 
-def test_one_step_removes_no_more_segments_than_it_is_told(new_store: Callable[..., Store]) -> None:
+def test_one_step_removes_at_most_the_given_number_of_segments(new_store: Callable[..., Store]) -> None:
     store = filled(new_store, retention_bytes=0)
     assert [len(apply_retention(store.log, NOW_MS, segments_max=2).removed) for _ in range(4)] == [2, 2, 1, 0]
 

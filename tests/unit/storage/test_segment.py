@@ -1,23 +1,26 @@
-"""Finding places in a segment, the same way in one that is mapped and in one that is still written to."""
+"""Lookups in segments, closed and active, and iteration over their batches with validation."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import pytest
 
+from logbrook.model.identifiers import LeaderEpoch, Offset
+from logbrook.ports import File
 from logbrook.records.batch import Codec, iter_headers
+from logbrook.records.errors import CorruptBatchError, UnsupportedMagicError
 from logbrook.records.reader import iter_records
 from logbrook.storage.active_segment import ActiveSegment
-from logbrook.storage.closed_segment import ClosedSegment, SegmentCache
+from logbrook.storage.closed_segment import ClosedSegment, ClosedSegmentCache
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.open_files import OpenFiles
 from logbrook.storage.paths import index_path, log_path
 from logbrook.storage.probe import StorageProbe
-from logbrook.storage.segment import Segment, TimestampedOffset
-from logbrook.testing import MemoryFiles
+from logbrook.storage.segment import Segment, TimestampedOffset, VerifiedBatch, scan_batches, scan_headers
+from logbrook.testing import FaultyFiles, MemoryFiles
 from tests.unit.storage.kit import ALL_BYTES, BATCH_BYTES, PARTITION, batch, flip, numbered, put, stamped
 
-BASE = 100
+BASE = Offset(100)
 DIRECTORY = PARTITION.directory
 LOG = log_path(DIRECTORY, BASE)
 INDEX = index_path(DIRECTORY, BASE)
@@ -29,19 +32,19 @@ class MakeSegment(Protocol):
 
 @pytest.fixture(params=["closed", "active"])
 def segment_of(request: pytest.FixtureRequest, files: MemoryFiles) -> MakeSegment:
-    """A segment of these batches. With the interval 0 every batch but the first has an index entry."""
+    """Return a segment of these batches. With the interval 0 every batch but the first has an index entry."""
     files.make_dir(DIRECTORY)
 
     def closed(batches: Sequence[bytes | bytearray], interval_bytes: int = 0, gap: int = 0) -> Segment:
         put(files, LOG, stamped(batches, BASE, gap))
-        return ClosedSegment(PARTITION, BASE, SegmentCache(files, 4, StorageProbe()), interval_bytes)
+        return ClosedSegment(PARTITION, BASE, ClosedSegmentCache(files, 4, StorageProbe()), interval_bytes)
 
     def active(batches: Sequence[bytes | bytearray], interval_bytes: int = 0, gap: int = 0) -> Segment:
         data = stamped(batches, BASE, gap)
         segment = ActiveSegment(PARTITION, BASE, OpenFiles(files, 4), interval_bytes, StorageProbe())
         segment.create()
         headers = iter_headers(data)
-        segment.append(memoryview(data), [(at, one.base_offset, one.max_timestamp) for at, one in headers], 0)
+        segment.append(memoryview(data), [(at, header.base_offset, header.max_timestamp) for at, header in headers], 0)
         return segment
 
     makers: dict[str, Callable[..., Segment]] = {"closed": closed, "active": active}
@@ -58,7 +61,7 @@ def test_an_empty_segment_has_nothing_to_find(segment_of: MakeSegment) -> None:
     assert segment.position_of(BASE) == 0
     assert segment.batch_end_before(1000, 0) == 0
     assert segment.find_time(0, BASE, ALL_BYTES) is None
-    assert list(segment.hops()) == []
+    assert list(segment.batches()) == []
 
 
 @INTERVALS
@@ -70,13 +73,13 @@ def test_the_position_of_an_offset_is_that_of_the_batch_that_holds_it(
     segment = segment_of(batches, interval_bytes)
     size = len(batches[0])
     for offset in range(BASE, BASE + 24):
-        assert segment.position_of(offset) == (offset - BASE) // 3 * size
+        assert segment.position_of(Offset(offset)) == (offset - BASE) // 3 * size
 
 
 def test_the_position_of_an_offset_past_the_end_is_the_size(segment_of: MakeSegment) -> None:
     segment = segment_of(numbered(3))
-    assert segment.position_of(BASE + 3) == segment.size == 3 * BATCH_BYTES
-    assert segment.position_of(10**15) == segment.size
+    assert segment.position_of(Offset(BASE + 3)) == segment.size == 3 * BATCH_BYTES
+    assert segment.position_of(Offset(10**15)) == segment.size
 
 
 @INTERVALS
@@ -84,9 +87,9 @@ def test_the_position_of_an_offset_in_a_gap_is_that_of_the_next_batch(
     segment_of: MakeSegment, interval_bytes: int
 ) -> None:
     segment = segment_of(numbered(4), interval_bytes, gap=9)
-    assert [hop.header.base_offset for hop in segment.hops()] == [BASE, BASE + 10, BASE + 20, BASE + 30]
+    assert [batch.header.base_offset for batch in segment.batches()] == [BASE, BASE + 10, BASE + 20, BASE + 30]
     for offset in range(BASE, BASE + 31):
-        assert segment.position_of(offset) == -(-(offset - BASE) // 10) * BATCH_BYTES
+        assert segment.position_of(Offset(offset)) == -(-(offset - BASE) // 10) * BATCH_BYTES
 
 
 @INTERVALS
@@ -125,7 +128,7 @@ TIMES = [[50, 20], [10], [90, 30, 60], [90], [-1], [40, 120, 70], [110], [-1, 95
 
 
 def first_at_or_after(batches: Sequence[bytes | bytearray], timestamp: int, from_offset: int) -> tuple[int, int] | None:
-    """What a reader of every record finds."""
+    """Return the result of a scan over all records."""
     data = stamped(batches, BASE)
     for position, _ in iter_headers(data):
         for record in iter_records(data, position, bytes_max=ALL_BYTES):
@@ -144,41 +147,43 @@ def test_the_first_record_at_or_after_a_time_is_the_one_that_a_reader_of_all_fin
     assert segment.max_timestamp == 120
     for timestamp in range(-1, 125):
         for from_offset in (BASE, BASE + 4, BASE + 9):
-            found = segment.find_time(timestamp, from_offset, ALL_BYTES)
+            result = segment.find_time(timestamp, Offset(from_offset), ALL_BYTES)
             expected = first_at_or_after(batches, timestamp, from_offset)
-            assert (found and found[:2]) == expected, (timestamp, from_offset)
+            assert (result and result[:2]) == expected, (timestamp, from_offset)
 
 
 def test_a_found_time_comes_with_its_leader_epoch(segment_of: MakeSegment) -> None:
     segment = segment_of([batch(timestamps=[70])])
-    assert segment.find_time(70, BASE, ALL_BYTES) == TimestampedOffset(BASE, 70, 0)
+    assert segment.find_time(70, BASE, ALL_BYTES) == TimestampedOffset(BASE, 70, LeaderEpoch(0))
 
 
 def test_a_control_batch_has_no_records_to_find(segment_of: MakeSegment) -> None:
     marker = batch(timestamps=[99], control=True, transactional=True, producer=(7, 0, -1))
     segment = segment_of([batch(timestamps=[10]), marker, batch(timestamps=[50])])
-    assert segment.find_time(20, BASE, ALL_BYTES) == TimestampedOffset(BASE + 2, 50, 0)
+    assert segment.find_time(20, BASE, ALL_BYTES) == TimestampedOffset(Offset(BASE + 2), 50, LeaderEpoch(0))
     assert segment.find_time(60, BASE, ALL_BYTES) is None
 
 
 def test_hops_go_from_batch_to_batch(segment_of: MakeSegment) -> None:
     segment = segment_of(numbered(3))
-    hops = list(segment.hops())
-    assert [(hop.position, hop.end) for hop in hops] == [(n * BATCH_BYTES, (n + 1) * BATCH_BYTES) for n in range(3)]
-    assert [hop.header.base_offset for hop in hops] == [BASE, BASE + 1, BASE + 2]
-    assert list(segment.hops(BATCH_BYTES)) == hops[1:]
+    batches = list(segment.batches())
+    assert [(batch.position, batch.end) for batch in batches] == [
+        (n * BATCH_BYTES, (n + 1) * BATCH_BYTES) for n in range(3)
+    ]
+    assert [batch.header.base_offset for batch in batches] == [BASE, BASE + 1, BASE + 2]
+    assert list(segment.batches(BATCH_BYTES)) == batches[1:]
 
 
 def test_many_batches_are_hopped_over_whatever_window_they_are_read_through(segment_of: MakeSegment) -> None:
     segment = segment_of([batch(bytes(size)) for size in range(0, 9000, 61)])
-    assert [hop.header.base_offset for hop in segment.hops()] == list(range(BASE, BASE + 148))
+    assert [batch.header.base_offset for batch in segment.batches()] == list(range(BASE, BASE + 148))
 
 
 def test_a_slice_has_the_bytes_and_says_where_they_are(segment_of: MakeSegment) -> None:
     batches = numbered(3)
-    found = segment_of(batches).read(BATCH_BYTES, BATCH_BYTES)
-    assert (found.file, found.position, found.length) == (LOG, BATCH_BYTES, BATCH_BYTES)
-    assert bytes(found.data) == bytes(stamped(batches, BASE)[BATCH_BYTES : 2 * BATCH_BYTES])
+    part = segment_of(batches).read(BATCH_BYTES, BATCH_BYTES)
+    assert (part.file, part.position, part.length) == (LOG, BATCH_BYTES, BATCH_BYTES)
+    assert bytes(part.data) == bytes(stamped(batches, BASE)[BATCH_BYTES : 2 * BATCH_BYTES])
 
 
 MAGIC_BYTE, LENGTH_BYTE, DELTA_BYTE = 16, 8, 23
@@ -188,7 +193,94 @@ MAGIC_BYTE, LENGTH_BYTE, DELTA_BYTE = 16, 8, 23
 def test_bytes_that_are_no_header_are_corruption(segment_of: MakeSegment, files: MemoryFiles, byte: int) -> None:
     segment = segment_of(numbered(3), interval_bytes=1 << 20)
     flip(files, LOG, BATCH_BYTES + byte, 0x80)
-    with pytest.raises(CorruptLogError, match="no batch header") as raised:
-        list(segment.hops())
+    with pytest.raises(CorruptLogError, match="not a valid batch header") as raised:
+        list(segment.batches())
     error = raised.value
     assert (error.partition, error.file, error.position) == (PARTITION, LOG, BATCH_BYTES)
+
+
+def file_with(*parts: bytes | bytearray) -> File:
+    file = MemoryFiles().create("a")
+    file.pwrite(b"".join(parts), 0)
+    return file
+
+
+def scan(file: File, position: int = 0, end: int | None = None) -> list[VerifiedBatch]:
+    return list(scan_batches(file, position, file.size() if end is None else end))
+
+
+def test_an_empty_range_has_no_batches() -> None:
+    assert scan(file_with()) == []
+    assert scan(file_with(*numbered(2)), BATCH_BYTES, BATCH_BYTES) == []
+
+
+def test_every_batch_is_given_with_its_place_and_its_bytes() -> None:
+    batches = numbered(3)
+    scanned = scan(file_with(*batches))
+    assert [entry.position for entry in scanned] == [0, BATCH_BYTES, 2 * BATCH_BYTES]
+    assert [bytes(entry.data) for entry in scanned] == [bytes(data) for data in batches]
+    assert all(entry.header.size == BATCH_BYTES for entry in scanned)
+
+
+def test_a_scan_starts_and_ends_at_the_given_positions() -> None:
+    file = file_with(*numbered(5))
+    assert [entry.position for entry in scan(file, BATCH_BYTES, 3 * BATCH_BYTES)] == [BATCH_BYTES, 2 * BATCH_BYTES]
+
+
+def test_what_lies_past_the_end_is_not_looked_at() -> None:
+    assert len(scan(file_with(*numbered(2), b"garbage"), end=2 * BATCH_BYTES)) == 2
+
+
+def test_batches_larger_than_the_window_are_read_whole() -> None:
+    large = batch(bytes(3 << 20))
+    scanned = scan(file_with(batch(), large, batch(), large))
+    assert [entry.header.size for entry in scanned] == [BATCH_BYTES, len(large), BATCH_BYTES, len(large)]
+
+
+def test_many_batches_are_read_in_few_calls() -> None:
+    files = FaultyFiles(MemoryFiles(), only={"pread"})
+    file = files.create("a")
+    file.pwrite(b"".join(numbered(5000)), 0)
+    assert len(scan(file)) == 5000
+    assert files.calls <= 2
+
+
+def test_every_changed_byte_that_the_checksum_covers_is_detected() -> None:
+    good = b"".join(numbered(2))
+    for position in range(BATCH_BYTES + 21, 2 * BATCH_BYTES):
+        file = file_with(good[:position], bytes([good[position] ^ 0x10]), good[position + 1 :])
+        batches = scan_batches(file, 0, len(good))
+        next(batches)
+        with pytest.raises(CorruptBatchError):
+            next(batches)
+
+
+def test_every_cut_is_detected_at_the_batch_it_hits() -> None:
+    good = b"".join(numbered(2))
+    for length in range(BATCH_BYTES + 1, 2 * BATCH_BYTES):
+        batches = scan_batches(file_with(good[:length]), 0, length)
+        next(batches)
+        with pytest.raises(CorruptBatchError):
+            next(batches)
+
+
+def test_zeros_are_no_batch() -> None:
+    batches = scan_batches(file_with(batch(), bytes(4096)), 0, BATCH_BYTES + 4096)
+    next(batches)
+    with pytest.raises(UnsupportedMagicError):
+        next(batches)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, 2**31 - 1, -(2**31)])
+def test_a_wrong_length_is_detected_without_reading_that_many_bytes(length: int) -> None:
+    bad = batch()
+    bad[8:12] = (length & 0xFFFFFFFF).to_bytes(4, "big")
+    with pytest.raises(CorruptBatchError):
+        scan(file_with(bad, *numbered(3)))
+
+
+def test_headers_end_where_the_file_does_though_more_was_expected() -> None:
+    """The file may belong to a recreated topic by now."""
+    first, second = numbered(2)
+    file = file_with(first, second[:40])
+    assert [header.base_offset for header in scan_headers(file, 0, 3 * BATCH_BYTES)] == [0]

@@ -1,4 +1,4 @@
-"""Cutting the end off a log, so that nothing brings it back."""
+"""Truncation of a log: truncated records never reappear."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from logbrook.config import CleanupPolicy
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Files, OsFiles
 from logbrook.storage.compaction import compact
 from logbrook.storage.errors import DiskFullError, OffsetOutOfRangeError, StorageError, StorageOfflineError
@@ -48,7 +49,7 @@ EVERYWHERE = pytest.mark.parametrize("end", range(COUNT + 1))
 @EVERYWHERE
 def test_nothing_from_the_offset_on_is_left(new_store: NewStore, durability: str, end: int) -> None:
     store = filled(new_store, durability=durability)
-    assert truncate(store.log, end) == end
+    assert truncate(store.log, Offset(end)) == end
     assert store.log.log_end_offset == store.log.high_watermark == end
     assert store.values() == expected(end)
     store.log.validate()
@@ -56,12 +57,12 @@ def test_nothing_from_the_offset_on_is_left(new_store: NewStore, durability: str
 
 @BOTH
 @EVERYWHERE
-def test_the_log_goes_on_from_there(new_store: NewStore, durability: str, end: int) -> None:
+def test_the_log_continues_from_there(new_store: NewStore, durability: str, end: int) -> None:
     store = filled(new_store, durability=durability)
-    truncate(store.log, end)
-    tickets = [store.append(batch(b"new %d" % n)) for n in range(6)]
+    truncate(store.log, Offset(end))
+    appends = [store.append(batch(b"new %d" % n)) for n in range(6)]
     store.directory.commit()
-    assert [ticket.result().base_offset for ticket in tickets] == list(range(end, end + 6))
+    assert [append.result().base_offset for append in appends] == list(range(end, end + 6))
     assert store.values() == [*expected(end), *[b"new %d" % n for n in range(6)]]
     assert store.killed().values() == store.values()
     assert store.reopened().values()[: end + 1] == [*expected(end), b"new 0"]
@@ -71,7 +72,7 @@ def test_the_log_goes_on_from_there(new_store: NewStore, durability: str, end: i
 @EVERYWHERE
 def test_a_kill_does_not_bring_back_what_was_cut(new_store: NewStore, durability: str, end: int) -> None:
     store = filled(new_store, durability=durability)
-    truncate(store.log, end)
+    truncate(store.log, Offset(end))
     again = store.killed()
     assert again.values() == expected(end)
     assert again.directory.report.quarantined == []
@@ -87,7 +88,7 @@ def test_a_power_loss_finds_all_of_the_log_or_the_cut_one_and_after_the_promise_
     store = filled(new_store, files, durability=durability)
     store.directory.checkpoint()
     start = len(files.journal.ops)
-    truncate(store.log, end)
+    truncate(store.log, Offset(end))
     files.mark("cut")
     for state in crash_states(files.journal, seeds=range(2), prefixes=range(start, len(files.journal.ops) + 1)):
         again = open_store(state.files, **store.settings)
@@ -102,7 +103,7 @@ def test_a_power_loss_finds_all_of_the_log_or_the_cut_one_and_after_the_promise_
 def test_what_is_written_after_a_cut_survives_a_power_loss(new_store: NewStore, durability: str, end: int) -> None:
     files = RecordingFiles()
     store = filled(new_store, files, durability=durability)
-    truncate(store.log, end)
+    truncate(store.log, Offset(end))
     store.write(*[batch(b"new %d" % n) for n in range(3)])
     if durability == "interval":
         store.directory.checkpoint()
@@ -113,9 +114,9 @@ def test_what_is_written_after_a_cut_survives_a_power_loss(new_store: NewStore, 
 def test_a_batch_that_holds_the_offset_goes_whole(new_store: NewStore) -> None:
     store = new_store()
     store.write(batch(b"a", b"b", b"c"), batch(b"d", b"e", b"f"))
-    assert truncate(store.log, 4) == 3
+    assert truncate(store.log, Offset(4)) == 3
     assert store.values() == [b"a", b"b", b"c"]
-    assert truncate(store.log, 2) == 0
+    assert truncate(store.log, Offset(2)) == 0
     assert store.values() == []
 
 
@@ -123,17 +124,17 @@ def test_a_batch_that_holds_the_offset_goes_whole(new_store: NewStore) -> None:
 def test_past_the_end_there_is_nothing_to_cut(new_store: NewStore, files: MemoryFiles, offset: int) -> None:
     store = filled(new_store)
     before = files.snapshot()
-    assert truncate(store.log, offset) == COUNT
+    assert truncate(store.log, Offset(offset)) == COUNT
     assert files.snapshot() == before
 
 
 def test_the_start_of_the_log_cannot_be_cut(new_store: NewStore) -> None:
     store = filled(new_store)
-    store.log.delete_before(5)
+    store.log.delete_before(Offset(5))
     with pytest.raises(OffsetOutOfRangeError) as raised:
-        truncate(store.log, 4)
+        truncate(store.log, Offset(4))
     assert (raised.value.offset, raised.value.log_start_offset) == (4, 5)
-    assert truncate(store.log, 5) == 5
+    assert truncate(store.log, Offset(5)) == 5
     assert store.values() == []
     assert store.killed().log.log_start_offset == 5
 
@@ -141,10 +142,10 @@ def test_the_start_of_the_log_cannot_be_cut(new_store: NewStore) -> None:
 def test_the_end_is_never_cut_below_the_start(new_store: NewStore) -> None:
     store = new_store()
     store.write(batch(b"a", b"b", b"c"))
-    store.log.delete_before(1)
-    assert truncate(store.log, 2) == store.log.log_end_offset >= 1
-    ticket = store.write(batch(b"next"))
-    assert ticket.base_offset >= 1
+    store.log.delete_before(Offset(1))
+    assert truncate(store.log, Offset(2)) == store.log.log_end_offset >= 1
+    append = store.write(batch(b"next"))
+    assert append.base_offset >= 1
     assert store.values() == [b"next"]
     assert store.killed().values() == [b"next"]
 
@@ -153,11 +154,11 @@ def test_the_end_is_never_cut_below_the_start(new_store: NewStore) -> None:
 def test_a_reader_of_a_closed_segment_keeps_the_bytes_it_has(
     new_store: NewStore, tmp_path: Path, on_disk: bool
 ) -> None:
-    """A mapped file is never cut: MemoryFiles raises where a real disk would kill the process."""
+    """A file that is being read is never truncated: MemoryFiles raises where a mapped file would cause SIGBUS."""
     store = filled(new_store, OsFiles(tmp_path) if on_disk else MemoryFiles())
     held = store.read(0)
     before = [bytes(part.data) for part in held]
-    truncate(store.log, 2)
+    truncate(store.log, Offset(2))
     store.write(*[batch(b"other") for _ in range(10)])
     store.directory.remove_files(NOW_MS)
     assert [bytes(part.data) for part in held] == before
@@ -168,7 +169,7 @@ def test_a_reader_of_a_closed_segment_keeps_the_bytes_it_has(
 def test_a_reader_of_the_active_segment_keeps_the_bytes_it_has(new_store: NewStore) -> None:
     store = filled(new_store)
     held = store.read(8)
-    truncate(store.log, 9)
+    truncate(store.log, Offset(9))
     store.write(batch(b"other"))
     assert offsets_of(held) == [8, 9, 10]
 
@@ -176,21 +177,21 @@ def test_a_reader_of_the_active_segment_keeps_the_bytes_it_has(new_store: NewSto
 def test_readers_see_nothing_of_the_old_bytes_at_the_offsets_that_are_used_again(new_store: NewStore) -> None:
     store = filled(new_store)
     store.read(0)
-    truncate(store.log, 2)
+    truncate(store.log, Offset(2))
     store.write(*[batch(b"other") for _ in range(9)])
     assert store.values() == [*expected(2), *[b"other"] * 9]
     assert offsets_of(store.read(3)) == list(range(3, COUNT))
 
 
-def test_leader_epochs_past_the_cut_are_forgotten(new_store: NewStore) -> None:
+def test_leader_epochs_past_the_cut_are_removed(new_store: NewStore) -> None:
     store = new_store()
     for epoch in (0, 0, 2, 2, 5):
         store.append(batch(), leader_epoch=epoch)
     store.directory.commit()
-    truncate(store.log, 3)
+    truncate(store.log, Offset(3))
     assert store.log.epochs.starts == [(0, 0), (2, 2)]
     assert store.killed().log.epochs.starts == [(0, 0), (2, 2)]
-    truncate(store.log, 2)
+    truncate(store.log, Offset(2))
     assert store.log.epochs.starts == [(0, 0)]
     assert store.killed().log.epochs.starts == [(0, 0)]
 
@@ -200,10 +201,10 @@ def test_producers_are_as_if_the_cut_batches_had_never_been(new_store: NewStore)
     for sequence in range(7):
         store.write(batch(producer=(5, 0, sequence)))
     store.directory.checkpoint()
-    truncate(store.log, 3)
-    for one in (store, store.killed()):
-        assert one.write(batch(producer=(5, 0, 2))).duplicate
-        fresh = one.write(batch(producer=(5, 0, 3)))
+    truncate(store.log, Offset(3))
+    for state in (store, store.killed()):
+        assert state.write(batch(producer=(5, 0, 2))).duplicate
+        fresh = state.write(batch(producer=(5, 0, 3)))
         assert (fresh.duplicate, fresh.base_offset) == (False, 3)
 
 
@@ -211,19 +212,19 @@ def test_producers_are_known_after_a_kill_though_retention_took_their_batches(ne
     store = new_store(segment_bytes=1, retention_bytes=0)
     store.write(batch(producer=(5, 0, 0)), batch(producer=(5, 0, 1)), batch(producer=(5, 0, 2)))
     store.directory.checkpoint()
-    truncate(store.log, 2)
+    truncate(store.log, Offset(2))
     store.log.roll()
     assert apply_retention(store.log, NOW_MS).log_start_offset == 2
     assert store.killed().log.producers.to_json() == store.log.producers.to_json()
 
 
-def test_tickets_of_what_was_cut_move_nothing(new_store: NewStore) -> None:
+def test_appends_of_what_was_cut_move_nothing(new_store: NewStore) -> None:
     store = new_store()
     store.write(*numbered(2))
     late = [store.append(data) for data in numbered(3)]
-    truncate(store.log, 2)
+    truncate(store.log, Offset(2))
     store.directory.commit()
-    assert all(ticket.done for ticket in late)
+    assert all(append.done for append in late)
     assert store.log.high_watermark == 2
     assert store.values() == expected(2)
 
@@ -232,7 +233,7 @@ def test_what_is_acknowledged_below_the_cut_can_be_read(new_store: NewStore) -> 
     store = new_store()
     early = store.append(batch(b"kept"))
     store.append(batch(b"cut"))
-    truncate(store.log, 1)
+    truncate(store.log, Offset(1))
     store.directory.commit()
     assert early.result().next_offset == 1
     assert store.log.high_watermark == 1
@@ -242,7 +243,7 @@ def test_what_is_acknowledged_below_the_cut_can_be_read(new_store: NewStore) -> 
 def test_a_checkpoint_that_was_under_way_does_not_bring_it_back(new_store: NewStore) -> None:
     store = filled(new_store)
     run = store.directory.begin_checkpoint()
-    truncate(store.log, 2)
+    truncate(store.log, Offset(2))
     run.run()
     store.directory.finish_checkpoint(run)
     assert store.log.recovery_point.offset == 2
@@ -254,7 +255,7 @@ def test_a_checkpoint_that_was_under_way_does_not_bring_it_back(new_store: NewSt
 def test_the_segment_that_is_reopened_is_closed_by_age_like_any_other(new_store: NewStore) -> None:
     day_ms = 86_400_000
     store = filled(new_store, segment_ms=day_ms)
-    truncate(store.log, 2)
+    truncate(store.log, Offset(2))
     store.append(batch(), now_ms=NOW_MS + day_ms - 1)
     assert len(store.log.segments) == 1
     store.append(batch(), now_ms=NOW_MS + day_ms)
@@ -265,14 +266,14 @@ def test_a_segment_that_was_emptied_counts_its_age_from_the_next_append(new_stor
     day_ms = 86_400_000
     store = new_store(segment_ms=day_ms)
     store.write(*numbered(2))
-    truncate(store.log, 0)
+    truncate(store.log, Offset(0))
     store.append(batch(), now_ms=NOW_MS + day_ms)
     store.append(batch(), now_ms=NOW_MS + day_ms + 1)
     assert len(store.log.segments) == 1
 
 
 def compacted(new_store: NewStore, files: MemoryFiles | None = None) -> Store:
-    """Of the offsets 0-3 and 4-7 only 3 and 7 are left; 8 is in the active segment."""
+    """Of the offsets 0-3 and 4-7 compaction has kept only 3 and 7; 8 is in the active segment."""
     batches = [batch(b"%05d" % n, key=b"%d" % (n == 3)) for n in range(9)]
     store = new_store(files, cleanup_policy={CleanupPolicy.COMPACT}, segment_bytes=4 * len(batches[0]))
     store.write(*batches)
@@ -285,7 +286,7 @@ def compacted(new_store: NewStore, files: MemoryFiles | None = None) -> Store:
 @pytest.mark.parametrize("offset", range(1, 9))
 def test_a_cut_inside_a_gap_leaves_nothing_at_or_past_the_offset(new_store: NewStore, offset: int) -> None:
     store = compacted(new_store)
-    end = truncate(store.log, offset)
+    end = truncate(store.log, Offset(offset))
     assert end == store.log.log_end_offset <= offset
     assert offsets_of(store.read(0)) == [kept for kept in (3, 7, 8) if kept < offset]
     again = store.killed()
@@ -299,7 +300,7 @@ def test_a_kill_in_the_middle_of_a_cut_through_gaps_is_recovered_from(
     files = RecordingFiles()
     store = compacted(new_store, files)
     start = len(files.journal.ops)
-    truncate(store.log, 7)
+    truncate(store.log, Offset(7))
     prefixes = range(start, len(files.journal.ops) + 1)
     for state in crash_states(files.journal, variants=[Variant.KEPT], prefixes=prefixes):
         again = open_store(state.files, **store.settings)
@@ -310,7 +311,7 @@ def test_a_kill_in_the_middle_of_a_cut_through_gaps_is_recovered_from(
 def test_how_far_the_log_is_compacted_is_cut_too(new_store: NewStore) -> None:
     store = compacted(new_store)
     assert store.log.state.cleaned_offset > 3
-    truncate(store.log, 3)
+    truncate(store.log, Offset(3))
     assert store.log.state.cleaned_offset <= 3
 
 
@@ -322,15 +323,15 @@ def test_on_a_full_disk_a_cut_is_refused_and_can_be_tried_again(
     store.directory.checkpoint()
     files.capacity_bytes = 0
     with pytest.raises(DiskFullError):
-        truncate(store.log, end)
+        truncate(store.log, Offset(end))
     assert store.values() == expected(COUNT)
     files.capacity_bytes = None
-    assert truncate(store.log, end) == end
+    assert truncate(store.log, Offset(end)) == end
     assert store.values() == expected(end)
 
 
 def test_a_refused_cut_is_not_carried_out_behind_the_next_append(new_store: NewStore) -> None:
-    """The intent may be saved before the disk runs full. What is acknowledged after that must survive a kill."""
+    """The intent may be saved before the disk is full. Records acknowledged after that must survive a kill."""
     for room in range(0, 3000, 100):
         files = MemoryFiles()
         store = new_store(files, segment_bytes=40 * BATCH_BYTES)
@@ -338,7 +339,7 @@ def test_a_refused_cut_is_not_carried_out_behind_the_next_append(new_store: NewS
         store.directory.checkpoint()
         files.capacity_bytes = files.used_bytes() + room
         with suppress(DiskFullError):
-            truncate(store.log, 30)
+            truncate(store.log, Offset(30))
         files.capacity_bytes = None
         before = store.values()
         store.write(batch(b"acknowledged"))
@@ -353,12 +354,12 @@ def test_a_directory_that_is_offline_cuts_nothing(new_store: NewStore) -> None:
     store.append(batch())
     store.directory.commit()
     with pytest.raises(StorageOfflineError):
-        truncate(store.log, 1)
+        truncate(store.log, Offset(1))
     assert store.values() == expected(3)
 
 
 def cut_with_a_fault(n: int | None) -> int:
-    """Cut a log while the n-th call fails, and open it again. Returns how many calls there were."""
+    """Truncate a log while the n-th call fails, and open it again. Returns the number of calls."""
     files = FaultyFiles(MemoryFiles(), partial_writes=True)
     store = Store(files, dict(SMALL), [])
     store.create()
@@ -367,7 +368,7 @@ def cut_with_a_fault(n: int | None) -> int:
     files.fail_at = n and begin + n
     refusal: StorageError | None = None
     try:
-        truncate(store.log, 2)
+        truncate(store.log, Offset(2))
     except StorageError as error:
         refusal = error
     calls = files.calls - begin
@@ -388,7 +389,7 @@ def test_whatever_call_of_a_cut_fails_the_next_start_finds_all_of_the_log_or_the
 def test_a_partition_can_be_cut_again_and_again(new_store: NewStore) -> None:
     store = filled(new_store)
     for end in (10, 8, 7, 3, 3, 1):
-        truncate(store.log, end)
+        truncate(store.log, Offset(end))
         store = store.killed()
         assert store.values() == expected(end)
     assert store.log.partition == PARTITION

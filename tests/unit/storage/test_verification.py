@@ -1,12 +1,13 @@
-"""Every byte of a log can be read to see whether it is good."""
+"""Verification of every byte of a log."""
 
 from collections.abc import Callable
 
 import pytest
 
-from logbrook.storage.aborted import AbortedTransactions
+from logbrook.model.identifiers import Offset
 from logbrook.storage.errors import CorruptLogError, PartitionNotFoundError
-from logbrook.storage.verification import LogCheck, verify
+from logbrook.storage.transaction_index import TransactionIndex
+from logbrook.storage.verification import LogVerification, verify
 from tests.unit.storage.kit import BATCH_BYTES, Store, batch, flip, numbered
 
 NewStore = Callable[..., Store]
@@ -15,8 +16,8 @@ NewStore = Callable[..., Store]
 def test_a_good_log_is_counted(new_store: NewStore) -> None:
     store = new_store(segment_bytes=4 * BATCH_BYTES)
     store.write(*numbered(9), batch(b"a", b"b"))
-    found = verify(store.log)
-    assert (found.segments, found.batches, found.records, found.bytes) == (3, 10, 11, store.log.size)
+    report = verify(store.log)
+    assert (report.segments, report.batches, report.records, report.bytes) == (3, 10, 11, store.log.size)
 
 
 @pytest.mark.parametrize("position", [0, 8, 16, 17, 22, 60, 61, BATCH_BYTES - 1])
@@ -48,8 +49,8 @@ def test_an_index_that_lies_is_rebuilt(new_store: NewStore) -> None:
     store = new_store(segment_bytes=8 * BATCH_BYTES, index_interval_bytes=0)
     store.write(*numbered(9))
     store = store.reopened()
-    other = store.log.closed[0].index_path
-    flip(store.files, other, 8)
+    stale_index = store.log.closed[0].index_path
+    flip(store.files, stale_index, 8)
     rebuilt = store.directory.environment.probe.indexes_rebuilt
     verify(store.log)
     assert store.directory.environment.probe.indexes_rebuilt == rebuilt + 1
@@ -64,9 +65,9 @@ def test_an_aborted_transaction_that_was_forgotten_is_found_again(new_store: New
     known = store.log.producers.aborted
     verify(store.log)
     assert store.log.producers.aborted is known, "what is right stays as it is"
-    store.log.producers.aborted = AbortedTransactions()
+    store.log.producers.aborted = TransactionIndex()
     verify(store.log)
-    assert store.log.aborted_between(0, 2) == [(7, 0)]
+    assert store.log.aborted_between(Offset(0), Offset(2)) == [(7, 0)]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_a_log_may_grow_and_roll_while_it_is_read_piece_by_piece(
 ) -> None:
     store = new_store(segment_bytes=4 * BATCH_BYTES, index_interval_bytes=0)
     store.write(*numbered(6))
-    check = LogCheck(store.log)
+    check = LogVerification(store.log)
     pieces = 0
     while check.begin_segment():
         while True:
@@ -100,14 +101,14 @@ def test_an_index_of_a_segment_that_was_closed_meanwhile_is_rebuilt(new_store: N
     active = store.log.active
     active.copy_index()
     active._index().entries[8] ^= 1
-    check = LogCheck(store.log)
+    check = LogVerification(store.log)
     assert check.begin_segment()
     store.write(*numbered(3, 3))
     assert store.log.active is not active
     assert not check.read(1 << 20)
     check.end_segment()
     check.close()
-    assert [hop.header.base_offset for hop in store.log.closed[0].hops()] == [0, 1, 2, 3]
+    assert [batch.header.base_offset for batch in store.log.closed[0].batches()] == [0, 1, 2, 3]
     rebuilt = store.directory.environment.probe.indexes_rebuilt
     assert rebuilt >= 1
     verify(store.log)
@@ -118,21 +119,21 @@ def test_transactions_that_are_aborted_while_it_reads_stay_known(new_store: NewS
     store = new_store()
     store.write(batch(producer=(7, 0, 0), transactional=True))
     store.end(7, commits=False)
-    store.log.producers.aborted = AbortedTransactions()
-    check = LogCheck(store.log)
+    store.log.producers.aborted = TransactionIndex()
+    check = LogVerification(store.log)
     assert check.begin_segment()
     store.write(batch(producer=(7, 0, 1), transactional=True))
     store.end(7, commits=False)
     assert not check.read(1 << 20)
     check.end_segment()
     check.end()
-    assert store.log.aborted_between(0, 4) == [(7, 0), (7, 2)]
+    assert store.log.aborted_between(Offset(0), Offset(4)) == [(7, 0), (7, 2)]
 
 
 def test_a_log_that_is_deleted_meanwhile_is_not_found(new_store: NewStore) -> None:
     store = new_store()
     store.write(*numbered(3))
-    check = LogCheck(store.log)
+    check = LogVerification(store.log)
     assert check.begin_segment()
     store.directory.delete(store.log.partition, 0)
     check.read(1 << 20)

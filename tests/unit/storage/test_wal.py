@@ -1,4 +1,4 @@
-"""The shared write-ahead log: one sync for all, refusals before a write, and files that are used again."""
+"""The shared write-ahead log: group commit, refusals before a write, and reuse of files."""
 
 import errno
 from contextlib import suppress
@@ -6,13 +6,14 @@ from itertools import count
 
 import pytest
 
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Files
 from logbrook.storage.errors import DiskFullError, StorageOfflineError
 from logbrook.storage.paths import WAL_DIRECTORY
+from logbrook.storage.pending_append import CommittedOffset, PendingAppend
 from logbrook.storage.probe import StorageProbe
-from logbrook.storage.ticket import CommitLine, Ticket
 from logbrook.storage.wal import Wal
-from logbrook.storage.wal_reader import read_wal
+from logbrook.storage.wal_format import read_wal
 from logbrook.testing import FaultyFiles, MemoryFiles
 from logbrook.testing.clock import FakeClock
 
@@ -22,7 +23,7 @@ MARK = b"our mark"
 
 
 class Bench:
-    """A write-ahead log, and what was reported of it."""
+    """A write-ahead log, and the callbacks it made."""
 
     def __init__(self, files: Files | None = None, next_number: int = 0) -> None:
         self.files = files or MemoryFiles()
@@ -31,18 +32,18 @@ class Bench:
         self.probe = StorageProbe()
         self.failures: list[StorageOfflineError] = []
         self.wal = Wal(self.files, MARK, FILE_BYTES, next_number, 0, FakeClock(), self.probe, self.failures.append)
-        self.line = CommitLine(0)
+        self.line = CommittedOffset(Offset(0))
         self._offsets = count()
 
-    def append(self, data: bytes = b"data") -> Ticket:
+    def append(self, data: bytes = b"data") -> PendingAppend:
         offset = next(self._offsets)
         self.wal.reserve(NAME, len(data))
-        ticket = Ticket(self.line, offset, offset + 1, -1, False)
-        self.wal.submit(ticket, NAME, 0, offset * 100, memoryview(data))
-        return ticket
+        append = PendingAppend(self.line, Offset(offset), Offset(offset + 1), -1, False)
+        self.wal.submit(append, NAME, Offset(0), offset * 100, memoryview(data))
+        return append
 
     def stored(self, floor: int = 0) -> list[bytes]:
-        """The data of all entries on disk from number `floor` on."""
+        """Return the data of all entries on disk from number `floor` on."""
         contents = read_wal(self.files, MARK, floor)
         assert contents.damage == []
         return [bytes(entry.data) for entry in contents.entries()]
@@ -53,33 +54,33 @@ class Bench:
 
 def test_nothing_is_done_before_the_commit() -> None:
     bench = Bench()
-    ticket = bench.append()
-    assert not ticket.done
+    append = bench.append()
+    assert not append.done
     assert bench.line.offset == 0
     assert bench.stored() == []
 
 
 def test_a_commit_makes_everything_submitted_durable_and_says_how_much_that_was() -> None:
     bench = Bench()
-    tickets = [bench.append(b"%d" % n) for n in range(3)]
+    appends = [bench.append(b"%d" % n) for n in range(3)]
     assert bench.wal.commit() == 3
-    assert all(ticket.done and ticket.error is None for ticket in tickets)
+    assert all(append.done and append.error is None for append in appends)
     assert bench.line.offset == 3
     assert bench.stored() == [b"0", b"1", b"2"]
 
 
-def test_a_callback_that_raises_takes_no_other_ticket_with_it() -> None:
-    """The others are durable, and whoever waits for them must hear of it."""
+def test_a_callback_that_raises_takes_no_other_append_with_it() -> None:
+    """The other appends are durable and must complete."""
     bench = Bench()
-    tickets = [bench.append() for _ in range(3)]
+    appends = [bench.append() for _ in range(3)]
 
-    def fail(_ticket: Ticket) -> None:
+    def fail(_append: PendingAppend) -> None:
         raise RuntimeError("the event loop is closed")
 
-    tickets[0].add_done_callback(fail)
+    appends[0].add_done_callback(fail)
     with suppress(RuntimeError):
         bench.wal.commit()
-    assert all(ticket.done for ticket in tickets)
+    assert all(append.done for append in appends)
     assert bench.line.offset == 3
 
 
@@ -102,33 +103,33 @@ def test_a_commit_with_nothing_to_do_touches_nothing() -> None:
     assert files.calls == before
 
 
-def test_a_ticket_that_only_waits_is_done_with_those_before_it() -> None:
+def test_an_append_that_only_waits_is_done_with_those_before_it() -> None:
     bench = Bench()
     bench.append()
-    waiting = Ticket(bench.line, 0, 1, -1, True)
-    bench.wal.wait(waiting)
+    waiting = PendingAppend(bench.line, Offset(0), Offset(1), -1, True)
+    bench.wal.submit_duplicate(waiting)
     assert not waiting.done
     assert bench.wal.commit() == 2
     assert waiting.done
 
 
-def test_a_ticket_that_waits_for_nothing_is_done_without_a_sync() -> None:
+def test_an_append_that_waits_for_nothing_is_done_without_a_sync() -> None:
     files = FaultyFiles(MemoryFiles(), only={"fsync"})
     bench = Bench(files)
-    waiting = Ticket(bench.line, 0, 1, -1, True)
-    bench.wal.wait(waiting)
+    waiting = PendingAppend(bench.line, Offset(0), Offset(1), -1, True)
+    bench.wal.submit_duplicate(waiting)
     bench.wal.commit()
     assert waiting.done
     assert files.calls == 0
 
 
-def test_whoever_waits_for_something_to_commit_is_told() -> None:
+def test_appends_and_waits_call_the_pending_callback() -> None:
     bench = Bench()
-    told: list[str] = []
-    bench.wal.on_pending = lambda: told.append("pending")
+    notifications: list[str] = []
+    bench.wal.on_pending = lambda: notifications.append("pending")
     bench.append()
-    bench.wal.wait(Ticket(bench.line, 0, 1, -1, True))
-    assert told == ["pending", "pending"]
+    bench.wal.submit_duplicate(PendingAppend(bench.line, Offset(0), Offset(1), -1, True))
+    assert notifications == ["pending", "pending"]
 
 
 def test_a_file_is_written_out_in_full_before_it_is_used() -> None:
@@ -200,10 +201,10 @@ def test_a_file_with_an_entry_that_is_still_needed_is_kept() -> None:
 
 def test_a_file_with_an_entry_that_is_not_committed_is_kept() -> None:
     bench = Bench()
-    ticket = bench.append(b"late")
+    append = bench.append(b"late")
     bench.wal.release(bench.wal.next_number)
     bench.wal.commit()
-    assert ticket.done
+    assert append.done
     assert bench.stored() == [b"late"]
 
 
@@ -211,9 +212,9 @@ def test_the_bytes_in_use_grow_with_the_entries() -> None:
     bench = Bench()
     assert bench.wal.bytes_in_use == 0
     bench.append()
-    one = bench.wal.bytes_in_use
+    bytes_of_first = bench.wal.bytes_in_use
     bench.append()
-    assert bench.wal.bytes_in_use == 2 * one > 0
+    assert bench.wal.bytes_in_use == 2 * bytes_of_first > 0
 
 
 @pytest.mark.parametrize("commits_between", [True, False])
@@ -225,8 +226,8 @@ def test_an_entry_after_a_skipped_number_is_read_back_as_newer_than_it(commits_b
     number = bench.wal.skip_number()
     bench.append(b"after")
     bench.wal.commit()
-    found = {bytes(entry.data): entry.number for entry in read_wal(bench.files, MARK, 0).entries()}
-    assert found[b"before"] < number <= found[b"after"]
+    numbers = {bytes(entry.data): entry.number for entry in read_wal(bench.files, MARK, 0).entries()}
+    assert numbers[b"before"] < number <= numbers[b"after"]
 
 
 def full_disk(room: int) -> Bench:
@@ -245,7 +246,7 @@ def test_without_room_for_a_file_an_append_is_refused_and_nothing_is_left_of_the
     assert bench.failures == []
 
 
-def test_once_there_is_room_again_appends_go_on() -> None:
+def test_once_there_is_room_again_appends_continue() -> None:
     bench = full_disk(0)
     with pytest.raises(DiskFullError):
         bench.append(b"refused")
@@ -258,11 +259,11 @@ def test_once_there_is_room_again_appends_go_on() -> None:
 
 def test_an_append_that_has_its_room_can_be_committed_on_a_full_disk() -> None:
     bench = Bench(MemoryFiles())
-    ticket = bench.append()
+    append = bench.append()
     assert isinstance(bench.files, MemoryFiles)
     bench.files.capacity_bytes = 0
     bench.wal.commit()
-    assert ticket.result() is ticket
+    assert append.result() is append
 
 
 @pytest.mark.parametrize("call", ["create", "reserve", "fsync_dir"])
@@ -278,27 +279,27 @@ def test_a_file_that_cannot_be_made_is_the_end_of_writing(call: str) -> None:
 def test_a_commit_that_fails_is_final(call: str, error: int) -> None:
     files = FaultyFiles(MemoryFiles(), error=error, only={call})
     bench = Bench(files)
-    tickets = [bench.append(), bench.append()]
+    appends = [bench.append(), bench.append()]
     files.fail_at = files.calls + 1
     assert bench.wal.commit() == 2
     (failure,) = bench.failures
     assert failure.errno == error
-    assert all(ticket.done and ticket.error is failure for ticket in tickets)
+    assert all(append.done and append.error is failure for append in appends)
     assert bench.line.offset == 0
     with pytest.raises(StorageOfflineError) as raised:
         bench.append()
     assert raised.value is failure
 
 
-def test_after_a_failure_the_disk_is_left_alone_and_tickets_get_the_first_error() -> None:
+def test_after_a_failure_the_disk_is_left_alone_and_appends_get_the_first_error() -> None:
     files = FaultyFiles(MemoryFiles(), only={"fsync", "pwritev"})
     bench = Bench(files)
     bench.append()
     files.fail_at = files.calls + 2
     bench.wal.commit()
     calls = files.calls
-    late = Ticket(bench.line, 0, 1, -1, True)
-    bench.wal.wait(late)
+    late = PendingAppend(bench.line, Offset(0), Offset(1), -1, True)
+    bench.wal.submit_duplicate(late)
     bench.wal.commit()
     assert late.error is bench.failures[0]
     assert files.calls == calls

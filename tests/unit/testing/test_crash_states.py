@@ -1,4 +1,4 @@
-"""The journal and the walk through its crash states: complete, without repetitions, the same every time."""
+"""The journal and the enumeration of its crash states: complete, without repetitions, deterministic."""
 
 import contextlib
 import threading
@@ -21,12 +21,12 @@ def durable_file(path: str, data: bytes) -> RecordingFiles:
 
 
 def after(files: RecordingFiles, variant: Variant, seed: int = 0) -> Tree:
-    """What the whole journal leaves."""
+    """Return the files after a crash at the end of the journal."""
     return materialise(files.journal, len(files.journal.ops), variant, seed).snapshot()
 
 
 def busy_journal() -> RecordingFiles:
-    """A little of everything, with a promise after each round."""
+    """Return a journal with every kind of operation, and a promise after each round."""
     files = RecordingFiles()
     for n in range(6):
         files.make_dir(f"d{n}")
@@ -47,16 +47,16 @@ def busy_journal() -> RecordingFiles:
 
 
 def scramble(files: RecordingFiles, rng: Random) -> None:
-    """One operation, whatever it is, on a tree of few names so that they collide."""
+    """Run a random operation on a tree with few names, so that they collide."""
     directory = rng.choice(["", "d/", "e/"])
-    path, other = (directory + rng.choice("ab") for _ in range(2))
+    path, target = (directory + rng.choice("ab") for _ in range(2))
     calls: list[Callable[[], object]] = [
         lambda: files.make_dir(rng.choice("de")),
         lambda: files.remove_dir(rng.choice("de")),
         lambda: files.rename("d", "e"),
         lambda: files.create(path),
         lambda: files.unlink(path),
-        lambda: files.rename(path, other),
+        lambda: files.rename(path, target),
         lambda: files.open(path).pwrite(rng.randbytes(rng.randint(1, 1500)), rng.randint(0, 2000)),
         lambda: files.open(path).truncate(rng.randint(0, 2000)),
         lambda: files.open(path).fsync(),
@@ -197,9 +197,9 @@ def test_recovery_can_be_crashed_in_its_turn() -> None:
         before = state.files.snapshot()
         recovery = RecordingFiles(state.files)
         recovery.open("a").truncate(0)
-        found = [inner.files.snapshot() for inner in crash_states(recovery.journal)]
-        assert found[0] == before
-        assert {"a": b""} in found
+        trees = [inner.files.snapshot() for inner in crash_states(recovery.journal)]
+        assert trees[0] == before
+        assert {"a": b""} in trees
         assert state.files.snapshot() == before
 
 

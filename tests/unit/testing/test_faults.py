@@ -6,11 +6,11 @@ import pytest
 
 from logbrook.ports import Files
 from logbrook.testing import FaultyFiles, MemoryFiles, RecordingFiles, Variant, materialise
-from logbrook.testing.faults import CALLS, MUTATING_CALLS, SYNC_CALLS, WRITE_CALLS
+from logbrook.testing.forwarding import CALLS, MUTATING_CALLS, SYNC_CALLS, WRITE_CALLS
 
 
 def workload(files: Files) -> None:
-    """Every counted call, once at least."""
+    """Make every counted call at least once."""
     files.lock("lock").release()
     files.make_dir("d")
     file = files.create("d/a")
@@ -139,7 +139,7 @@ def test_a_failed_fsync_may_forget_what_it_should_have_written() -> None:
         assert disk.snapshot() == {"a": expected}
 
 
-def test_settings_that_mean_nothing_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"no such calls: \['write'\]"):
         FaultyFiles(MemoryFiles(), only={"write", "fsync"})
     with pytest.raises(ValueError, match="RecordingFiles"):

@@ -1,13 +1,13 @@
-"""A killed process changes nothing any more; the disk keeps what it wrote, and its locks are gone."""
+"""A killed process changes nothing any more; the disk keeps its writes, and its locks are released."""
 
 import pytest
 
 from logbrook.testing import MemoryFiles, RecordingFiles
-from logbrook.testing.kills import MortalFiles, ProcessKilled
+from logbrook.testing.kills import KillableFiles, ProcessKilled
 
 
-def workload(files: MortalFiles) -> None:
-    """Every call that may change the disk, ten of them."""
+def workload(files: KillableFiles) -> None:
+    """Make every call that may change the disk, ten of them."""
     lock = files.lock("lock")
     files.make_dir("d")
     file = files.create("d/a")
@@ -27,9 +27,9 @@ CALLS = 11
 
 def test_a_process_that_is_not_killed_does_everything() -> None:
     plain, mortal = RecordingFiles(), RecordingFiles()
-    workload(MortalFiles(mortal))
-    survivor = MortalFiles(plain)
-    survivor.die_after(CALLS)
+    workload(KillableFiles(mortal))
+    survivor = KillableFiles(plain)
+    survivor.kill_after(CALLS)
     workload(survivor)
     assert plain.journal == mortal.journal
 
@@ -37,9 +37,9 @@ def test_a_process_that_is_not_killed_does_everything() -> None:
 @pytest.mark.parametrize("calls", range(CALLS))
 def test_what_a_process_did_before_it_was_killed_stays_and_nothing_is_added(calls: int) -> None:
     whole, disk = RecordingFiles(), RecordingFiles()
-    workload(MortalFiles(whole))
-    process = MortalFiles(disk)
-    process.die_after(calls)
+    workload(KillableFiles(whole))
+    process = KillableFiles(disk)
+    process.kill_after(calls)
     with pytest.raises(ProcessKilled):
         workload(process)
     assert disk.journal.ops == whole.journal.ops[: len(disk.journal.ops)]
@@ -51,7 +51,7 @@ def test_what_a_process_did_before_it_was_killed_stays_and_nothing_is_added(call
 
 def test_the_locks_of_a_dead_process_are_gone() -> None:
     disk = MemoryFiles()
-    process = MortalFiles(disk)
+    process = KillableFiles(disk)
     process.lock("lock")
     with pytest.raises(BlockingIOError):
         disk.lock("lock")
@@ -60,7 +60,7 @@ def test_the_locks_of_a_dead_process_are_gone() -> None:
 
 
 def test_handles_die_with_their_process() -> None:
-    process = MortalFiles(MemoryFiles())
+    process = KillableFiles(MemoryFiles())
     file = process.create("a")
     file.pwrite(b"abc", 0)
     process.kill()
@@ -78,7 +78,7 @@ def test_no_handler_of_errors_takes_a_kill_for_one() -> None:
 
 
 def test_other_threads_have_their_turn_before_each_call() -> None:
-    process = MortalFiles(MemoryFiles())
+    process = KillableFiles(MemoryFiles())
     turns: list[int] = []
     process.before_call = lambda: turns.append(len(turns))
     workload(process)

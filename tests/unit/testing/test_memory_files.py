@@ -1,4 +1,4 @@
-"""What the disk in memory does beyond the port's contract (tests/unit/ports): capacity, SIGBUS and sharing."""
+"""The disk in memory beyond the port's contract (tests/unit/ports): capacity, SIGBUS and sharing."""
 
 import errno
 from collections.abc import Callable

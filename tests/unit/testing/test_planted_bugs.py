@@ -1,4 +1,4 @@
-"""A forgotten fsync is a loss that the crash states show; with the fsync in place they show none."""
+"""A missing fsync is a loss that the crash states show; with the fsync they show none."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from logbrook.testing.crash_states import crash_states
 
 
 def keep(files: Files, path: str, data: bytes) -> None:
-    """Store bytes under a name, all or nothing, the way it is done right."""
+    """Store bytes under a name atomically and durably."""
     file = files.create(f"{path}.tmp")
     file.pwrite(data, 0)
     file.fsync()
@@ -20,19 +20,19 @@ def keep(files: Files, path: str, data: bytes) -> None:
 
 
 def losses(plant: Callable[[RecordingFiles], Files]) -> list[str]:
-    """The crash states in which something that was promised is not there."""
+    """Return the crash states in which promised bytes are missing."""
     recorder = RecordingFiles()
     files = plant(recorder)
     for name in ("a", "b", "a"):
         data = name.encode() * 2000
         keep(files, name, data)
         recorder.mark((name, data))
-    found: list[str] = []
+    lost: list[str] = []
     for state in crash_states(recorder.journal, seeds=range(5)):
         tree = state.files.snapshot()
         promised: dict[str, bytes] = dict(state.marks)  # type: ignore[arg-type]
-        found += [str(state) for name, data in promised.items() if tree.get(name) != data]
-    return found
+        lost += [str(state) for name, data in promised.items() if tree.get(name) != data]
+    return lost
 
 
 def test_nothing_is_lost_when_everything_is_synced() -> None:

@@ -1,4 +1,4 @@
-"""The rules of power loss, each by its name."""
+"""The rules of power loss, one test each."""
 
 import pytest
 
@@ -10,13 +10,13 @@ Tree = dict[str, bytes | None]
 
 
 def trees(files: RecordingFiles, variant: Variant, seeds: range = SEEDS) -> list[Tree]:
-    """What the whole journal may leave, without repetitions."""
-    found: list[Tree] = []
+    """Return the distinct states that a power loss at the end of the journal may leave."""
+    distinct: list[Tree] = []
     for seed in seeds if variant.is_seeded else (0,):
         tree = materialise(files.journal, len(files.journal.ops), variant, seed).snapshot()
-        if tree not in found:
-            found.append(tree)
-    return found
+        if tree not in distinct:
+            distinct.append(tree)
+    return distinct
 
 
 def outcomes(files: RecordingFiles, seeds: range = SEEDS) -> list[Tree]:
@@ -117,9 +117,9 @@ def test_durable_bytes_never_change() -> None:
 def test_torn_writes_keep_or_lose_whole_sectors() -> None:
     files = durable_file("a", b"A" * 2000)
     files.open("a").pwrite(b"B" * 1800, 100)
-    found = trees(files, Variant.TORN, range(200))
+    states = trees(files, Variant.TORN, range(200))
     kept_sectors: set[str] = set()
-    for tree in found:
+    for tree in states:
         content = tree["a"]
         assert content is not None
         sectors = [content[at : at + SECTOR_BYTES] for at in range(0, 2000, SECTOR_BYTES)]
@@ -127,7 +127,7 @@ def test_torn_writes_keep_or_lose_whole_sectors() -> None:
         assert all(sector in (b"A" * 512, b"B" * 512) for sector in sectors[1:3])
         assert sectors[3] in (b"A" * 464, b"B" * 364 + b"A" * 100)
         kept_sectors.add("".join("1" if b"B" in sector else "0" for sector in sectors))
-    assert len(kept_sectors) == len(found) == 16
+    assert len(kept_sectors) == len(states) == 16
 
 
 def test_torn_extensions_read_as_zeros_where_nothing_was_kept() -> None:
@@ -160,10 +160,10 @@ def test_a_rename_is_kept_or_lost_whole() -> None:
     files.rename("a.tmp", "a")
     before: Tree = {"a": b"old", "a.tmp": b"new"}
     after: Tree = {"a": b"new"}
-    found = outcomes(files)
-    assert before in found
-    assert after in found
-    assert all(tree in (before, after) for tree in found)
+    states = outcomes(files)
+    assert before in states
+    assert after in states
+    assert all(tree in (before, after) for tree in states)
 
 
 def test_a_rename_of_an_unsynced_file_may_replace_good_bytes_by_none() -> None:
@@ -174,7 +174,7 @@ def test_a_rename_of_an_unsynced_file_may_replace_good_bytes_by_none() -> None:
     assert {"a": b""} in outcomes(files)
 
 
-def test_an_unlink_not_synced_may_come_back() -> None:
+def test_an_unlink_not_synced_may_reappear() -> None:
     files = durable_file("a", b"abc")
     files.unlink("a")
     assert trees(files, Variant.LOST) == [{"a": b"abc"}]
@@ -182,17 +182,17 @@ def test_an_unlink_not_synced_may_come_back() -> None:
     assert all(tree == {} for tree in outcomes(files))
 
 
-def test_a_removed_directory_may_come_back_without_its_files() -> None:
+def test_a_removed_directory_may_reappear_without_its_files() -> None:
     image = MemoryFiles()
     image.make_dir("d")
     image.create("d/a")
     files = RecordingFiles(image)
     files.unlink("d/a")
     files.remove_dir("d")
-    found = outcomes(files)
-    assert {} in found
-    assert {"d": None} in found
-    assert {"d": None, "d/a": b""} in found
+    states = outcomes(files)
+    assert {} in states
+    assert {"d": None} in states
+    assert {"d": None, "d/a": b""} in states
 
 
 def test_a_renamed_directory_keeps_the_pending_names_inside_it() -> None:
@@ -210,20 +210,20 @@ def test_a_name_used_again_is_another_file() -> None:
     files = durable_file("a", b"old")
     files.unlink("a")
     files.create("a").pwrite(b"new", 0)
-    found = outcomes(files)
+    states = outcomes(files)
     for expected in ({"a": b"old"}, {"a": b"new"}, {"a": b""}, {}):
-        assert expected in found
+        assert expected in states
 
 
 def test_prefix_keeps_operations_in_their_order() -> None:
     files = RecordingFiles()
     for n in range(5):
         files.create(f"{n}").pwrite(b"x", 0)
-    found = trees(files, Variant.PREFIX, range(200))
+    states = trees(files, Variant.PREFIX, range(200))
     expected: list[Tree] = [{f"{n}": b"x" for n in range(done)} for done in range(6)]
     expected += [{**{f"{n}": b"x" for n in range(done)}, f"{done}": b""} for done in range(5)]
-    assert all(tree in expected for tree in found)
-    assert len(found) == len(expected)
+    assert all(tree in expected for tree in states)
+    assert len(states) == len(expected)
 
 
 def test_prefix_keeps_the_names_and_bytes_of_all_files_up_to_one_point() -> None:
@@ -234,8 +234,8 @@ def test_prefix_keeps_the_names_and_bytes_of_all_files_up_to_one_point() -> None
     for n in range(3):
         files.open("a").pwrite(b"x", n)
         files.open("b").pwrite(b"x", n)
-    found = [(len(tree["a"] or b""), len(tree["b"] or b"")) for tree in trees(files, Variant.PREFIX, range(200))]
-    assert sorted(found) == [(0, 0), (1, 0), (1, 1), (2, 1), (2, 2), (3, 2), (3, 3)]
+    lengths = [(len(tree["a"] or b""), len(tree["b"] or b"")) for tree in trees(files, Variant.PREFIX, range(200))]
+    assert sorted(lengths) == [(0, 0), (1, 0), (1, 1), (2, 1), (2, 2), (3, 2), (3, 3)]
 
 
 def test_torn_keeps_the_first_few_names_of_a_directory() -> None:

@@ -1,4 +1,4 @@
-"""The pytest plugin, as somebody else's tests use it."""
+"""The pytest plugin, as used by other projects."""
 
 import threading
 
@@ -69,21 +69,21 @@ def test_a_test_may_make_topics_of_its_own(pytester: pytest.Pytester) -> None:
 
 
 def test_a_session_that_asks_for_no_broker_starts_none(pytester: pytest.Pytester) -> None:
-    # There may be one already: the session that this test is part of has its own.
-    before = sum(one.name == "logbrook-broker" for one in threading.enumerate())
+    # The session that this test is part of may have one already.
+    before = sum(thread.name == "logbrook-broker" for thread in threading.enumerate())
     result = run(
         pytester,
         f"""
     import threading
 
     def test_nothing():
-        assert sum(one.name == "logbrook-broker" for one in threading.enumerate()) == {before}
+        assert sum(thread.name == "logbrook-broker" for thread in threading.enumerate()) == {before}
 """,
     )
     result.assert_outcomes(passed=1)
 
 
-def test_the_plugin_costs_nothing_to_those_who_do_not_use_it(pytester: pytest.Pytester) -> None:
+def test_the_plugin_imports_no_server_until_it_is_used(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
     import sys
 
@@ -94,6 +94,99 @@ def test_the_plugin_costs_nothing_to_those_who_do_not_use_it(pytester: pytest.Py
     result.assert_outcomes(passed=1)
 
 
-def test_what_each_fixture_gives_is_told(pytester: pytest.Pytester) -> None:
+def test_each_fixture_is_documented(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("--fixtures", "-q")
     result.stdout.fnmatch_lines(["*logbrook -- *", "*A broker, and a fresh topic named after the test.*"])
+
+
+def test_a_fixture_writes_and_reads_its_topic(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+    def test_records(logbrook):
+        logbrook.produce("a", b"b", key="k", headers={"h": "1"})
+        assert [(record.key, record.value) for record in logbrook.records()] == [(b"k", b"a"), (b"k", b"b")]
+""",
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_a_broker_that_a_test_has_killed_or_paused_is_there_for_the_next(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+    def test_kill(logbrook):
+        logbrook.broker.kill()
+
+    def test_pause(logbrook):
+        logbrook.produce("a")
+        logbrook.broker.pause()
+
+    def test_after(logbrook):
+        logbrook.produce("a")
+""",
+    )
+    result.assert_outcomes(passed=3)
+
+
+def test_a_failed_test_shows_the_log_and_the_topics_of_its_broker(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+    from logbrook import Broker
+
+    def test_passes(logbrook):
+        logbrook.produce("unwanted")
+
+    def test_with_fixture(logbrook):
+        logbrook.produce("wanted" * 100, key="k")
+        assert False
+
+    def test_with_block():
+        with Broker(["stopped"]) as broker:
+            broker.produce("stopped", "last words")
+            broker.pause()
+            broker.resume()
+            assert False
+
+    def test_paused():
+        with Broker(["waiting"]) as broker:
+            broker.pause()
+            assert False
+""",
+    )
+    result.assert_outcomes(passed=1, failed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "*Logbrook at 127.0.0.1:*: log -*",
+            "*topic created topic=test_with_fixture-*",
+            "*Logbrook at 127.0.0.1:*: topics -*",
+            "test_with_fixture-*: 1 partition, 1 records",
+            "  0:0 key='k' value='wantedwanted*'... (600 bytes)",
+            "*Logbrook at 127.0.0.1:*: topics -*",
+            "stopped: 1 partition, 1 records",
+            "  0:0 key=null value='last words'",
+            "*Logbrook at 127.0.0.1:*: topics -*",
+            "not shown: the broker is paused",
+        ]
+    )
+
+
+def test_a_passed_test_and_an_expected_error_show_nothing(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+    import pytest
+    from logbrook import Broker
+
+    def test_expected():
+        with pytest.raises(ZeroDivisionError), Broker(["expected-to-fail"]):
+            1 / 0
+
+    def test_fails_without_a_broker():
+        assert False
+""",
+    )
+    result.assert_outcomes(passed=1, failed=1)
+    # The session that this test is part of may have a broker of its own.
+    assert "expected-to-fail" not in result.stdout.str()

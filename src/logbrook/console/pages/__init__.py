@@ -1,10 +1,15 @@
-"""The pages, one module each; `layout` is around all of them."""
+"""The web pages, built with nicegui: one module per section, `layout` and `widgets` for all of them.
 
-from logbrook.console.pages import broker, groups, overview, pipelines, topic, topics
-from logbrook.console.pages.layout import Console
+A page shows the state of `ConsoleContext.sampler` on a timer, and calls the cluster through `ConsoleContext.access`.
+May import the rest of `console` except `api` and `app`.
+"""
+
+from logbrook.console.pages import broker, groups, overview, pipelines, topics
+from logbrook.console.pages.layout import ConsoleContext, add_error_page
 
 
-def add_pages(console: Console) -> None:
+def add_pages(console: ConsoleContext) -> None:
     """Register every page with nicegui."""
-    for page in (overview, topics, topic, groups, pipelines, broker):
+    for page in (overview, topics, groups, pipelines, broker):
         page.add(console)
+    add_error_page(console)

@@ -1,25 +1,25 @@
-"""The first page: how much goes through, how long it takes, and where."""
+"""The overview page: throughput, latency, and the busiest topics."""
 
 from nicegui import ui
 
-from logbrook.console.forms import shown_count, shown_rate, shown_size
-from logbrook.console.pages.charts import TimeChart
-from logbrook.console.pages.layout import Console, frame, tile
-from logbrook.console.pages.tables import LiveTable, column
-from logbrook.console.sampling import INTERVAL_S
+from logbrook.console.formatting import format_count, format_rate, format_size
+from logbrook.console.pages.layout import ConsoleContext, frame, heading, tile, topic_link
+from logbrook.console.pages.widgets import LiveTable, TimeChart, column
+from logbrook.console.sampling import INTERVAL_S, busiest_topics
+from logbrook.monitoring.sampling import TopicRates
 
 _BUSIEST = 10
 
 
-def add(console: Console) -> None:
+def add(console: ConsoleContext) -> None:
     @ui.page("/")
     def overview() -> None:
         with frame(console, "Overview", "/"):
-            _Overview(console)
+            _OverviewPage(console)
 
 
-class _Overview:
-    def __init__(self, console: Console) -> None:
+class _OverviewPage:
+    def __init__(self, console: ConsoleContext) -> None:
         self._sampler = console.sampler
         with ui.row().classes("w-full gap-3 items-stretch"):
             self._messages = tile("Messages in / s")
@@ -32,19 +32,21 @@ class _Overview:
             self._throughput = TimeChart("Messages per second", ("in", "out"))
             self._latency = TimeChart("Latency of produce requests", ("p50", "p99", "sync p99"), "ms")
         self._hint = ui.label(
-            "Latencies and bytes come from the metrics port of a Logbrook broker, which does not answer: name it with "
+            "Latencies and bytes need the metrics of a Logbrook broker, which do not respond: start with "
             "logbrook console --metrics HOST:PORT."
         ).classes("text-sm faint")
-        ui.label("Busiest topics").classes("text-lg font-semibold")
+        heading("Busiest topics")
         self._busiest = LiveTable(
             [
                 column("name", "Topic"),
-                column("rate", "Messages / s", number=True, sort_by="rate_number"),
-                column("messages", "Messages", number=True, sort_by="messages_number"),
-                column("size", "Size", number=True, sort_by="size_number"),
+                column("rate", "Messages in / s", show=format_rate),
+                column("bytes_in", "Bytes in / s", show=format_size),
+                column("bytes_out", "Bytes out / s", show=format_size),
+                column("messages", "Messages", show=format_count),
+                column("size", "Size", show=format_size),
             ],
             "name",
-            empty="There is no topic yet. Make one on the page Topics.",
+            empty="There is no topic yet. Create one on the page Topics, or with logbrook topic create NAME",
             link_column="name",
         )
         self._show()
@@ -52,45 +54,43 @@ class _Overview:
 
     def _show(self) -> None:
         sampler = self._sampler
-        topics = [one for one in sampler.topics if not one.is_internal]
+        topics = [topic for topic in sampler.topics if not topic.is_internal]
         if sampler.samples:
             last = sampler.samples[-1]
             is_current = sampler.problem is None
-            self._messages.text = shown_rate(last.messages_in_s if is_current else None)
-            self._bytes_in.text = shown_size(_whole(last.bytes_in_s if is_current else None))
-            self._bytes_out.text = shown_size(_whole(last.bytes_out_s if is_current else None))
-            self._stored.text = shown_count(sum(one.offsets or 0 for one in topics))
-            self._size.text = shown_size(sum(one.size_bytes or 0 for one in sampler.topics))
-            self._lag.text = shown_count(sum(one.info.lag or 0 for one in sampler.groups.values()))
-            self._hint.visible = is_current and not sampler.totals
+            self._messages.text = format_rate(last.messages_in_s if is_current else None)
+            self._bytes_in.text = format_size(last.bytes_in_s if is_current else None)
+            self._bytes_out.text = format_size(last.bytes_out_s if is_current else None)
+            self._stored.text = format_count(sum(topic.offsets or 0 for topic in topics))
+            self._size.text = format_size(sum(topic.size_bytes or 0 for topic in sampler.topics))
+            self._lag.text = format_count(sum(group.info.lag or 0 for group in sampler.groups.values()))
+            self._hint.visible = is_current and not sampler.gauges
         samples = list(sampler.samples)
         self._throughput.show(
-            [[(one.at_ms, one.messages_in_s) for one in samples], [(one.at_ms, one.messages_out_s) for one in samples]]
+            [
+                [(sample.at_ms, sample.messages_in_s) for sample in samples],
+                [(sample.at_ms, sample.messages_out_s) for sample in samples],
+            ]
         )
         self._latency.show(
             [
-                [(one.at_ms, one.produce_p50_ms) for one in samples],
-                [(one.at_ms, one.produce_p99_ms) for one in samples],
-                [(one.at_ms, one.sync_p99_ms) for one in samples],
+                [(sample.at_ms, sample.produce_p50_ms) for sample in samples],
+                [(sample.at_ms, sample.produce_p99_ms) for sample in samples],
+                [(sample.at_ms, sample.sync_p99_ms) for sample in samples],
             ]
         )
-        busiest = sorted(topics, key=lambda one: (-sampler.rates.get(one.name, 0.0), one.name))[:_BUSIEST]
-        self._busiest.show(
-            [
+        rows = []
+        for topic in busiest_topics(topics, sampler.traffic)[:_BUSIEST]:
+            rates = sampler.topic_rates.get(topic.name, TopicRates())
+            rows.append(
                 {
-                    "name": one.name,
-                    "link": f"/topics/{one.name}",
-                    "rate": shown_rate(sampler.rates.get(one.name)),
-                    "rate_number": sampler.rates.get(one.name, 0.0),
-                    "messages": shown_count(one.offsets),
-                    "messages_number": one.offsets,
-                    "size": shown_size(one.size_bytes),
-                    "size_number": one.size_bytes,
+                    "name": topic.name,
+                    "link": topic_link(topic.name),
+                    "rate": rates.in_records,
+                    "bytes_in": rates.in_bytes,
+                    "bytes_out": rates.out_bytes,
+                    "messages": topic.offsets,
+                    "size": topic.size_bytes,
                 }
-                for one in busiest
-            ]
-        )
-
-
-def _whole(number: float | None) -> int | None:
-    return None if number is None else round(number)
+            )
+        self._busiest.show(rows)

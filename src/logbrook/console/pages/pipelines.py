@@ -1,7 +1,7 @@
-"""Pipelines: those that say how they are, one of them over time, and the traces of those that do not.
+"""The pipelines page: all reporting pipelines, one of them over time, and groups of pipelines without reports.
 
-A pipeline that does not report is seen by its consumer groups all the same: groups that commit without anybody joining
-them. From how their offsets move follow a state, rows per second and lag.
+A pipeline that does not report is still visible by its consumer groups, which commit offsets but have never had
+members. Their state, rate and lag are derived from their offsets.
 """
 
 from collections.abc import Sequence
@@ -10,36 +10,35 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from logbrook.console.forms import shown_count, shown_rate, shown_time
-from logbrook.console.pages.charts import TimeChart
-from logbrook.console.pages.layout import Console, frame
-from logbrook.console.pages.tables import LiveTable, column
-from logbrook.console.pipelines import now_ms
-from logbrook.console.sampling import INTERVAL_S, GroupHistory
-from logbrook.pipelines.report import Report, RunState
+from logbrook.console.formatting import format_count, format_rate
+from logbrook.console.pages.layout import ConsoleContext, frame, group_link, heading, topic_link
+from logbrook.console.pages.widgets import LOCAL_SECOND, LiveTable, TimeChart, column
+from logbrook.console.sampling import INTERVAL_S, GroupHistory, now_ms
+from logbrook.pipelines.report import PipelineReport, RunState
 
 _CHARTED_MS = 30 * 60 * 1000
 _COLORS = {
-    RunState.STARTING: "blue-grey",
+    RunState.STARTING: "blue-grey-8",
     RunState.RUNNING: "positive",
-    RunState.STOPPED: "blue-grey",
+    RunState.WAITING: "blue-grey-8",
+    RunState.STOPPED: "blue-grey-8",
     RunState.FAILED: "negative",
     RunState.LOST: "deep-orange-9",
 }
 _STATE = """<q-td :props="props"><q-badge :color="props.row.color">{{ props.value }}</q-badge></q-td>"""
 
 
-def add(console: Console) -> None:
+def add(console: ConsoleContext) -> None:
     @ui.page("/pipelines")
     def pipelines(name: str = "") -> None:
         with frame(console, "Pipelines", "/pipelines"):
-            _Pipelines(console, name)
+            _PipelinesPage(console, name)
 
 
-class _Pipelines:
-    """`name` is the pipeline that was chosen; without one it is the first that runs."""
+class _PipelinesPage:
+    """`name` is the pipeline to show in detail; by default the first running one."""
 
-    def __init__(self, console: Console, name: str) -> None:
+    def __init__(self, console: ConsoleContext, name: str) -> None:
         self._pipelines = console.sampler.pipelines
         self._sampler = console.sampler
         self._name = name
@@ -48,10 +47,10 @@ class _Pipelines:
             [
                 column("name", "Pipeline"),
                 column("state", "State"),
-                column("rate", "Rows / s", number=True, sort_by="rate_number"),
-                column("lag", "Lag", number=True, sort_by="lag_number"),
-                column("batch", "Last batch", number=True, sort_by="batch_number"),
-                column("since", "Since (UTC)"),
+                column("rate", "Rows / s", show=format_rate),
+                column("lag", "Lag", show=format_count),
+                column("batch", "Last batch", show=_format_duration),
+                column("since", "Since", script=LOCAL_SECOND),
                 column("where", "Host"),
                 column("error", "Last error", wide=True),
             ],
@@ -61,32 +60,32 @@ class _Pipelines:
             link_column="name",
         )
         self._table.table.add_slot("body-cell-state", _STATE)
-        self._chosen = _Chosen()
-        self._silent = _Silent()
+        self._chosen = _PipelineDetails()
+        self._silent = _UnreportedGroups()
         self._show()
         ui.timer(INTERVAL_S / 2, self._show)
 
     def _show(self) -> None:
-        found, now = self._pipelines.latest, now_ms()
+        latest, now = self._pipelines.latest, now_ms()
         self._problem.text = self._pipelines.problem or ""
         self._problem.visible = self._pipelines.problem is not None
-        self._table.show([_row(one, now) for one in found])
-        running = [one.pipeline for one in found if one.state_at(now) is RunState.RUNNING]
-        names = [one.pipeline for one in found]
+        self._table.show([_row(report, now) for report in latest])
+        running = [report.pipeline for report in latest if report.state_at(now) is RunState.RUNNING]
+        names = [report.pipeline for report in latest]
         chosen = self._name if self._name in names else next(iter(running + names), "")
         self._chosen.show(self._pipelines.history(chosen))
         reporting = self._pipelines.queries
         groups = sorted(self._sampler.groups.items())
-        self._silent.show({name: one for name, one in groups if not one.has_joined and name not in reporting})
+        self._silent.show({name: group for name, group in groups if not group.has_joined and name not in reporting})
 
 
-class _Chosen:
-    """One pipeline over time, and its queries."""
+class _PipelineDetails:
+    """Charts of one pipeline, and its queries."""
 
     def __init__(self) -> None:
         with ui.column().classes("w-full gap-4") as self._all:
-            self._title = ui.label().classes("text-lg font-semibold break-all").props("id=chosen")
-            # In the table a phone has it far to the right.
+            self._title = heading("").props("id=chosen")
+            # On a phone, the table's error column is far to the right.
             self._error = ui.label().classes("text-negative break-words")
             with ui.grid().classes("w-full gap-4 grid-cols-1 md:grid-cols-2"):
                 self._rate = TimeChart("Rows per second", ("rows / s",))
@@ -95,10 +94,11 @@ class _Chosen:
                 self._sinks = LiveTable(
                     [
                         column("name", "Query"),
-                        column("rate", "Rows / s", number=True, sort_by="rate_number"),
-                        column("rows", "Rows", number=True, sort_by="rows_number"),
-                        column("batch", "Last batch", number=True),
-                        column("at", "At (UTC)"),
+                        column("rate", "Rows / s", show=format_rate),
+                        column("rows", "Rows", show=format_count),
+                        column("batch", "Last batch", show=_format_duration),
+                        column("at", "At", script=LOCAL_SECOND),
+                        column("restarts", "Restarts", show=format_count),
                     ],
                     "name",
                     empty="It has started no query yet.",
@@ -106,13 +106,13 @@ class _Chosen:
                 )
                 self._sinks.table.classes("md:col-span-2")
                 self._sources = LiveTable(
-                    [column("topic", "Reads"), column("lag", "Lag", number=True, sort_by="lag_number")],
+                    [column("topic", "Reads"), column("lag", "Lag", show=format_count)],
                     "topic",
                     empty="It has read nothing yet.",
                     link_column="topic",
                 )
 
-    def show(self, reports: Sequence[Report]) -> None:
+    def show(self, reports: Sequence[PipelineReport]) -> None:
         self._all.visible = bool(reports)
         if not reports:
             return
@@ -120,59 +120,57 @@ class _Chosen:
         self._title.text = last.pipeline
         self._error.text = last.error or ""
         self._error.visible = last.error is not None
-        recent = [one for one in reports if last.said_ms - one.said_ms <= _CHARTED_MS]
-        self._rate.show([[(one.said_ms, one.rows_per_s) for one in recent]])
-        self._lag.show([[(one.said_ms, one.lag) for one in recent]])
+        recent = [report for report in reports if last.said_ms - report.said_ms <= _CHARTED_MS]
+        self._rate.show([[(report.said_ms, report.rows_per_s) for report in recent]])
+        self._lag.show([[(report.said_ms, report.lag) for report in recent]])
         self._sinks.show(
             [
                 {
-                    "name": one.name,
-                    "link": f"/group?id={quote(one.name, safe='')}",
-                    "rate": shown_rate(one.rows_per_s),
-                    "rate_number": one.rows_per_s,
-                    "rows": shown_count(one.rows),
-                    "rows_number": one.rows,
-                    "batch": _shown_duration(one.batch_s),
-                    "at": "-" if one.batch_at_ms is None else _shown_second(one.batch_at_ms),
+                    "name": sink.name,
+                    "link": group_link(sink.name),
+                    "rate": sink.rows_per_s,
+                    "rows": sink.rows,
+                    "batch": sink.batch_s,
+                    "at": sink.batch_at_ms,
+                    "restarts": sink.restarts,
                 }
-                for one in last.sinks
+                for sink in last.sinks
             ]
         )
         self._sources.show(
             [
                 {
-                    "topic": one.topic,
-                    "link": f"/topics/{quote(one.topic, safe='')}",
-                    "lag": shown_count(one.lag),
-                    "lag_number": one.lag,
+                    "topic": source.topic,
+                    "link": topic_link(source.topic),
+                    "lag": source.lag,
                 }
-                for one in last.sources
+                for source in last.sources
             ]
         )
 
 
-class _Silent:
-    """Groups whose pipelines do not report, if there are any."""
+class _UnreportedGroups:
+    """Table of groups without members and reports; hidden if there are none."""
 
     def __init__(self) -> None:
         with ui.column().classes("w-full gap-4") as self._all:
-            ui.label("Groups without reports").classes("text-lg font-semibold")
+            heading("Groups without reports")
             ui.label(
-                "Groups that commit offsets and that nobody has ever joined, as queries on Spark do. Their state is "
-                "seen from their offsets: running while they move, standing still when they do not though there is "
-                "something to read."
+                "Groups that commit offsets but have never had members, as queries on Spark do. Their state is "
+                "derived from their offsets: running while they advance, standing still if they do not although "
+                "there are records to read."
             ).classes("text-sm faint")
             self._table = LiveTable(
                 [
                     column("query", "Group"),
                     column("state", "State"),
-                    column("rate", "Rows / s", number=True, sort_by="rate_number"),
-                    column("lag", "Lag", number=True, sort_by="lag_number"),
-                    column("read", "Rows read", number=True),
+                    column("rate", "Rows / s", show=format_rate),
+                    column("lag", "Lag", show=format_count),
+                    column("read", "Rows read", show=format_count),
                     column("topics", "Reads", wide=True),
                 ],
                 "query",
-                empty="There is none.",
+                empty="There are no such groups.",
                 link_column="query",
             )
 
@@ -182,43 +180,34 @@ class _Silent:
             [
                 {
                     "query": name,
-                    "link": f"/group?id={quote(name, safe='')}",
-                    "state": one.state,
-                    "rate": shown_rate(one.rows_per_s),
-                    "rate_number": one.rows_per_s,
-                    "lag": shown_count(one.info.lag),
-                    "lag_number": one.info.lag,
-                    "read": shown_count(one.samples[-1].committed),
-                    "topics": ", ".join(sorted({each.partition.topic for each in one.info.partitions})),
+                    "link": group_link(name),
+                    "state": history.state,
+                    "rate": history.rows_per_s,
+                    "lag": history.info.lag,
+                    "read": history.samples[-1].committed,
+                    "topics": ", ".join(sorted({row.partition.topic for row in history.info.partitions})),
                 }
-                for name, one in groups.items()
+                for name, history in groups.items()
             ]
         )
 
 
-def _row(report: Report, now: int) -> dict[str, Any]:
+def _row(report: PipelineReport, now: int) -> dict[str, Any]:
     state = report.state_at(now)
-    is_over = state not in (RunState.STARTING, RunState.RUNNING)
+    is_over = state not in (RunState.STARTING, RunState.RUNNING, RunState.WAITING)
     return {
         "name": report.pipeline,
         "link": f"/pipelines?name={quote(report.pipeline, safe='')}",
         "state": str(state),
         "color": _COLORS[state],
-        "rate": "-" if is_over else shown_rate(report.rows_per_s),
-        "rate_number": None if is_over else report.rows_per_s,
-        "lag": shown_count(report.lag),
-        "lag_number": report.lag,
-        "batch": _shown_duration(report.batch_s),
-        "batch_number": report.batch_s,
-        "since": _shown_second(report.since_ms),
+        "rate": None if is_over else report.rows_per_s,
+        "lag": report.lag,
+        "batch": report.batch_s,
+        "since": report.since_ms,
         "where": f"{report.host}:{report.pid}",
         "error": report.error or "",
     }
 
 
-def _shown_duration(seconds: float | None) -> str:
+def _format_duration(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:,.1f} s"
-
-
-def _shown_second(timestamp_ms: int) -> str:
-    return shown_time(timestamp_ms).partition(".")[0]

@@ -1,60 +1,9 @@
 """Consumer groups: membership by Kafka's classic group protocol, and committed offsets.
 
-`coordinator` is the way in. `requests` and `results` are what goes in and out, `errors` what can be refused. Behind
-it, `group` and `member` hold the facts, `rebalance`, `joining`, `syncing` and `commits` the rules, `offsets`,
-`pending_offsets` and `retention` what is kept and for how long, `records` the format in which it is kept.
+`GroupCoordinatorShard` (`shard`) is the entry point; `messages` has its requests and results, `errors` its errors.
+Behind it, `group` and `member` hold the data, `rebalance` the state transitions, `membership` the rules of JoinGroup,
+SyncGroup and LeaveGroup, `operation` the context of one request, `offsets` the committed and pending offsets,
+`offset_rules` the rules of commit, deletion and retention, and `records` the record formats of `__consumer_offsets`.
+
+Imports the shared modules of `core` (`coordinator`, `timers`), and no other state machine.
 """
-
-from logbrook.core.groups.coordinator import GroupCoordinator
-from logbrook.core.groups.group import GroupState
-from logbrook.core.groups.requests import (
-    NO_GENERATION,
-    CommitRequest,
-    JoinRequest,
-    LeavingMember,
-    OffsetToCommit,
-    SyncRequest,
-)
-from logbrook.core.groups.results import (
-    NO_OFFSET,
-    CommitDecision,
-    CommittedOffset,
-    GroupDescription,
-    GroupListing,
-    JoinedMember,
-    JoinResult,
-    MemberDescription,
-    MemberLeft,
-    OffsetDeletion,
-    Outcome,
-    Record,
-    Reply,
-    SyncResult,
-    Write,
-)
-
-__all__ = [
-    "NO_GENERATION",
-    "NO_OFFSET",
-    "CommitDecision",
-    "CommitRequest",
-    "CommittedOffset",
-    "GroupCoordinator",
-    "GroupDescription",
-    "GroupListing",
-    "GroupState",
-    "JoinRequest",
-    "JoinResult",
-    "JoinedMember",
-    "LeavingMember",
-    "MemberDescription",
-    "MemberLeft",
-    "OffsetDeletion",
-    "OffsetToCommit",
-    "Outcome",
-    "Record",
-    "Reply",
-    "SyncRequest",
-    "SyncResult",
-    "Write",
-]

@@ -1,23 +1,24 @@
 """The records of `__consumer_offsets`, in Kafka's own binary formats, so that Kafka's tools can read the topic.
 
-Keys start with a version that also tells what they are: 0 and 1 an offset, 2 a group. (Later ones belong to the group
-protocols of KIP-848 and KIP-932; a reader skips what it does not know, as KIP-915 asks.) Written are OffsetCommitKey
-v1, OffsetCommitValue v3, GroupMetadataKey v2 and GroupMetadataValue v3; read is every version up to the flexible 4.
-A value of None is a tombstone. Field layouts: apache/kafka, group-coordinator/src/main/resources/common/message.
+A key starts with a version that determines its type: 0 and 1 an offset, 2 a group. (Later ones belong to the group
+protocols of KIP-848 and KIP-932; readers ignore unknown types, as KIP-915 requires.) OffsetCommitKey v1,
+OffsetCommitValue v3, GroupMetadataKey v2 and GroupMetadataValue v3 are written; all versions up to the flexible 4 are
+read. A value of None is a tombstone. Field layouts: apache/kafka, group-coordinator/src/main/resources/common/message.
 """
 
 from dataclasses import dataclass
 
-from logbrook.core.fields import FieldReader, FieldWriter
-from logbrook.core.groups.errors import CorruptGroupRecordError
+from logbrook.core.coordinator import CorruptCoordinatorRecordError
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import LeaderEpoch, Offset
+from logbrook.records.fields import FieldReader, FieldWriter
 
 _OFFSET_KEY_VERSION = 1
 _GROUP_KEY_VERSION = 2
 _VALUE_VERSION = 3
 _VALUE_VERSION_MAX = 4
 _FIRST_FLEXIBLE_VERSION = 4
-# A member's fields at their shortest, compact and empty: a count above bytes left / this is a lie.
+# Minimum size of an encoded member (flexible, all fields empty): bounds the member count of a corrupt record.
 _MEMBER_BYTES_MIN = 10
 _NO_TIMESTAMP = -1
 
@@ -42,11 +43,11 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class OffsetValue:
-    offset: int
-    leader_epoch: int
+    offset: Offset
+    leader_epoch: LeaderEpoch
     metadata: str
     commit_timestamp_ms: int
-    # Of records by old brokers, whose clients chose how long an offset is kept.
+    # Only in version 1, where the client chose the retention.
     expire_timestamp_ms: int | None = None
 
     def encode(self) -> bytes:
@@ -72,7 +73,7 @@ class GroupMetadata:
     generation: int
     protocol_name: str | None
     leader_id: str | None
-    # Since when the group has been in its state; None where an old broker did not say.
+    # When the group entered its state; None before version 2.
     state_timestamp_ms: int | None
     members: tuple[MemberMetadata, ...]
 
@@ -90,8 +91,8 @@ class GroupMetadata:
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
-    """What a record is about; None for kinds of records that are not ours. Raises CorruptGroupRecordError."""
-    reader = FieldReader(data, "the key of a group record", CorruptGroupRecordError)
+    """Return the decoded key; None for unknown record types. Raises CorruptCoordinatorRecordError."""
+    reader = FieldReader(data, "the key of a group record", CorruptCoordinatorRecordError)
     version = reader.int16()
     if version < 0:
         raise reader.error(f"has version {version}")
@@ -108,8 +109,8 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 
 def decode_offset_value(data: bytes) -> OffsetValue:
-    """Raises CorruptGroupRecordError."""
-    reader = FieldReader(data, "the value of an offset", CorruptGroupRecordError)
+    """Raises CorruptCoordinatorRecordError."""
+    reader = FieldReader(data, "the value of an offset", CorruptCoordinatorRecordError)
     version = _read_version(reader)
     offset = reader.int64()
     leader_epoch = reader.int32() if version >= 3 else -1
@@ -118,12 +119,18 @@ def decode_offset_value(data: bytes) -> OffsetValue:
     expire_timestamp_ms = reader.int64() if version == 1 else _NO_TIMESTAMP
     reader.tagged_fields()
     reader.end()
-    return OffsetValue(offset, leader_epoch, metadata, commit_timestamp_ms, _timestamp_or_none(expire_timestamp_ms))
+    return OffsetValue(
+        Offset(offset),
+        LeaderEpoch(leader_epoch),
+        metadata,
+        commit_timestamp_ms,
+        _timestamp_or_none(expire_timestamp_ms),
+    )
 
 
 def decode_group_metadata(data: bytes) -> GroupMetadata:
-    """Raises CorruptGroupRecordError."""
-    reader = FieldReader(data, "the metadata of a group", CorruptGroupRecordError)
+    """Raises CorruptCoordinatorRecordError."""
+    reader = FieldReader(data, "the metadata of a group", CorruptCoordinatorRecordError)
     version = _read_version(reader)
     metadata = GroupMetadata(
         protocol_type=reader.string(),

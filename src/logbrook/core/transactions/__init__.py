@@ -1,65 +1,8 @@
-"""Transactions: who may write under a transactional id, and what becomes of what was written.
+"""Transactions: which producer may write under a transactional id, and how its transactions end.
 
-`coordinator` is the way in. `results` is what goes in and out, `errors` what can be refused. Behind it, `transaction`
-holds the facts of one transactional id and the transitions, `initializing` and `ending` the rules of the two requests
-that are more than a transition, `open_transactions` what is not completed, `listing` and `pattern` what operators are
-shown, `records` the format in which all of it is kept.
+`TransactionCoordinatorShard` (`shard`) is the entry point; `messages` has its requests and decisions, `errors` its
+errors. Behind it, `transaction` holds the state of one transactional id and its transitions, `initializing` and
+`ending` the rules of InitProducerId and EndTxn, and `records` the record formats of `__transaction_state`.
+
+Imports the shared modules of `core` (`coordinator`, `timers`), and no other state machine.
 """
-
-from logbrook.core.transactions.coordinator import TransactionCoordinator
-from logbrook.core.transactions.errors import (
-    ConcurrentTransactionsError,
-    CoordinatorLoadingError,
-    CoordinatorNotAvailableError,
-    CorruptTransactionRecordError,
-    InvalidPatternError,
-    InvalidProducerIdMappingError,
-    InvalidTransactionalIdError,
-    InvalidTransactionStateError,
-    InvalidTransactionTimeoutError,
-    TooManyTransactionalIdsError,
-    TransactionalIdNotFoundError,
-    TransactionalProducerFencedError,
-    TransactionError,
-)
-from logbrook.core.transactions.results import (
-    Due,
-    EndDecision,
-    Ended,
-    InitDecision,
-    Initialized,
-    InitRequest,
-    Markers,
-    Record,
-    TransactionDescription,
-    TransactionListing,
-)
-from logbrook.core.transactions.transaction import TransactionState
-
-__all__ = [
-    "ConcurrentTransactionsError",
-    "CoordinatorLoadingError",
-    "CoordinatorNotAvailableError",
-    "CorruptTransactionRecordError",
-    "Due",
-    "EndDecision",
-    "Ended",
-    "InitDecision",
-    "InitRequest",
-    "Initialized",
-    "InvalidPatternError",
-    "InvalidProducerIdMappingError",
-    "InvalidTransactionStateError",
-    "InvalidTransactionTimeoutError",
-    "InvalidTransactionalIdError",
-    "Markers",
-    "Record",
-    "TooManyTransactionalIdsError",
-    "TransactionCoordinator",
-    "TransactionDescription",
-    "TransactionError",
-    "TransactionListing",
-    "TransactionState",
-    "TransactionalIdNotFoundError",
-    "TransactionalProducerFencedError",
-]

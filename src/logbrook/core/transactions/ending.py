@@ -1,26 +1,18 @@
-"""The rules of EndTxn: who may decide a transaction, and what an end means that is not the first.
+"""The rules of EndTxn, as a table: transaction state x epoch of the request x decision -> action.
 
-Without bumps (before EndTxn v5) the epoch must be the present one, and:
+Before EndTxn v5 an end keeps the producer epoch. If a client retries EndTxn, begins the next transaction after the
+reply, and the first request arrives only then, that request ends the next transaction (KAFKA-17754). From v5 on every
+end bumps the epoch (KIP-890), which excludes this: a request with the epoch before the bump (PREVIOUS) can only be a
+retry.
 
-    Ongoing             is decided
-    Prepare, Complete   the same decision: try again, or done; the other one is refused
-    Empty               is refused
-
-A producer that sends an end late, after the answer to a retry and the begin of its next transaction, decides that
-next transaction with it (KAFKA-17754). With bumps (KIP-890) this cannot be, because the next one has another epoch:
-
-                        the epoch before            the present epoch
-    Ongoing             fenced                      is decided
-    Prepare             same decision: try again    fenced
-                        other: refused
-    Complete            same decision: done         abort: again, of nothing
-                        other: refused              commit: refused
-    Empty               fenced                      abort: of nothing; commit: refused
-
-A client that failed before its first write was acknowledged does not know whether a transaction began, and so may
-abort nothing; the epoch is bumped all the same, and what it wrote and lost sight of can no longer arrive.
+From v5 on a client may abort without an open transaction (Empty, CompleteCommit or CompleteAbort), because it cannot
+tell whether a transaction began if its first write was not acknowledged. The abort bumps the epoch, which fences
+unacknowledged writes that arrive later.
 """
 
+from enum import Enum, auto
+
+from logbrook.core.coordinator import ProducerIdentity
 from logbrook.core.transactions.errors import (
     ConcurrentTransactionsError,
     InvalidProducerIdMappingError,
@@ -28,66 +20,140 @@ from logbrook.core.transactions.errors import (
     TransactionalProducerFencedError,
 )
 from logbrook.core.transactions.transaction import Transaction, TransactionState
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 
 
-def end(
-    transaction: Transaction, producer_id: int, producer_epoch: int, now_ms: int, *, is_commit: bool
-) -> Transaction | None:
-    """Decided; or None if it was before, in the same way."""
-    check_producer(transaction, producer_id, producer_epoch)
-    if transaction.state is TransactionState.ONGOING:
-        return transaction.decided(now_ms, is_commit=is_commit)
-    _check_ended_before(transaction, is_commit)
-    return None
+class EpochRelation(Enum):
+    """Relation of the producer id and epoch of a request to those of the transactional id."""
+
+    CURRENT = auto()
+    # The producer id and epoch before the last end bumped them.
+    PREVIOUS = auto()
 
 
-def end_with_bump(
+class EndAction(Enum):
+    """Answer of the coordinator to EndTxn."""
+
+    # Write PrepareCommit or PrepareAbort.
+    PREPARE = auto()
+    # The request is a retry of an end that is completed: answer it again.
+    ANSWER_AGAIN = auto()
+    # The request is a retry of an end whose markers are being written: CONCURRENT_TRANSACTIONS.
+    RETRY_LATER = auto()
+    # INVALID_TXN_STATE.
+    REJECT = auto()
+    # PRODUCER_FENCED, or INVALID_PRODUCER_ID_MAPPING if the producer id has changed too.
+    FENCE = auto()
+
+
+_EMPTY = TransactionState.EMPTY
+_ONGOING = TransactionState.ONGOING
+_PREPARE_COMMIT = TransactionState.PREPARE_COMMIT
+_PREPARE_ABORT = TransactionState.PREPARE_ABORT
+_COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
+_COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
+_CURRENT, _PREVIOUS = EpochRelation.CURRENT, EpochRelation.PREVIOUS
+_COMMIT, _ABORT = True, False
+
+# Before EndTxn v5 only the current epoch is accepted.
+_ACTIONS_WITHOUT_BUMP: dict[tuple[TransactionState, bool], EndAction] = {
+    (_EMPTY, _COMMIT): EndAction.REJECT,
+    (_EMPTY, _ABORT): EndAction.REJECT,
+    (_ONGOING, _COMMIT): EndAction.PREPARE,
+    (_ONGOING, _ABORT): EndAction.PREPARE,
+    (_PREPARE_COMMIT, _COMMIT): EndAction.RETRY_LATER,
+    (_PREPARE_COMMIT, _ABORT): EndAction.REJECT,
+    (_PREPARE_ABORT, _COMMIT): EndAction.REJECT,
+    (_PREPARE_ABORT, _ABORT): EndAction.RETRY_LATER,
+    (_COMPLETE_COMMIT, _COMMIT): EndAction.ANSWER_AGAIN,
+    (_COMPLETE_COMMIT, _ABORT): EndAction.REJECT,
+    (_COMPLETE_ABORT, _COMMIT): EndAction.REJECT,
+    (_COMPLETE_ABORT, _ABORT): EndAction.ANSWER_AGAIN,
+}
+
+_ACTIONS_WITH_BUMP: dict[tuple[TransactionState, EpochRelation, bool], EndAction] = {
+    (_EMPTY, _CURRENT, _COMMIT): EndAction.REJECT,
+    (_EMPTY, _CURRENT, _ABORT): EndAction.PREPARE,
+    (_EMPTY, _PREVIOUS, _COMMIT): EndAction.FENCE,
+    (_EMPTY, _PREVIOUS, _ABORT): EndAction.FENCE,
+    (_ONGOING, _CURRENT, _COMMIT): EndAction.PREPARE,
+    (_ONGOING, _CURRENT, _ABORT): EndAction.PREPARE,
+    (_ONGOING, _PREVIOUS, _COMMIT): EndAction.FENCE,
+    (_ONGOING, _PREVIOUS, _ABORT): EndAction.FENCE,
+    (_PREPARE_COMMIT, _CURRENT, _COMMIT): EndAction.FENCE,
+    (_PREPARE_COMMIT, _CURRENT, _ABORT): EndAction.FENCE,
+    (_PREPARE_COMMIT, _PREVIOUS, _COMMIT): EndAction.RETRY_LATER,
+    (_PREPARE_COMMIT, _PREVIOUS, _ABORT): EndAction.REJECT,
+    (_PREPARE_ABORT, _CURRENT, _COMMIT): EndAction.FENCE,
+    (_PREPARE_ABORT, _CURRENT, _ABORT): EndAction.FENCE,
+    (_PREPARE_ABORT, _PREVIOUS, _COMMIT): EndAction.REJECT,
+    (_PREPARE_ABORT, _PREVIOUS, _ABORT): EndAction.RETRY_LATER,
+    (_COMPLETE_COMMIT, _CURRENT, _COMMIT): EndAction.REJECT,
+    (_COMPLETE_COMMIT, _CURRENT, _ABORT): EndAction.PREPARE,
+    (_COMPLETE_COMMIT, _PREVIOUS, _COMMIT): EndAction.ANSWER_AGAIN,
+    (_COMPLETE_COMMIT, _PREVIOUS, _ABORT): EndAction.REJECT,
+    (_COMPLETE_ABORT, _CURRENT, _COMMIT): EndAction.REJECT,
+    (_COMPLETE_ABORT, _CURRENT, _ABORT): EndAction.PREPARE,
+    (_COMPLETE_ABORT, _PREVIOUS, _COMMIT): EndAction.REJECT,
+    (_COMPLETE_ABORT, _PREVIOUS, _ABORT): EndAction.ANSWER_AGAIN,
+}
+
+
+def end_transaction(
     transaction: Transaction,
-    producer_id: int,
-    producer_epoch: int,
-    next_producer_id: int | None,
+    producer: ProducerIdentity,
+    next_producer_id: ProducerId | None,
     now_ms: int,
     *,
     is_commit: bool,
+    bumps_epoch: bool,
 ) -> Transaction | None:
-    """Decided, with a higher epoch; or None if it was before, in the same way."""
-    state = transaction.state
-    was_decided = state.is_prepared or not (state.is_open or state is TransactionState.EMPTY)
-    if was_decided and transaction.belonged_to(producer_id, producer_epoch):
-        _check_ended_before(transaction, is_commit)
-        return None
-    check_producer(transaction, producer_id, producer_epoch)
-    if state.is_prepared:
-        raise _fenced(transaction, producer_epoch)
-    if is_commit and state is not TransactionState.ONGOING:
-        raise _refused(transaction, is_commit)
-    assert next_producer_id is not None or not transaction.is_exhausted, "needs_producer_id said so"
-    rotated_id = next_producer_id if transaction.is_exhausted else None
-    return transaction.decided_with_bump(rotated_id, now_ms, is_commit=is_commit)
+    """Return the transaction in its Prepare state, or None if this end is already completed. Raises TransactionError.
+
+    `next_producer_id` is the new producer id of a transaction whose epochs are exhausted, if `bumps_epoch`.
+    """
+    if bumps_epoch:
+        action = _ACTIONS_WITH_BUMP[transaction.state, _epoch_relation(transaction, producer), is_commit]
+    else:
+        check_producer(transaction, *producer)
+        action = _ACTIONS_WITHOUT_BUMP[transaction.state, is_commit]
+
+    match action:
+        case EndAction.FENCE:
+            check_producer(transaction, *producer)
+            raise _fenced(transaction, producer.producer_epoch)
+        case EndAction.REJECT:
+            rejected = "be committed" if is_commit else "be aborted"
+            raise InvalidTransactionStateError(transaction.transactional_id, transaction.state, rejected)
+        case EndAction.RETRY_LATER:
+            raise ConcurrentTransactionsError(transaction.transactional_id)
+        case EndAction.ANSWER_AGAIN:
+            return None
+        case EndAction.PREPARE if not bumps_epoch:
+            return transaction.decided(now_ms, is_commit=is_commit)
+        case EndAction.PREPARE:
+            assert next_producer_id is not None or not transaction.is_exhausted, "a new producer id is needed"
+            rotated_id = next_producer_id if transaction.is_exhausted else None
+            return transaction.decided_with_bump(rotated_id, now_ms, is_commit=is_commit)
 
 
-def check_producer(transaction: Transaction, producer_id: int, producer_epoch: int) -> None:
-    """Raises InvalidProducerIdMappingError or TransactionalProducerFencedError unless it is the present one."""
+def check_producer(transaction: Transaction, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> None:
+    """Raises InvalidProducerIdMappingError or TransactionalProducerFencedError unless it is the current producer."""
     if producer_id != transaction.producer_id:
         raise InvalidProducerIdMappingError(transaction.transactional_id, producer_id)
     if producer_epoch != transaction.producer_epoch:
         raise _fenced(transaction, producer_epoch)
 
 
-def _check_ended_before(transaction: Transaction, is_commit: bool) -> None:
-    """Raises InvalidTransactionStateError or ConcurrentTransactionsError unless it is done, and as it was asked."""
-    if transaction.state is TransactionState.EMPTY or transaction.is_commit != is_commit:
-        raise _refused(transaction, is_commit)
-    if transaction.state.is_prepared:
-        raise ConcurrentTransactionsError(transaction.transactional_id)
+def _epoch_relation(transaction: Transaction, producer: ProducerIdentity) -> EpochRelation:
+    """Raises as `check_producer` does if the request is neither of the current nor of the previous identity."""
+    if transaction.belonged_to(*producer):
+        return EpochRelation.PREVIOUS
+    check_producer(transaction, *producer)
+    return EpochRelation.CURRENT
 
 
-def _fenced(transaction: Transaction, producer_epoch: int) -> TransactionalProducerFencedError:
+def _fenced(transaction: Transaction, producer_epoch: ProducerEpoch) -> TransactionalProducerFencedError:
     return TransactionalProducerFencedError(
         transaction.transactional_id, transaction.producer_id, producer_epoch, transaction.producer_epoch
     )
-
-
-def _refused(transaction: Transaction, is_commit: bool) -> InvalidTransactionStateError:
-    asked = "be committed" if is_commit else "be aborted"
-    return InvalidTransactionStateError(transaction.transactional_id, transaction.state, asked)

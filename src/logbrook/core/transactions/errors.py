@@ -1,38 +1,23 @@
-"""What the transaction coordinator can refuse, one class per error of Kafka's protocol, with the facts as attributes.
+"""Errors of the transaction coordinator, one class per error code of Kafka's protocol.
 
-Which of them a client may retry is part of the contract: the server maps the classes to wire codes one to one, and
-the code decides whether a producer retries, aborts its transaction, or gives up.
+The server maps each class to its code; the code decides whether a producer retries, aborts its transaction or fails.
+The text has all facts; attributes are those that are read by callers.
 """
 
-from logbrook.model import LogbrookError
+from logbrook.core.coordinator import CoordinatorError
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 
 
-class TransactionError(LogbrookError):
-    """The coordinator refused a request."""
-
-
-class CoordinatorLoadingError(TransactionError):
-    """Transactions are still being read back. Retriable."""
-
-    def __init__(self) -> None:
-        super().__init__("the transaction coordinator is loading; try again")
-
-
-class CoordinatorNotAvailableError(TransactionError):
-    """What the answer depends on could not be written. Retriable."""
-
-    def __init__(self, transactional_id: str) -> None:
-        super().__init__(f"the transaction of {transactional_id!r} could not be written; try again")
-        self.transactional_id = transactional_id
+class TransactionError(CoordinatorError):
+    """The transaction coordinator rejected a request."""
 
 
 class InvalidTransactionalIdError(TransactionError):
     """INVALID_REQUEST on the wire."""
 
     def __init__(self, transactional_id: str) -> None:
-        what = "is longer than 32767 bytes" if transactional_id else "is empty"
-        super().__init__(f"the transactional id {what}")
-        self.transactional_id = transactional_id
+        problem = "is longer than 32767 bytes" if transactional_id else "is empty"
+        super().__init__(f"the transactional id {problem}")
 
 
 class InvalidTransactionTimeoutError(TransactionError):
@@ -41,33 +26,38 @@ class InvalidTransactionTimeoutError(TransactionError):
             f"a timeout of {timeout_ms} ms for the transactions of {transactional_id!r} is outside 1 to "
             f"{timeout_ms_max} ms; lower transaction.timeout.ms of the producer"
         )
-        self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
         self.timeout_ms_max = timeout_ms_max
 
 
 class TooManyTransactionalIdsError(TransactionError):
-    """There is no place for another id. Kafka knows no such bound; POLICY_VIOLATION says it best."""
+    """A bound for all transactional ids is reached. Kafka has no such limit, hence POLICY_VIOLATION on the wire."""
 
-    def __init__(self, transactional_id: str, ids_max: int) -> None:
-        super().__init__(f"no place for transactional id {transactional_id!r}: there are {ids_max} already")
+    def __init__(self, transactional_id: str, setting: str, limit: int) -> None:
+        super().__init__(
+            f"cannot create transactional id {transactional_id[:100]!r}: "
+            f"the limit transactions.{setting} of {limit} is reached"
+        )
         self.transactional_id = transactional_id
-        self.ids_max = ids_max
+        self.limit = limit
 
 
 class ConcurrentTransactionsError(TransactionError):
-    """The last transaction of this id has been decided but not completed. Retriable, and soon over."""
+    """The last transaction of this id is prepared but not completed. Retriable."""
 
     def __init__(self, transactional_id: str) -> None:
         super().__init__(f"the last transaction of {transactional_id!r} is being completed; try again")
-        self.transactional_id = transactional_id
 
 
 class TransactionalProducerFencedError(TransactionError):
-    """Another producer has taken over the transactional id, or the transaction was aborted because it took too long.
-    PRODUCER_FENCED, fatal for the client."""
+    """Another producer initialized the transactional id, or the transaction timed out and was aborted.
 
-    def __init__(self, transactional_id: str, producer_id: int, producer_epoch: int, epoch_current: int) -> None:
+    PRODUCER_FENCED on the wire, fatal for the client.
+    """
+
+    def __init__(
+        self, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch, epoch_current: int
+    ) -> None:
         super().__init__(
             f"producer {producer_id} of transactional id {transactional_id!r} has epoch {producer_epoch}, not the "
             f"current one, {epoch_current}: another producer uses the id, or a transaction timed out"
@@ -79,43 +69,28 @@ class TransactionalProducerFencedError(TransactionError):
 
 
 class InvalidProducerIdMappingError(TransactionError):
-    """The transactional id is not known, or belongs to another producer id. The client initializes again."""
+    """The transactional id is unknown, or has another producer id. The client initializes again."""
 
-    def __init__(self, transactional_id: str, producer_id: int) -> None:
+    def __init__(self, transactional_id: str, producer_id: ProducerId) -> None:
         super().__init__(f"transactional id {transactional_id!r} does not belong to producer {producer_id}")
-        self.transactional_id = transactional_id
-        self.producer_id = producer_id
 
 
 class InvalidTransactionStateError(TransactionError):
-    """The transaction is in a state in which it cannot be done what was asked."""
+    """The state of the transaction does not permit the request."""
 
     def __init__(self, transactional_id: str, state: str, asked: str) -> None:
         super().__init__(f"the transaction of {transactional_id!r} is {state}: it cannot {asked}")
-        self.transactional_id = transactional_id
         self.state = state
-        self.asked = asked
 
 
 class TransactionalIdNotFoundError(TransactionError):
     def __init__(self, transactional_id: str) -> None:
         super().__init__(f"there is no transactional id {transactional_id!r}")
-        self.transactional_id = transactional_id
 
 
 class InvalidPatternError(TransactionError):
-    """A pattern for transactional ids that does not read (KIP-1152). INVALID_REGULAR_EXPRESSION on the wire."""
+    """Invalid pattern for transactional ids (KIP-1152). INVALID_REGULAR_EXPRESSION on the wire."""
 
     def __init__(self, pattern: str, reason: str) -> None:
         super().__init__(f"the pattern {pattern!r} {reason}")
         self.pattern = pattern
-        self.reason = reason
-
-
-class CorruptTransactionRecordError(LogbrookError):
-    """A record of __transaction_state that does not read as one."""
-
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(f"{what} {reason}")
-        self.what = what
-        self.reason = reason

@@ -1,16 +1,16 @@
-"""The rules of InitProducerId: who becomes the producer of a transactional id.
+"""The rules of InitProducerId for a transactional id.
 
-A producer that says nothing about itself is a new one, and fences whoever was there before. One that says which
-producer it is wants to go on after an error (KIP-360), and may only if nobody else came since: it must have the
-present epoch, or the one before it if it did not learn of the present one. What is open is aborted first, with an
-epoch that nobody gets, so that the old producer cannot write any more, and the new one is told a yet higher one.
+A request without a producer id and epoch is of a new producer, which fences its predecessors. A request with them is of
+a producer that continues after an error (KIP-360); it must have the current epoch, or the previous one if it did not
+receive the reply with the current one. An open transaction is aborted first, with an epoch that no client gets, so that
+the old producer cannot write any more; the new one gets a still higher epoch.
 
-Kafka does not look at the epoch while a transaction is open, so there a producer that was replaced long ago can abort
-a transaction of its successor. Here it is fenced.
+Kafka ignores the epoch while a transaction is open, so a producer that was replaced long ago can abort a transaction of
+its successor. Here it is fenced.
 """
 
 from logbrook.core.transactions.errors import ConcurrentTransactionsError, TransactionalProducerFencedError
-from logbrook.core.transactions.results import InitRequest
+from logbrook.core.transactions.messages import InitRequest
 from logbrook.core.transactions.transaction import (
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -19,22 +19,35 @@ from logbrook.core.transactions.transaction import (
     TransactionState,
     is_exhausted,
 )
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 
 
-def first_initialization(request: InitRequest, producer_id: int, now_ms: int) -> Transaction:
-    """A transactional id that was never seen, or was forgotten. A producer may believe to be known."""
+def first_initialization(request: InitRequest, producer_id: ProducerId, now_ms: int) -> Transaction:
+    """Return the first state of an unknown or expired transactional id. The request's producer id is ignored."""
     return Transaction(
-        request.transactional_id, producer_id, 0, request.timeout_ms, TransactionState.EMPTY, last_update_ms=now_ms
+        request.transactional_id,
+        producer_id,
+        ProducerEpoch(0),
+        request.timeout_ms,
+        TransactionState.EMPTY,
+        last_update_ms=now_ms,
     )
 
 
 def initialize(
-    transaction: Transaction, request: InitRequest, new_producer_id: int | None, now_ms: int, *, after_abort: bool
+    transaction: Transaction,
+    request: InitRequest,
+    new_producer_id: ProducerId | None,
+    now_ms: int,
+    *,
+    after_abort: bool,
 ) -> Transaction:
-    """With its new epoch, or, if it is open, decided to be aborted. Raises TransactionalProducerFencedError or
-    ConcurrentTransactionsError."""
+    """Return the transaction with a new epoch or, if it is open, prepared to be aborted.
+
+    Raises TransactionalProducerFencedError or ConcurrentTransactionsError.
+    """
     is_new = request.producer_id == NO_PRODUCER_ID
-    if not is_new and not _may_be(transaction, request):
+    if not is_new and not _has_matching_producer_id(transaction, request):
         raise _fenced(transaction, request)
     if transaction.state.is_prepared:
         raise ConcurrentTransactionsError(request.transactional_id)
@@ -45,27 +58,25 @@ def initialize(
         return transaction.fenced(now_ms)
     if is_current or (after_abort and _was_aborted(transaction, request)):
         last_producer_epoch = NO_EPOCH if is_new else request.producer_epoch
-        if not transaction.is_exhausted:
-            return transaction.initialized(request.timeout_ms, last_producer_epoch, now_ms)
-        assert new_producer_id is not None, "needs_producer_id said so"
-        return transaction.initialized_as(new_producer_id, request.timeout_ms, last_producer_epoch, now_ms)
+        rotated_id = new_producer_id if transaction.is_exhausted else None
+        return transaction.initialized(request.timeout_ms, last_producer_epoch, now_ms, rotated_id)
     if transaction.belonged_to(request.producer_id, request.producer_epoch):
         return transaction.initialized_again(request.timeout_ms, now_ms)
     raise _fenced(transaction, request)
 
 
-def _may_be(transaction: Transaction, request: InitRequest) -> bool:
-    """Whether the producer id is the present one, or one whose epochs were used up just before."""
+def _has_matching_producer_id(transaction: Transaction, request: InitRequest) -> bool:
+    """Return True if the producer id is the current one, or the previous one whose epochs were exhausted."""
     return request.producer_id == transaction.producer_id or (
         request.producer_id == transaction.previous_producer_id and is_exhausted(request.producer_epoch)
     )
 
 
 def _was_aborted(transaction: Transaction, request: InitRequest) -> bool:
-    """Whether nothing has happened since the producer's open transaction was aborted for its own initialization."""
+    """Return True if the last change was the abort of the producer's open transaction for this initialization."""
     epoch_of_abort = min(request.producer_epoch + 1, PRODUCER_EPOCH_MAX)
     return transaction.state is TransactionState.COMPLETE_ABORT and transaction.belongs_to(
-        request.producer_id, epoch_of_abort
+        request.producer_id, ProducerEpoch(epoch_of_abort)
     )
 
 

@@ -1,19 +1,20 @@
 """The records of `__transaction_state`, in Kafka's own binary formats, so that Kafka's tools can read the topic.
 
-Written are TransactionLogKey v0 and TransactionLogValue v1; values of version 0 are read too. A value of None is a
+TransactionLogKey v0 and TransactionLogValue v1 are written; values of version 0 are read too. A value of None is a
 tombstone. Field layouts: apache/kafka, transaction-coordinator/src/main/resources/common/message.
 
-Kafka does not write down the last epoch of a producer, and so forgets with a restart which requests are retries. Here
-it is a tagged field of a number that is far above Kafka's; its readers pass over tags that they do not know.
+Kafka does not persist the last epoch of a producer, and so cannot recognise retries after a restart. Here it is a
+tagged field with a tag far above Kafka's; Kafka's readers ignore unknown tags.
 """
 
 from collections.abc import Iterable
 from itertools import groupby
 
-from logbrook.core.fields import FieldReader, FieldWriter
-from logbrook.core.transactions.errors import CorruptTransactionRecordError
+from logbrook.core.coordinator import CorruptCoordinatorRecordError
 from logbrook.core.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, Transaction, TransactionState
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
+from logbrook.records.fields import FieldReader, FieldWriter
 
 _KEY_VERSION = 0
 _VALUE_VERSION = 1
@@ -25,11 +26,11 @@ _CLIENT_VERSION_TAG = 2
 _NEXT_PRODUCER_EPOCH_TAG = 3
 _LAST_PRODUCER_EPOCH_TAG = 1_000
 
-# A topic's fields at their shortest, compact and empty: a count above bytes left / this is a lie.
+# Minimum size of an encoded topic (flexible, all fields empty): bounds the topic count of a corrupt record.
 _TOPIC_BYTES_MIN = 3
 _PARTITION_BYTES = 4
 
-# In the order of Kafka's numbers, from 0. Kafka never writes the states that it numbers after these.
+# Indexed by Kafka's state ids. Kafka never writes the states with higher ids.
 _STATES = (
     TransactionState.EMPTY,
     TransactionState.ONGOING,
@@ -45,8 +46,8 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(data: bytes) -> str | None:
-    """The transactional id; None for kinds of records that are not ours. Raises CorruptTransactionRecordError."""
-    reader = FieldReader(data, "the key of a transaction record", CorruptTransactionRecordError)
+    """Return the transactional id; None for unknown record types. Raises CorruptCoordinatorRecordError."""
+    reader = FieldReader(data, "the key of a transaction record", CorruptCoordinatorRecordError)
     version = reader.int16()
     if version < 0:
         raise reader.error(f"has version {version}")
@@ -70,8 +71,8 @@ def encode_value(transaction: Transaction) -> bytes:
 
 
 def decode_value(transactional_id: str, data: bytes) -> Transaction:
-    """Raises CorruptTransactionRecordError."""
-    reader = FieldReader(data, f"the transaction of {transactional_id!r}", CorruptTransactionRecordError)
+    """Raises CorruptCoordinatorRecordError."""
+    reader = FieldReader(data, f"the transaction of {transactional_id!r}", CorruptCoordinatorRecordError)
     version = reader.int16()
     if not 0 <= version <= _VALUE_VERSION:
         raise reader.error(f"has version {version}")
@@ -87,25 +88,25 @@ def decode_value(transactional_id: str, data: bytes) -> Transaction:
     reader.end()
     transaction = Transaction(
         transactional_id,
-        producer_id,
-        producer_epoch,
+        ProducerId(producer_id),
+        ProducerEpoch(producer_epoch),
         timeout_ms,
         state,
         last_update_ms,
         partitions,
         start_ms,
-        last_producer_epoch=_tagged_int16(reader, tagged, _LAST_PRODUCER_EPOCH_TAG, NO_EPOCH),
-        previous_producer_id=_tagged_int64(reader, tagged, _PREVIOUS_PRODUCER_ID_TAG, NO_PRODUCER_ID),
-        next_producer_id=_tagged_int64(reader, tagged, _NEXT_PRODUCER_ID_TAG, NO_PRODUCER_ID),
-        next_producer_epoch=_tagged_int16(reader, tagged, _NEXT_PRODUCER_EPOCH_TAG, NO_EPOCH),
-        client_version=_tagged_int16(reader, tagged, _CLIENT_VERSION_TAG, 0),
+        last_producer_epoch=ProducerEpoch(_tagged_int(reader, tagged, _LAST_PRODUCER_EPOCH_TAG, 2, NO_EPOCH)),
+        previous_producer_id=ProducerId(_tagged_int(reader, tagged, _PREVIOUS_PRODUCER_ID_TAG, 8, NO_PRODUCER_ID)),
+        next_producer_id=ProducerId(_tagged_int(reader, tagged, _NEXT_PRODUCER_ID_TAG, 8, NO_PRODUCER_ID)),
+        next_producer_epoch=ProducerEpoch(_tagged_int(reader, tagged, _NEXT_PRODUCER_EPOCH_TAG, 2, NO_EPOCH)),
+        client_version=_tagged_int(reader, tagged, _CLIENT_VERSION_TAG, 2, 0),
     )
     _check(transaction, reader)
     return transaction
 
 
 def _check(transaction: Transaction, reader: FieldReader) -> None:
-    """Whether the fields go with each other."""
+    """Check that the fields are consistent. Raises CorruptCoordinatorRecordError."""
     if transaction.producer_id < 0 or transaction.producer_epoch < 0:
         raise reader.error("has no producer")
     if transaction.partitions and not transaction.state.is_open:
@@ -115,12 +116,13 @@ def _check(transaction: Transaction, reader: FieldReader) -> None:
 
 
 def _write_partitions(writer: FieldWriter, partitions: Iterable[TopicPartition]) -> None:
-    topics = [(topic, list(some)) for topic, some in groupby(sorted(partitions), key=lambda each: each.topic)]
+    by_topic = groupby(sorted(partitions), key=lambda partition: partition.topic)
+    topics = [(topic, list(of_topic)) for topic, of_topic in by_topic]
     writer.array_count(len(topics))
-    for topic, some in topics:
-        writer.string(topic).array_count(len(some))
-        for each in some:
-            writer.int32(each.partition)
+    for topic, of_topic in topics:
+        writer.string(topic).array_count(len(of_topic))
+        for partition in of_topic:
+            writer.int32(partition.partition)
         writer.tagged_fields({})
 
 
@@ -142,7 +144,7 @@ def _read_state(reader: FieldReader) -> TransactionState:
 
 
 def _tagged_fields(transaction: Transaction) -> dict[int, bytes]:
-    """Those that are not what their absence means."""
+    """Return the tagged fields that differ from their defaults."""
     fields: dict[int, bytes] = {}
     if transaction.previous_producer_id != NO_PRODUCER_ID:
         fields[_PREVIOUS_PRODUCER_ID_TAG] = FieldWriter().int64(transaction.previous_producer_id).finish()
@@ -157,16 +159,10 @@ def _tagged_fields(transaction: Transaction) -> dict[int, bytes]:
     return fields
 
 
-def _tagged_int64(reader: FieldReader, fields: dict[int, bytes], tag: int, default: int) -> int:
-    return int.from_bytes(_tagged(reader, fields, tag, 8), signed=True) if tag in fields else default
-
-
-def _tagged_int16(reader: FieldReader, fields: dict[int, bytes], tag: int, default: int) -> int:
-    return int.from_bytes(_tagged(reader, fields, tag, 2), signed=True) if tag in fields else default
-
-
-def _tagged(reader: FieldReader, fields: dict[int, bytes], tag: int, size: int) -> bytes:
-    data = fields[tag]
+def _tagged_int(reader: FieldReader, fields: dict[int, bytes], tag: int, size: int, default: int) -> int:
+    data = fields.get(tag)
+    if data is None:
+        return default
     if len(data) != size:
         raise reader.error(f"has {len(data)} bytes in the field of tag {tag}, not {size}")
-    return data
+    return int.from_bytes(data, signed=True)

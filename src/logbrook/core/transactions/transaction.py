@@ -1,17 +1,17 @@
-"""What is known of one transactional id: its producer, and its present or last transaction.
+"""The state of one transactional id: its producer, and its current or last transaction.
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
                |______> PrepareAbort  -> CompleteAbort  -> Ongoing ...
 
-A producer is its id and its epoch. Whoever initializes the transactional id gets a higher epoch, so that writes of an
-older one are refused (KIP-98). Clients of the second version of the protocol get a higher epoch with each end of a
-transaction as well, so that what is delayed can never reach a later one (KIP-890). The last epoch of a producer id is
-never given out: it is kept for fencing. When there is no other left, a fresh producer id takes over.
+A producer is identified by its id and epoch. InitProducerId returns a higher epoch, so that writes of the previous
+producer are rejected (KIP-98). With transaction version 2 every end of a transaction bumps the epoch too, so that a
+delayed request cannot reach a later transaction (KIP-890). The last epoch of a producer id is reserved for fencing;
+when all others are used, a new producer id follows.
 
-`last_producer_epoch` is the epoch of the same client before the present one, while it may not know the present one
-yet. It tells a request that is sent again, because its answer was lost, from one of a producer that was replaced.
+`last_producer_epoch` is the epoch of the same client before the current one, while the client may not have received the
+current one. It distinguishes a retry from a request of a producer that was replaced.
 
-A value never changes; each transition returns the next one.
+Values are immutable; each transition returns a new one.
 """
 
 from collections.abc import Iterable
@@ -20,17 +20,21 @@ from enum import StrEnum
 from typing import Any
 
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 
-NO_PRODUCER_ID = -1
-NO_EPOCH = -1
+NO_PRODUCER_ID = ProducerId(-1)
+NO_EPOCH = ProducerEpoch(-1)
 NO_TIME_MS = -1
 PRODUCER_EPOCH_MAX = 2**15 - 1
-# What `client_version` is after an end by which the epoch was bumped.
-_VERSION_OF_BUMPS = 2
+# `client_version` after an end that bumped the epoch.
+_TRANSACTION_VERSION_2 = 2
+# Memory of a transaction and of each of its partitions besides the text, about.
+_TRANSACTION_BYTES = 1_500
+_PARTITION_BYTES = 200
 
 
 class TransactionState(StrEnum):
-    """Kafka's names."""
+    """Kafka's state names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -41,40 +45,43 @@ class TransactionState(StrEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether a transaction is decided, but not all of its partitions know."""
+        """True if the transaction is decided, but not all markers are written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def is_open(self) -> bool:
-        """Whether partitions may still wait for the end of a transaction."""
+        """True if partitions may have records whose transaction has no marker yet."""
         return self is TransactionState.ONGOING or self.is_prepared
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """The newest transaction of a transactional id, and who it belongs to."""
+    """The current or last transaction of a transactional id, and its producer."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     timeout_ms: int
     state: TransactionState
     last_update_ms: int
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIME_MS
-    last_producer_epoch: int = NO_EPOCH
-    previous_producer_id: int = NO_PRODUCER_ID
-    # Who takes over when the transaction is completed.
-    next_producer_id: int = NO_PRODUCER_ID
-    next_producer_epoch: int = NO_EPOCH
-    # The version of the protocol by which the last transaction was ended.
+    last_producer_epoch: ProducerEpoch = NO_EPOCH
+    previous_producer_id: ProducerId = NO_PRODUCER_ID
+    # The producer after the transaction is completed, if the producer id changes.
+    next_producer_id: ProducerId = NO_PRODUCER_ID
+    next_producer_epoch: ProducerEpoch = NO_EPOCH
+    # The transaction version with which the last transaction was ended.
     client_version: int = 0
 
-    # Questions
+    @property
+    def size(self) -> int:
+        """Memory of the transaction, in bytes, about."""
+        return _TRANSACTION_BYTES + len(self.transactional_id) + _PARTITION_BYTES * len(self.partitions)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether there is no higher epoch that could be given out."""
+        """True if the producer id has no further epoch to assign."""
         return is_exhausted(self.producer_epoch)
 
     @property
@@ -83,58 +90,47 @@ class Transaction:
 
     @property
     def decided_epoch(self) -> int:
-        """The epoch in which the transaction that was decided last was written, or a later one that never wrote."""
-        is_bumped = self.client_version == _VERSION_OF_BUMPS and self.last_producer_epoch != NO_EPOCH
+        """Upper bound of the producer epochs in the records of the transaction that was prepared last."""
+        is_bumped = self.client_version == _TRANSACTION_VERSION_2 and self.last_producer_epoch != NO_EPOCH
         return self.last_producer_epoch if is_bumped else self.producer_epoch
 
-    def belongs_to(self, producer_id: int, producer_epoch: int) -> bool:
+    def belongs_to(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool:
         return (producer_id, producer_epoch) == (self.producer_id, self.producer_epoch)
 
-    def belonged_to(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether this is what the producer was before it became what it is, which it may not know yet."""
+    def belonged_to(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool:
+        """Return True if this is the producer's previous identity, and it may not have received the current one."""
         if producer_epoch == NO_EPOCH or producer_epoch != self.last_producer_epoch:
             return False
         rotated = self.last_producer_epoch >= self.producer_epoch
         return producer_id == (self.previous_producer_id if rotated else self.producer_id)
 
-    # Transitions
-
-    def initialized(self, timeout_ms: int, last_producer_epoch: int, now_ms: int) -> "Transaction":
-        """With the next epoch, for a client that had the last one, or for a new one."""
-        assert not self.is_exhausted, "its last epoch is for fencing"
+    def initialized(
+        self,
+        timeout_ms: int,
+        last_producer_epoch: ProducerEpoch,
+        now_ms: int,
+        new_producer_id: ProducerId | None = None,
+    ) -> "Transaction":
+        """Assign the next epoch, to the same client or to a new one, or the first epoch of a new producer id."""
+        assert new_producer_id is not None or not self.is_exhausted, "the last epoch is reserved for fencing"
         return self._moved(
             TransactionState.EMPTY,
             now_ms,
-            producer_epoch=self.producer_epoch + 1,
-            last_producer_epoch=last_producer_epoch,
-            timeout_ms=timeout_ms,
-            start_ms=NO_TIME_MS,
-        )
-
-    def initialized_as(self, producer_id: int, timeout_ms: int, last_producer_epoch: int, now_ms: int) -> "Transaction":
-        """With a fresh producer id."""
-        return self._moved(
-            TransactionState.EMPTY,
-            now_ms,
-            producer_id=producer_id,
-            producer_epoch=0,
+            producer_id=self.producer_id if new_producer_id is None else new_producer_id,
+            producer_epoch=self.producer_epoch + 1 if new_producer_id is None else 0,
             last_producer_epoch=last_producer_epoch,
             timeout_ms=timeout_ms,
             start_ms=NO_TIME_MS,
         )
 
     def initialized_again(self, timeout_ms: int, now_ms: int) -> "Transaction":
-        """With the epoch that the client did not learn about the first time."""
+        """Repeat an initialization whose reply the client did not receive; the epoch stays."""
         return replace(
-            self,
-            state=TransactionState.EMPTY,
-            timeout_ms=timeout_ms,
-            start_ms=NO_TIME_MS,
-            last_update_ms=now_ms,
+            self, state=TransactionState.EMPTY, timeout_ms=timeout_ms, start_ms=NO_TIME_MS, last_update_ms=now_ms
         )
 
     def with_partitions(self, partitions: Iterable[TopicPartition], now_ms: int) -> "Transaction":
-        """Ongoing, begun now if it was not. A client that adds partitions knows its present epoch."""
+        """Add partitions, beginning a transaction if none is open. The client evidently has its current epoch."""
         ongoing = self.state is TransactionState.ONGOING
         return self._moved(
             TransactionState.ONGOING,
@@ -145,11 +141,11 @@ class Transaction:
         )
 
     def decided(self, now_ms: int, *, is_commit: bool) -> "Transaction":
-        """As its client decided, which keeps its epoch."""
+        """Prepare the client's decision; the epoch stays."""
         return self._moved(_prepared(is_commit), now_ms, client_version=0)
 
-    def decided_with_bump(self, next_producer_id: int | None, now_ms: int, *, is_commit: bool) -> "Transaction":
-        """As its client decided, which goes on with another epoch. There may have been nothing to decide."""
+    def decided_with_bump(self, next_producer_id: ProducerId | None, now_ms: int, *, is_commit: bool) -> "Transaction":
+        """Prepare the client's decision and bump the epoch. The transaction may be empty."""
         return self._moved(
             _prepared(is_commit),
             now_ms,
@@ -157,11 +153,11 @@ class Transaction:
             last_producer_epoch=self.producer_epoch,
             next_producer_id=NO_PRODUCER_ID if next_producer_id is None else next_producer_id,
             start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
-            client_version=_VERSION_OF_BUMPS,
+            client_version=_TRANSACTION_VERSION_2,
         )
 
     def fenced(self, now_ms: int) -> "Transaction":
-        """To be aborted, with an epoch that nobody is told."""
+        """Prepare an abort with an epoch that no client gets."""
         assert self.state is TransactionState.ONGOING
         return self._moved(
             TransactionState.PREPARE_ABORT,
@@ -171,7 +167,7 @@ class Transaction:
         )
 
     def completed(self, now_ms: int) -> "Transaction":
-        """Known in all of its partitions."""
+        """Complete the transaction: all markers are written."""
         assert self.state.is_prepared
         state = TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT
         producer_id, producer_epoch = self.successor
@@ -180,14 +176,14 @@ class Transaction:
         )
 
     @property
-    def successor(self) -> tuple[int, int]:
-        """The producer id and epoch that are valid after the transaction is completed."""
+    def successor(self) -> tuple[ProducerId, ProducerEpoch]:
+        """Producer id and epoch after the transaction is completed."""
         if self.next_producer_id == NO_PRODUCER_ID:
             return self.producer_id, self.producer_epoch
-        return self.next_producer_id, max(self.next_producer_epoch, 0)
+        return self.next_producer_id, ProducerEpoch(max(self.next_producer_epoch, 0))
 
     def validate(self) -> None:
-        """The rules that hold for every value."""
+        """Assert the invariants of a value."""
         assert self.producer_id >= 0
         assert 0 <= self.producer_epoch <= PRODUCER_EPOCH_MAX
         assert self.state.is_open or not self.partitions
@@ -196,7 +192,7 @@ class Transaction:
         assert self.next_producer_id == NO_PRODUCER_ID or self.state.is_prepared
 
     def _moved(self, state: TransactionState, now_ms: int, **changes: Any) -> "Transaction":
-        """As in Kafka's log, the previous producer id is the one before the last transition, often the same."""
+        """As in Kafka, the previous producer id is the one before the last transition, often the same."""
         facts: dict[str, Any] = {
             "previous_producer_id": self.producer_id,
             "next_producer_id": NO_PRODUCER_ID,
@@ -206,7 +202,7 @@ class Transaction:
         return replace(self, state=state, last_update_ms=now_ms, **facts)
 
 
-def is_exhausted(producer_epoch: int) -> bool:
+def is_exhausted(producer_epoch: ProducerEpoch) -> bool:
     return producer_epoch >= PRODUCER_EPOCH_MAX - 1
 
 

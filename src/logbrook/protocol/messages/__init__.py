@@ -1,1 +1,1 @@
-"""Kafka's messages, one module per API. All of it is generated."""
+"""Kafka's messages, one module per API, generated from kio (`make messages`). They import `protocol.schema` only."""

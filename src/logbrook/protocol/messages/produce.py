@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from logbrook.protocol.primitives import Records
-from logbrook.protocol.schema import ZERO_UUID, ApiMessage, Field, Message, Versions
+from logbrook.protocol.schema import ZERO_UUID, ApiMessage, Field, Message, Records, Versions
 
 
 class PartitionProduceData(Message):

@@ -1,7 +1,10 @@
-"""Record batches as Arrow columns and back, at the speed of compiled code.
+"""Record batches to Arrow columns and back, in code compiled by numba.
 
-The only part of Logbrook that needs numpy, numba and pyarrow, with the pipelines that stand on it: the broker runs
-without them. Importing it compiles the kernels, or loads them from numba's cache.
+`decode` (module `decoding`, with `sections` for the batch headers and `decode_kernels`) and `encode` (`encoding`,
+`encode_kernels`) are the interface; `schema` has the columns, `jit` the compilation. Importing the package compiles the
+kernels or loads them from numba's cache.
+
+This package and the pipelines built on it are the only parts of Logbrook that import numpy, numba and pyarrow.
 """
 
 from logbrook.records.columns.decoding import BYTES_MAX, decode

@@ -1,8 +1,8 @@
-"""The compiled loops that turn record batches into columns. Every byte is checked here before it is used.
+"""Compiled loops that decode record batches into columns. Every byte is validated before use.
 
-None of them raise: they say where they stopped, and the caller learns from the slow reader what is wrong there. A
-position that is _BAD fails each check that follows it, so that one comparison at the end of a record covers all of its
-fields: a varint that does not end, a length that does not fit, bytes that are left over.
+Kernels do not raise: they return where they stopped, and the caller gets the error from `reader`. A position of _BAD
+fails every later check, so that one comparison at the end of a record covers all its fields: unterminated varints,
+lengths that do not fit, trailing bytes.
 """
 
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ from logbrook.records.columns.sections import (
     START,
 )
 
-# What the kernels have put into the columns so far.
+# Indexes into the array of totals: rows, bytes and nulls written to the columns so far.
 ROWS, KEY_BYTES, KEY_NULLS, VALUE_BYTES, VALUE_NULLS = range(5)
 HEADER_KEY_BYTES, HEADER_VALUE_BYTES, HEADER_VALUE_NULLS = range(5, 8)
 TOTALS = 8
@@ -54,9 +54,9 @@ _TIMESTAMP_MS_MAX = _INT64_MAX // _US_PER_MS
 
 
 class BinaryColumn(NamedTuple):
-    """Arrow's layout: where each value ends (and the first begins), the bytes, a bitmap that begins with all set.
+    """A binary column in Arrow's layout: value offsets, data bytes, and a validity bitmap, initially all ones.
 
-    A column that nobody wants has no room for ends.
+    `ends` is empty for a column that was not requested.
     """
 
     ends: Any
@@ -71,7 +71,7 @@ class RecordColumns(NamedTuple):
     timestamp_us: Any
     timestamp_type: Any
     header_ends: Any
-    # Where the headers of each row begin in the bytes that they are read from.
+    # Position of each row's headers in the input bytes.
     header_positions: Any
 
 
@@ -88,7 +88,7 @@ _HEADERS = types.NamedUniTuple(_BINARY, 2, HeaderColumns)
 
 @compiled(PAIR, BYTE_POINTER, LONG, LONG, LONG)
 def read_any_varint(data: Any, position: int, end: int, bits: int) -> Any:
-    """(the zigzag value of at most `bits` at `position`, the position behind it or _BAD)."""
+    """Return (zigzag value of at most `bits` at `position`, position after it or _BAD)."""
     value, shift = np.uint64(0), np.int64(0)
     while position < end and shift < bits:
         byte = np.uint64(data[position])
@@ -105,7 +105,7 @@ def read_any_varint(data: Any, position: int, end: int, bits: int) -> Any:
 
 @compiled(PAIR, BYTE_POINTER, LONG, LONG, LONG)
 def read_varint(data: Any, position: int, end: int, bits: int) -> Any:
-    """As read_any_varint, quickly for the one or two bytes that most varints have."""
+    """Like read_any_varint, with a fast path for one and two bytes."""
     if position + 1 < end:
         value = np.int64(data[position])
         if value < 0x80:
@@ -119,7 +119,7 @@ def read_varint(data: Any, position: int, end: int, bits: int) -> Any:
 
 @compiled(TRIPLE, BYTE_POINTER, LONG, LONG)
 def read_field(data: Any, position: int, end: int) -> Any:
-    """(start, length or -1 for null, the position behind it or _BAD) of a length and as many bytes."""
+    """Return (start, length or -1 for null, position after it or _BAD) of a length-prefixed field."""
     length, start = read_varint(data, position, end, 32)
     if length == -1:
         return start, np.int64(-1), start
@@ -130,7 +130,7 @@ def read_field(data: Any, position: int, end: int) -> Any:
 
 @compiled(TRIPLE, BYTE_POINTER, LONG, LONG, LONG)
 def skip_headers(data: Any, position: int, end: int, count: int) -> Any:
-    """(the position behind `count` headers or _BAD, the bytes of their keys, the bytes of their values)."""
+    """Return (position after `count` headers or _BAD, bytes of their keys, bytes of their values)."""
     key_bytes, value_bytes = np.int64(0), np.int64(0)
     if count < 0 or count > (end - position) // 2:
         return np.int64(_BAD), key_bytes, value_bytes
@@ -146,10 +146,9 @@ def skip_headers(data: Any, position: int, end: int, count: int) -> Any:
 
 @compiled(LONG, LONG, LONG)
 def timestamp_us(base_ms: int, delta_ms: int) -> Any:
-    """Their sum in 64 bits, as Java's clients add them, in microseconds.
+    """Add with 64-bit wrapping, as the Java client does, and convert to microseconds.
 
-    A time that microseconds cannot express becomes the last one that they can, so that it does not wrap into a
-    believable one.
+    Saturates where microseconds overflow, rather than wrapping to a plausible time.
     """
     timestamp_ms = np.int64(np.uint64(base_ms) + np.uint64(delta_ms))
     if timestamp_ms > _TIMESTAMP_MS_MAX:
@@ -161,7 +160,7 @@ def timestamp_us(base_ms: int, delta_ms: int) -> Any:
 
 @compiled(LONG, BYTE_POINTER, TRIPLE, _BINARY_POINTERS, LONG, LONG)
 def put_field(data: Any, field: Any, column: Any, row: int, column_bytes: int) -> Any:
-    """Append what read_field found to a column that holds `column_bytes`; how many it holds then."""
+    """Append the result of read_field to a column that holds `column_bytes`. Returns the new number of bytes."""
     start, length, _ = field
     if length > 0:
         copy_bytes(shifted(column.data, column_bytes), shifted(data, start), length)
@@ -174,7 +173,7 @@ def put_field(data: Any, field: Any, column: Any, row: int, column_bytes: int) -
 
 @compiled(LONG, BYTES_IN, TABLE, PAIR, _RECORDS, LONGS)
 def decode_records(data_in: Any, sections: Any, offset_range: Any, columns: Any, totals: Any) -> Any:
-    """Append the records of `sections` whose offset is in the range; DONE, or the index of a section that is bad."""
+    """Append the records of `sections` in the offset range. Returns DONE, or the index of a malformed section."""
     data = pointer(data_in)
     keys = BinaryColumn(pointer(columns.key.ends), pointer(columns.key.data), pointer(columns.key.validity))
     values = BinaryColumn(pointer(columns.value.ends), pointer(columns.value.data), pointer(columns.value.validity))
@@ -229,7 +228,7 @@ def decode_records(data_in: Any, sections: Any, offset_range: Any, columns: Any,
 
 @compiled(types.void, BYTES_IN, PAIR, _RECORDS, _HEADERS, LONGS)
 def decode_headers(data_in: Any, row_range: Any, records: Any, headers: Any, totals: Any) -> None:
-    """Append the headers of these rows, whose bytes decode_records has checked."""
+    """Append the headers of these rows, whose bytes decode_records has validated."""
     data, end = pointer(data_in), data_in.size
     keys = BinaryColumn(pointer(headers.key.ends), pointer(headers.key.data), pointer(headers.key.validity))
     values = BinaryColumn(pointer(headers.value.ends), pointer(headers.value.data), pointer(headers.value.validity))

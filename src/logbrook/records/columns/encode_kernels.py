@@ -1,7 +1,7 @@
-"""The compiled loops that turn columns into the records of batches.
+"""Compiled loops that encode columns as the records of batches.
 
-Encoding takes two passes, because a record begins with its length and a batch ends where the next record would not fit:
-`plan` finds the length of every record and cuts the rows into batches, `write` writes the records of one batch.
+Encoding takes two passes, because a record begins with its length and a batch ends before the record that would not
+fit: `plan` computes the length of every record and divides the rows into batches, `write` encodes one batch.
 """
 
 from typing import Any, NamedTuple
@@ -26,17 +26,17 @@ from logbrook.records.columns.jit import (
     types,
 )
 
-# The columns of the table of batches.
+# Columns of the table of batches.
 FIRST_ROW, END_ROW, RECORDS_BYTES, BASE_TIMESTAMP, MAX_TIMESTAMP = range(5)
 BATCH_FIELDS = 5
 
-# The encoded length of a record is an int; so is that of a batch, which leaves room for its header.
+# Lengths of records and batches are int32; this leaves room for the batch header.
 _RECORD_BYTES_MAX = 2**31 - 1 - 1024
 _NULL_LENGTH = -1
 
 
 class BinaryInput(NamedTuple):
-    """A binary column as Arrow has it. `bit` is where the bitmap's first row stands, -1 when no row is null."""
+    """A binary column in Arrow's layout. `bit` is the bitmap position of the first row, -1 if no row is null."""
 
     ends: Any
     data: Any
@@ -45,7 +45,7 @@ class BinaryInput(NamedTuple):
 
 
 class EncoderInput(NamedTuple):
-    """Everything that is encoded. Row i has the headers from `header_starts[i]` to before `header_ends[i]`."""
+    """The columns to encode. Row i has the headers in [header_starts[i], header_ends[i])."""
 
     key: Any
     value: Any
@@ -63,7 +63,7 @@ _INPUT = types.NamedTuple([_BINARY, _BINARY, LONGS_IN, INTS_IN, INTS_IN, _BINARY
 
 @compiled(LONG, LONG)
 def varint_bytes(value: Any) -> Any:
-    """How many bytes the zigzag varint of `value` takes."""
+    """Return the encoded size of `value` as a zigzag varint."""
     rest = np.uint64((value << 1) ^ (value >> 63)) >> np.uint64(7)
     size = np.int64(1)
     while rest != np.uint64(0):
@@ -74,7 +74,7 @@ def varint_bytes(value: Any) -> Any:
 
 @compiled(LONG, BYTE_POINTER, LONG, LONG)
 def write_varint(out: Any, position: Any, value: Any) -> Any:
-    """Write the zigzag varint of `value` at `position`; the position behind it."""
+    """Write the zigzag varint of `value` at `position`. Returns the position after it."""
     rest = np.uint64((value << 1) ^ (value >> 63))
     while rest >= np.uint64(0x80):
         out[position] = np.uint8(rest & np.uint64(0x7F) | np.uint64(0x80))
@@ -86,7 +86,7 @@ def write_varint(out: Any, position: Any, value: Any) -> Any:
 
 @compiled(LONG, _BINARY_POINTERS, LONG)
 def field_length(column: Any, row: Any) -> Any:
-    """The length of a value, -1 when it is null."""
+    """Return the length of a value, -1 if it is null."""
     if column.bit >= 0:
         bit = column.bit + row
         if column.validity[bit >> 3] >> np.uint8(bit & 7) & np.uint8(1) == 0:
@@ -96,14 +96,14 @@ def field_length(column: Any, row: Any) -> Any:
 
 @compiled(LONG, _BINARY_POINTERS, LONG)
 def field_bytes(column: Any, row: Any) -> Any:
-    """How many bytes a value takes in a record, with its length."""
+    """Return the encoded size of a value with its length prefix."""
     length = field_length(column, row)
     return varint_bytes(length) + max(length, 0)
 
 
 @compiled(LONG, BYTE_POINTER, LONG, _BINARY_POINTERS, LONG)
 def write_field(out: Any, position: Any, column: Any, row: Any) -> Any:
-    """Write a value with its length at `position`; the position behind it."""
+    """Write a value with its length prefix at `position`. Returns the position after it."""
     length = field_length(column, row)
     position = write_varint(out, position, length)
     if length > 0:
@@ -114,13 +114,13 @@ def write_field(out: Any, position: Any, column: Any, row: Any) -> Any:
 
 @compiled(LONG, LONG, LONG)
 def subtract_wrapping(value: Any, base: Any) -> Any:
-    """The difference in 64 bits, of which Java's clients make the value again."""
+    """Subtract with 64-bit wrapping, the inverse of the Java client's addition."""
     return np.int64(np.uint64(value) - np.uint64(base))
 
 
 @compiled(LONG, _BINARY_POINTERS, _BINARY_POINTERS, LONG, LONG)
 def headers_bytes(keys: Any, values: Any, start: Any, end: Any) -> Any:
-    """How many bytes these headers take in a record, with their count; -1 when one has no key."""
+    """Return the encoded size of the headers with their count; -1 if a header has no key."""
     size = varint_bytes(end - start)
     for header in range(start, end):
         if field_length(keys, header) < 0:
@@ -136,9 +136,9 @@ def pointers(column: Any) -> Any:
 
 @compiled(PAIR, _INPUT, PAIR, INTS, TABLE)
 def plan(columns: Any, limits: Any, lengths: Any, batches: Any) -> Any:
-    """Put the length of each record into `lengths`, and a row for each batch, within the limits, into `batches`.
+    """Fill `lengths` with the length of each record, and `batches` with a row for each batch within the limits.
 
-    (how many batches, how many rows): fewer rows than there are when the next cannot be encoded.
+    Returns (number of batches, number of rows planned): it stops at a row that cannot be encoded.
     """
     keys, values = pointers(columns.key), pointers(columns.value)
     header_keys, header_values = pointers(columns.header_key), pointers(columns.header_value)
@@ -171,7 +171,7 @@ def plan(columns: Any, limits: Any, lengths: Any, batches: Any) -> Any:
 
 @compiled(LONG, _INPUT, INTS, PAIR, BYTES, LONG)
 def write(columns: Any, lengths: Any, row_range: Any, batch: Any, position: Any) -> Any:
-    """Write the records of one planned batch at `position`; the position behind them."""
+    """Write the records of one planned batch at `position`. Returns the position after them."""
     keys, values = pointers(columns.key), pointers(columns.value)
     header_keys, header_values = pointers(columns.header_key), pointers(columns.header_value)
     out = pointer(batch)

@@ -1,7 +1,7 @@
 """Arrow columns to record batches: `encode`.
 
-The columns are those of Spark's `kafka` sink: `value`, and when they are there `key`, `headers` and `timestamp`. Others
-are left alone. Python runs once for each batch, to compress it and to write its header.
+The columns are those of Spark's `kafka` sink: `value`, and optionally `key`, `headers` and `timestamp`; others are
+ignored. Python runs once per batch, to compress it and to write its header.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logbrook.model.identifiers import Offset, ProducerEpoch, ProducerId
 from logbrook.records.batch import (
     HEADER_BYTES,
     MAGIC_V2,
@@ -33,19 +34,20 @@ def encode(
     *,
     now_ms: int,
     codec: Codec = Codec.NONE,
+    level: int | None = None,
     batch_bytes_max: int = BATCH_BYTES_MAX,
     batch_records_max: int = _INT_MAX,
-    base_offset: int = 0,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_offset: Offset = Offset(0),
+    producer_id: ProducerId = NO_PRODUCER_ID,
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
 ) -> list[bytearray]:
-    """The rows of a `pyarrow.RecordBatch` as record batches, in order, at offsets that follow `base_offset`.
+    """Encode the rows of a `pyarrow.RecordBatch` as record batches at consecutive offsets from `base_offset`.
 
-    A row without a timestamp gets `now_ms`. A batch has at most `batch_bytes_max` bytes before compression and
-    `batch_records_max` records; a record that is larger has a batch of its own. Sequence numbers are counted on from
-    `base_sequence` when it is given. Raises ValueError for columns that cannot be records.
+    A row without a timestamp gets `now_ms`. `level` None is the codec's default. A batch has at most `batch_bytes_max`
+    bytes before compression and `batch_records_max` records; a larger record gets a batch of its own. Sequence numbers
+    continue from `base_sequence` if it is given. Raises ValueError for columns that cannot be encoded.
     """
     columns = _columns(records, now_ms)
     lengths = np.empty(records.num_rows, np.int32)
@@ -59,7 +61,7 @@ def encode(
         batch = bytearray(HEADER_BYTES + records_bytes)
         write(columns, lengths, (first_row, end_row), np.frombuffer(batch, np.uint8), HEADER_BYTES)
         if codec is not Codec.NONE:
-            batch[HEADER_BYTES:] = compress(codec, memoryview(batch)[HEADER_BYTES:])
+            batch[HEADER_BYTES:] = compress(codec, memoryview(batch)[HEADER_BYTES:], level)
         header = BatchHeader(
             base_offset=base_offset + first_row,
             batch_length=0,
@@ -81,34 +83,32 @@ def encode(
 
 
 def _columns(records: Any, now_ms: int) -> EncoderInput:
-    """The columns of `records` in the form that the kernels read."""
+    """Convert the columns of `records` to the kernels' input."""
     names, rows = records.schema.names, records.num_rows
     if "value" not in names:
-        raise ValueError(f"records need a column named value, there are {', '.join(names) or 'none'}")
+        raise ValueError(f"records need a column named value; the columns are: {', '.join(names) or 'none'}")
     header_starts, header_ends, header_key, header_value = _headers(
         records.column("headers") if "headers" in names else pa.nulls(rows, HEADERS_TYPE)
     )
     return EncoderInput(
-        key=_binary(records.column("key") if "key" in names else pa.nulls(rows, pa.binary())),
-        value=_binary(records.column("value")),
-        timestamp_ms=_readonly(
-            _timestamps(records.column("timestamp") if "timestamp" in names else None, rows, now_ms)
-        ),
-        header_starts=_readonly(header_starts),
-        header_ends=_readonly(header_ends),
+        key=binary_input(records.column("key") if "key" in names else pa.nulls(rows, pa.binary())),
+        value=binary_input(records.column("value")),
+        timestamp_ms=readonly(_timestamps(records.column("timestamp") if "timestamp" in names else None, rows, now_ms)),
+        header_starts=readonly(header_starts),
+        header_ends=readonly(header_ends),
         header_key=header_key,
         header_value=header_value,
     )
 
 
-def _binary(column: Any) -> BinaryInput:
+def binary_input(column: Any) -> BinaryInput:
     column = column.cast(pa.binary())
     validity, ends, data = column.buffers()
     first, rows = column.offset, len(column)
     return BinaryInput(
-        ends=_readonly(_numbers(ends, np.int32)[first : first + rows + 1]),
-        data=_readonly(_numbers(data, np.uint8)),
-        validity=_readonly(_numbers(validity, np.uint8)),
+        ends=readonly(_numbers(ends, np.int32)[first : first + rows + 1]),
+        data=readonly(_numbers(data, np.uint8)),
+        validity=readonly(_numbers(validity, np.uint8)),
         bit=first if column.null_count else -1,
     )
 
@@ -117,8 +117,8 @@ def _numbers(buffer: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.empty(0, dtype) if buffer is None else np.frombuffer(buffer, dtype)
 
 
-def _readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The kernels are compiled for arrays that they may not write to; some of Arrow's are writable."""
+def readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a read-only view: the kernels' signatures require one, and some of Arrow's buffers are writable."""
     array = array.view()
     array.flags.writeable = False
     return array
@@ -127,21 +127,21 @@ def _readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _timestamps(column: Any, rows: int, now_ms: int) -> npt.NDArray[np.int64]:
     if column is None:
         return np.full(rows, now_ms, np.int64)
-    # Microseconds are cut to the milliseconds that a record has.
+    # Truncate to milliseconds, the resolution of record timestamps.
     milliseconds = column.cast(pa.timestamp("ms", getattr(column.type, "tz", None)), safe=False).cast(pa.int64())
     return np.asarray(milliseconds.fill_null(now_ms))
 
 
 def _headers(column: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], BinaryInput, BinaryInput]:
-    """(first header of each row, end of them, keys, values). A row without headers may have none or null."""
+    """Return (start, end of each row's headers, keys, values). A row without headers may be empty or null."""
     column = column.cast(HEADERS_TYPE)
     keys, values = column.values.flatten()
     if column.null_count == len(column):
-        nothing = np.zeros(len(column), np.int32)
-        return nothing, nothing, _binary(keys), _binary(values)
+        zeros = np.zeros(len(column), np.int32)
+        return zeros, zeros, binary_input(keys), binary_input(values)
     bounds = np.asarray(column.offsets)
     starts, ends = bounds[:-1], bounds[1:]
     if column.null_count:
-        # What stands under a null is not the row's.
+        # A null list may still have elements in the buffers.
         ends = np.where(np.asarray(column.is_null()), starts, ends)
-    return starts, ends, _binary(keys), _binary(values)
+    return starts, ends, binary_input(keys), binary_input(values)

@@ -1,14 +1,14 @@
-"""How the kernels are compiled, and what numba lacks: pointers into arrays, and a copy of bytes.
+"""Compilation of the kernels, and intrinsics that numba lacks: array pointers and memcpy.
 
-Every kernel has an explicit signature, so it is compiled, or loaded from the cache, when its module is imported and
-never in the middle of a request. The compiled code is cached beside the source, in the user's cache directory where
-that is read-only, or in NUMBA_CACHE_DIR; where none of these can be written, every process compiles it again.
+Every kernel has an explicit signature, so it is compiled, or loaded from the cache, when its module is imported and not
+during a request. The cache is beside the source, in the user's cache directory if that is read-only, or in
+NUMBA_CACHE_DIR; if none is writable, every process compiles the kernels again.
 
-Kernels take arrays and their helpers take pointers: numba counts references whenever an array is passed on, and two
-atomic operations for each field of each record cost more than the record does. Helpers are compiled into their callers.
+Kernels take arrays, their helpers take pointers: numba counts references when an array is passed, and two atomic
+operations per field cost more than decoding the record. Helpers are inlined into their callers.
 
-Numba keys its cache by the source of the kernel's own file, and a kernel is made of helpers and constants of others as
-well. So each kernel has the digest of all sources of this package in its name: no release runs the kernels of another.
+Numba keys its cache by the kernel's own source file, but a kernel also uses helpers and constants of other files. So
+the digest of all sources of this package is part of each kernel's name. Kernels of other packages add their own.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from numba.extending import intrinsic as numba_intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Numba is typed in parts, and these parts are not.
+# These parts of numba are untyped.
 types: Any = numba.types
 cgutils: Any = numba_cgutils
 intrinsic: Any = numba_intrinsic
@@ -41,36 +41,38 @@ PAIR = types.UniTuple(types.int64, 2)
 TRIPLE = types.UniTuple(types.int64, 3)
 
 
-def _digest_sources() -> str:
-    sources = sorted(
-        (file.name, file.read_bytes()) for file in files(__package__).iterdir() if file.name.endswith(".py")
-    )
+def digest_sources(package: str) -> str:
+    """Return a digest of the Python files of `package`."""
+    sources = sorted((file.name, file.read_bytes()) for file in files(package).iterdir() if file.name.endswith(".py"))
     return sha256(b"".join(source for _, source in sources)).hexdigest()[:16]
 
 
-SOURCES_DIGEST = _digest_sources()
+SOURCES_DIGEST = digest_sources(__package__)
 
 
-def compiled(returns: Any, *arguments: Any) -> Callable[[F], F]:
-    """Compile a function to machine code that runs without the interpreter lock, for these types and no others."""
+def compiled(returns: Any, *arguments: Any, own_digest: str = "") -> Callable[[F], F]:
+    """Compile a function for exactly these types, to run without the interpreter lock.
+
+    `own_digest` is that of the function's package, if it is another than this one.
+    """
     signature = returns(*arguments)
 
     def compile_function(function: F) -> F:
-        function.__qualname__ = f"{function.__qualname__}_{SOURCES_DIGEST}"
+        function.__qualname__ = f"{function.__qualname__}_{SOURCES_DIGEST}{own_digest}"
         try:
             kernel: F = numba.njit(signature, cache=True, nogil=True)(function)
         except (RuntimeError, OSError):
-            # Numba finds no directory that it may write its cache to, or has no room in it.
+            # Numba has no writable cache directory, or the disk is full.
             kernel = numba.njit(signature, nogil=True)(function)
         return kernel
 
     return compile_function
 
 
-# The arguments of an intrinsic are the types of what it is called with; it is not asked whether it reads them.
+# An intrinsic is called with the types of its arguments.
 @intrinsic  # type: ignore[untyped-decorator]
 def pointer(typing_context: Any, array: Any) -> Any:  # noqa: ARG001
-    """pointer(array): the address of its first element. It is indexed like the array, without a check."""
+    """pointer(array): the address of its first element. Indexing it has no bounds check."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -80,7 +82,7 @@ def pointer(typing_context: Any, array: Any) -> Any:  # noqa: ARG001
 
 @intrinsic  # type: ignore[untyped-decorator]
 def shifted(typing_context: Any, address: Any, count: Any) -> Any:  # noqa: ARG001
-    """shifted(address, count): the address of the element `count` further on."""
+    """shifted(address, count): the address of the element at index `count`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         return builder.gep(args[0], [args[1]])
@@ -90,7 +92,7 @@ def shifted(typing_context: Any, address: Any, count: Any) -> Any:  # noqa: ARG0
 
 @intrinsic  # type: ignore[untyped-decorator]
 def copy_bytes(typing_context: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG001
-    """copy_bytes(target, source, size): the C library's memcpy, from address to address."""
+    """copy_bytes(target, source, size): memcpy between addresses."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         cgutils.raw_memcpy(builder, args[0], args[1], args[2], 1)

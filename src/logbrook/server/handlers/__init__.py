@@ -1,48 +1,22 @@
-"""One file per API. What is in this list is served, and ApiVersions says so."""
+"""The handlers of Kafka's requests: one module per API, named after it.
+
+Each module declares `API = Api(Request, Response, handle)`. `handle(services, request, context)` gets the request in
+one shape for all versions and returns the response, or a future or coroutine of it. It reports errors in the response's
+error codes (`errors.error_reply`); any exception that leaves it is a bug. A handler makes all its decisions before its
+first await, so that pipelined requests take effect in order.
+
+The modules are the list of served APIs: the dispatcher and the ApiVersions response are derived from it. For any other
+API key the connection is closed, as in Kafka.
+
+A handler may import everything that `server` may, but no other handler.
+"""
 
 import importlib
+import pkgutil
 from typing import Any
 
 from logbrook.server.api import Api
 
-_NAMES = (
-    "add_offsets_to_txn",
-    "add_partitions_to_txn",
-    "alter_configs",
-    "api_versions",
-    "create_partitions",
-    "create_topics",
-    "delete_groups",
-    "delete_records",
-    "delete_topics",
-    "describe_cluster",
-    "describe_configs",
-    "describe_groups",
-    "describe_log_dirs",
-    "describe_producers",
-    "describe_topic_partitions",
-    "describe_transactions",
-    "end_txn",
-    "fetch",
-    "find_coordinator",
-    "heartbeat",
-    "incremental_alter_configs",
-    "init_producer_id",
-    "join_group",
-    "leave_group",
-    "list_groups",
-    "list_offsets",
-    "list_transactions",
-    "metadata",
-    "offset_commit",
-    "offset_delete",
-    "offset_fetch",
-    "offset_for_leader_epoch",
-    "produce",
-    "sync_group",
-    "txn_offset_commit",
-)
-
 
 def all_apis() -> list[Api[Any]]:
-    return [importlib.import_module(f"{__name__}.{name}").API for name in _NAMES]
+    return [importlib.import_module(f"{__name__}.{module.name}").API for module in pkgutil.iter_modules(__path__)]

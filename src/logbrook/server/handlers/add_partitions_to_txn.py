@@ -1,10 +1,11 @@
-"""AddPartitionsToTxn: a producer says which partitions its transaction is about to write to.
+"""AddPartitionsToTxn: add partitions to a transaction before the producer writes to them.
 
-Versions from 4 on are for brokers among themselves. Producers of the second protocol version add partitions by writing
-to them.
+Versions from 4 on are sent by brokers only. With transaction version 2 producers add partitions by writing to them.
+The response does not wait until the record is committed (ADR 11).
 """
 
 from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -13,40 +14,44 @@ from logbrook.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from logbrook.protocol.schema import Versions
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.coordinators.responses import producer_fenced_code
+from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.server.services import Services
-from logbrook.server.transaction_answers import producer_fenced_code
 
 
-def handle(services: Services, request: AddPartitionsToTxnRequest, call: Call) -> AddPartitionsToTxnResponse:
+def handle(
+    services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse:
     results: dict[TopicPartition, AddPartitionsToTxnPartitionResult] = {}
     response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request, results))
-    missing = False
+    is_any_missing = False
     for partition, result in results.items():
         try:
             if services.topics.is_internal(partition.topic):
-                raise RefusedError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{partition.topic} is the broker's own")
+                raise RequestRefusedError(
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {partition.topic!r} is internal"
+                )
             services.topics.log(partition)
         except LogbrookError as error:
-            missing = True
-            result.partition_error_code = refuse(services, request, error).code
+            is_any_missing = True
+            result.partition_error_code = error_code(error)
         else:
             result.partition_error_code = ErrorCode.OPERATION_NOT_ATTEMPTED
-    if missing:
-        # All or nothing.
+    if is_any_missing:
+        # All partitions are added, or none.
         return response
 
     code = ErrorCode.NONE
     try:
         services.transactions.add_partitions(
             request.v3_and_below_transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
+            ProducerId(request.v3_and_below_producer_id),
+            ProducerEpoch(request.v3_and_below_producer_epoch),
             results.keys(),
         )
     except LogbrookError as error:
-        code = producer_fenced_code(refuse(services, request, error).code, call.version, fenced_since=2)
+        code = producer_fenced_code(error_code(error), context.version, fenced_since=2)
     for result in results.values():
         result.partition_error_code = code
     return response
@@ -58,7 +63,7 @@ API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, handle, Version
 def _results(
     request: AddPartitionsToTxnRequest, results: dict[TopicPartition, AddPartitionsToTxnPartitionResult]
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """A place for the answer of each partition; a partition that is named twice has one."""
+    """Create the response, and fill `results` with its partitions. Repeated partitions have one result."""
     topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
     for topic in request.v3_and_below_topics:
         of_topic = topics.setdefault(topic.name, [])
@@ -67,4 +72,6 @@ def _results(
             if partition not in results:
                 results[partition] = AddPartitionsToTxnPartitionResult(partition_index=number)
                 of_topic.append(results[partition])
-    return [AddPartitionsToTxnTopicResult(name=name, results_by_partition=found) for name, found in topics.items()]
+    return [
+        AddPartitionsToTxnTopicResult(name=name, results_by_partition=of_topic) for name, of_topic in topics.items()
+    ]

@@ -1,9 +1,7 @@
-"""AlterConfigs: give topics or this broker these settings and no others. Tools prefer IncrementalAlterConfigs."""
+"""AlterConfigs: replace all settings of topics, brokers or groups. Tools prefer IncrementalAlterConfigs."""
 
-from collections import Counter
-from collections.abc import Mapping
+from functools import partial
 
-from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -11,43 +9,30 @@ from logbrook.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.config_changes import Change, Resource, change_resource, find_resource
-from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.config_resources import ConfigResourceType, SettingsUpdate, unique_settings, update_resources
+from logbrook.server.errors import RequestRefusedError
 from logbrook.server.services import Services
 
 
-async def handle(services: Services, request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:
-    times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
-    responses = []
-    for one in request.resources:
-        response = AlterConfigsResourceResponse(resource_type=one.resource_type, resource_name=one.resource_name)
-        responses.append(response)
-        try:
-            if times_named[one.resource_type, one.resource_name] > 1:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, "each resource may be named once in a request")
-            change = _change_to(one)
-            resource = find_resource(services, one.resource_type, one.resource_name)
-            await change_resource(services, resource, change, only_check=request.validate_only)
-        except LogbrookError as error:
-            response.error_code, response.error_message = refuse(services, request, error)
+async def handle(services: Services, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    responses = [
+        AlterConfigsResourceResponse(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
+        for wanted in request.resources
+    ]
+    updates = [partial(_update_to, wanted) for wanted in request.resources]
+    await update_resources(services, responses, updates, only_check=request.validate_only)
     return AlterConfigsResponse(responses=responses)
 
 
 API = Api(AlterConfigsRequest, AlterConfigsResponse, handle)
 
 
-def _change_to(wanted: AlterConfigsResource) -> Change:
-    """Raises RefusedError."""
-    settings: dict[str, str] = {}
-    for one in wanted.configs:
-        if one.value is None:
-            raise RefusedError(ErrorCode.INVALID_REQUEST, f"{one.name} has no value")
-        if one.name in settings:
-            raise RefusedError(ErrorCode.INVALID_REQUEST, f"{one.name} is given twice")
-        settings[one.name] = one.value
-
-    def change(_resource: Resource, _current: Mapping[str, str]) -> Mapping[str, str]:
-        return settings
-
-    return change
+def _update_to(wanted: AlterConfigsResource) -> SettingsUpdate:
+    """Raises RequestRefusedError."""
+    if wanted.resource_type == ConfigResourceType.BROKER_LOGGER:
+        raise RequestRefusedError(
+            ErrorCode.INVALID_REQUEST, "the levels of loggers are changed one by one, with IncrementalAlterConfigs"
+        )
+    settings = unique_settings(((config.name, config.value) for config in wanted.configs), ErrorCode.INVALID_REQUEST)
+    return lambda _resource, _current: settings

@@ -1,8 +1,9 @@
-"""ApiVersions: what is served, straight from the list of handlers.
+"""ApiVersions: the served APIs and versions, derived from the list of handlers.
 
-Kafka 4 says that it serves Produce from version 0 although it serves it from 3, because older librdkafka takes the
-absence of version 0 for the absence of compression (KAFKA-18659). So do we. The feature `transaction.version` tells
-producers that they may use the second version of the protocol of transactions (KIP-890).
+As in Kafka 4, Produce is announced from version 0 although it is served from 3: older librdkafka versions disable
+compression if version 0 is missing (KAFKA-18659). The feature `transaction.version` lets producers use version 2 of the
+transaction protocol (KIP-890). Its least version is 0, which Java clients before 3.8 do not accept, so it is named as
+supported only from version 4 of this API on (KAFKA-17011, KAFKA-17492).
 """
 
 from logbrook.protocol.error_codes import ErrorCode
@@ -14,26 +15,31 @@ from logbrook.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from logbrook.protocol.messages.produce import ProduceRequest
-from logbrook.server.api import Api, Call
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.features import TRANSACTION_VERSION, TRANSACTION_VERSION_MAX, TRANSACTION_VERSION_MIN
 from logbrook.server.services import Services
 
-_TRANSACTIONS = "transaction.version"
-_TRANSACTIONS_MAX = 2
+_SUPPORTS_MINIMUM_ZERO_SINCE = 4
 
 
-def handle(services: Services, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
-    is_known = call.version in API.versions
+def handle(services: Services, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    is_known = context.version in API.versions
+    transactions = SupportedFeatureKey(
+        name=TRANSACTION_VERSION, min_version=TRANSACTION_VERSION_MIN, max_version=TRANSACTION_VERSION_MAX
+    )
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE if is_known else ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[
             ApiVersion(api_key=key, min_version=0 if key == ProduceRequest.API_KEY else first, max_version=last)
             for key, (first, last) in services.served_versions.items()
         ],
-        supported_features=[SupportedFeatureKey(name=_TRANSACTIONS, min_version=0, max_version=_TRANSACTIONS_MAX)],
+        supported_features=[transactions] if context.version >= _SUPPORTS_MINIMUM_ZERO_SINCE else [],
         finalized_features_epoch=0,
         finalized_features=[
             FinalizedFeatureKey(
-                name=_TRANSACTIONS, min_version_level=_TRANSACTIONS_MAX, max_version_level=_TRANSACTIONS_MAX
+                name=TRANSACTION_VERSION,
+                min_version_level=TRANSACTION_VERSION_MAX,
+                max_version_level=TRANSACTION_VERSION_MAX,
             )
         ],
     )

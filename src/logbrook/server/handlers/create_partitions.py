@@ -1,8 +1,7 @@
-"""CreatePartitions: a topic gets more partitions. It never has fewer, because keys would move and records be lost."""
+"""CreatePartitions: increase the number of partitions of topics. It cannot be decreased, which would lose records."""
 
 from collections import Counter
 
-from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -10,25 +9,28 @@ from logbrook.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import RefusedError, refuse
-from logbrook.server.replica_assignment import check_replicas
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
+from logbrook.server.topic_changes import RequestDeadline
+from logbrook.server.topic_checks import check_named_once, check_replicas
 
 
-async def handle(services: Services, request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
+async def handle(
+    services: Services, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
     times_named = Counter(topic.name for topic in request.topics)
+    deadline = RequestDeadline(services.loop, request.timeout_ms)
     results = []
     for topic in request.topics:
         result = CreatePartitionsTopicResult(name=topic.name)
         results.append(result)
-        try:
-            if times_named[topic.name] > 1:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is in the request twice")
+        with errors_in(result):
+            check_named_once(times_named, topic.name)
             _check(services, topic)
-            await services.topics.add_partitions(topic.name, topic.count, only_check=request.validate_only)
-        except LogbrookError as error:
-            result.error_code, result.error_message = refuse(services, request, error)
+            await services.topics.add_partitions(
+                topic.name, topic.count, only_check=request.validate_only, timeout_ms=deadline.remaining_ms()
+            )
     return CreatePartitionsResponse(results=results)
 
 
@@ -36,17 +38,17 @@ API = Api(CreatePartitionsRequest, CreatePartitionsResponse, handle)
 
 
 def _check(services: Services, wanted: CreatePartitionsTopic) -> None:
-    """Raises TopicNotFoundError or RefusedError."""
+    """Raises TopicNotFoundError or RequestRefusedError."""
     topic = services.topics.metadata.topic(wanted.name)
     if services.topics.is_internal(topic.name):
-        # Groups are spread over the partitions by their number, and would be looked for in other ones.
-        raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is the broker's own")
-    more = wanted.count - topic.partition_count
-    if wanted.assignments is None or more <= 0:
+        # Group and transactional ids are hashed to a partition by their number, and would move to another one.
+        raise RequestRefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is internal")
+    new_count = wanted.count - topic.partition_count
+    if wanted.assignments is None or new_count <= 0:
         return
-    if len(wanted.assignments) != more:
-        raise RefusedError(
+    if len(wanted.assignments) != new_count:
+        raise RequestRefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{more} partitions would be new, and replicas are assigned for {len(wanted.assignments)}",
+            f"the request adds {new_count} partitions but assigns replicas for {len(wanted.assignments)}",
         )
-    check_replicas(services, (one.broker_ids for one in wanted.assignments))
+    check_replicas(services, (assignment.broker_ids for assignment in wanted.assignments))

@@ -1,15 +1,13 @@
-"""CreateTopics: new topics, with their settings.
+"""CreateTopics: create topics with their settings.
 
-There is one replica of everything: a replication factor of 1, or -1 for the default, is all there is, and whoever
-assigns replicas by hand can only assign them to this broker.
+The only valid replication factor is 1, or -1 for the default; assigned replicas must be on this broker. A topic that is
+not created within `timeout_ms` is reported as REQUEST_TIMED_OUT; if its creation has begun, it continues.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
 
-from logbrook.config.kafka_settings import in_one_notation, topic_settings
-from logbrook.model import LogbrookError
+from logbrook.config.kafka_settings import TOPIC_SETTINGS, canonical_values
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
     CreatableTopic,
@@ -18,36 +16,36 @@ from logbrook.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.config_entries import ConfigEntries
-from logbrook.server.refusals import RefusedError, refuse
-from logbrook.server.replica_assignment import check_replicas
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.config_resources import ConfigEntries, unique_settings
+from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
-from logbrook.server.topic_lookup import check_topic_is_new
+from logbrook.server.topic_changes import RequestDeadline
+from logbrook.server.topic_checks import check_named_once, check_replicas, check_topic_is_new
 
 DEFAULT = -1
 _REPLICAS = 1
-# The answer is many times the request: it has all settings of each topic.
+# Bounds the response, which lists all settings of each topic and is many times the size of the request.
 _TOPICS_MAX = 1_000
-# After so many, others get their turn.
-_TOPICS_AT_ONCE = 50
+# Other requests are served after so many topics.
+_TOPICS_PER_STEP = 50
 
 
-async def handle(services: Services, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
+async def handle(services: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     times_named = Counter(topic.name for topic in request.topics)
+    deadline = RequestDeadline(services.loop, request.timeout_ms)
     results = []
     for number, topic in enumerate(request.topics, 1):
         result = CreatableTopicResult(name=topic.name)
         results.append(result)
-        try:
-            if times_named[topic.name] > 1:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is in the request twice")
+        with errors_in(result):
+            check_named_once(times_named, topic.name)
             if len(request.topics) > _TOPICS_MAX:
-                raise RefusedError(ErrorCode.POLICY_VIOLATION, f"a request creates at most {_TOPICS_MAX} topics")
-            await _create(services, topic, result, only_check=request.validate_only)
-        except LogbrookError as error:
-            result.error_code, result.error_message = refuse(services, request, error)
-        if number % _TOPICS_AT_ONCE == 0:
+                raise RequestRefusedError(
+                    ErrorCode.POLICY_VIOLATION, f"a request may create at most {_TOPICS_MAX} topics"
+                )
+            await _create(services, topic, result, None if request.validate_only else deadline)
+        if number % _TOPICS_PER_STEP == 0:
             await asyncio.sleep(0)
     return CreateTopicsResponse(topics=results)
 
@@ -55,16 +53,19 @@ async def handle(services: Services, request: CreateTopicsRequest, call: Call) -
 API = Api(CreateTopicsRequest, CreateTopicsResponse, handle)
 
 
-async def _create(services: Services, topic: CreatableTopic, result: CreatableTopicResult, *, only_check: bool) -> None:
-    """Raises LogbrookError."""
+async def _create(
+    services: Services, topic: CreatableTopic, result: CreatableTopicResult, deadline: RequestDeadline | None
+) -> None:
+    """Create the topic, or only check it without a deadline. Raises LogbrookError."""
     topics = services.topics
     check_topic_is_new(services, topic.name)
     partition_count = _partition_count(services, topic)
-    settings = in_one_notation(_settings(topic), topic_settings())
-    if only_check:
+    requested = unique_settings(((config.name, config.value) for config in topic.configs), ErrorCode.INVALID_CONFIG)
+    settings = canonical_values(requested, TOPIC_SETTINGS)
+    if deadline is None:
         result.num_partitions = topics.check_new(topic.name, partition_count, settings)
     else:
-        created = await topics.create(topic.name, partition_count, settings)
+        created = await topics.create(topic.name, partition_count, settings, timeout_ms=deadline.remaining_ms())
         result.topic_id, result.num_partitions = created.id, created.partition_count
     result.replication_factor = _REPLICAS
     result.configs = [
@@ -76,32 +77,23 @@ async def _create(services: Services, topic: CreatableTopic, result: CreatableTo
 
 
 def _partition_count(services: Services, topic: CreatableTopic) -> int | None:
-    """None for the default. Raises RefusedError."""
+    """Return the requested number of partitions, None for the default. Raises RequestRefusedError."""
     if not topic.assignments:
         if topic.replication_factor not in (DEFAULT, _REPLICAS):
-            raise RefusedError(
+            raise RequestRefusedError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"there is one broker, so the replication factor is 1, not {topic.replication_factor}",
+                f"the replication factor must be 1 (there is one broker), not {topic.replication_factor}",
             )
         return None if topic.num_partitions == DEFAULT else topic.num_partitions
     if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST, "with replicas assigned, the numbers of partitions and of replicas must be -1"
+        raise RequestRefusedError(
+            ErrorCode.INVALID_REQUEST,
+            "with assigned replicas, the number of partitions and the replication factor must be -1",
         )
-    numbers = sorted(one.partition_index for one in topic.assignments)
+    numbers = sorted(assignment.partition_index for assignment in topic.assignments)
     if numbers != list(range(len(numbers))):
-        raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 on, without gaps")
-    check_replicas(services, (one.broker_ids for one in topic.assignments))
+        raise RequestRefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "assigned partitions must be numbered from 0 without gaps"
+        )
+    check_replicas(services, (assignment.broker_ids for assignment in topic.assignments))
     return len(numbers)
-
-
-def _settings(topic: CreatableTopic) -> Mapping[str, str]:
-    """Raises RefusedError."""
-    settings: dict[str, str] = {}
-    for one in topic.configs:
-        if one.value is None:
-            raise RefusedError(ErrorCode.INVALID_CONFIG, f"{one.name} has no value")
-        if one.name in settings:
-            raise RefusedError(ErrorCode.INVALID_REQUEST, f"{one.name} is given twice")
-        settings[one.name] = one.value
-    return settings

@@ -1,32 +1,27 @@
-"""DeleteGroups: groups that have no members any more go, and what they committed goes with them."""
+"""DeleteGroups: delete groups without members, and their offsets."""
 
 from asyncio import Future
 from typing import Any
 
-from logbrook.core.groups.errors import GroupError
 from logbrook.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from logbrook.server.api import Api, Call, Handled
-from logbrook.server.refusals import refuse
+from logbrook.server.api import Api, HandlerResult, RequestContext
+from logbrook.server.errors import errors_in
 from logbrook.server.services import Services
 
 
-def handle(services: Services, request: DeleteGroupsRequest, call: Call) -> Handled:
+def handle(services: Services, request: DeleteGroupsRequest, context: RequestContext) -> HandlerResult:
     results: list[DeletableGroupResult] = []
     deletions: list[tuple[DeletableGroupResult, Future[Any]]] = []
     for group_id in dict.fromkeys(request.groups_names):
         result = DeletableGroupResult(group_id=group_id)
         results.append(result)
-        try:
+        with errors_in(result):
             deletions.append((result, services.groups.delete_group(group_id)))
-        except GroupError as error:
-            result.error_code = refuse(services, request, error).code
 
     async def respond() -> DeleteGroupsResponse:
         for result, deletion in deletions:
-            try:
+            with errors_in(result):
                 await deletion
-            except GroupError as error:
-                result.error_code = refuse(services, request, error).code
         return DeleteGroupsResponse(results=results)
 
     return respond()

@@ -1,7 +1,8 @@
-"""DeleteRecords: move a log's start, so that what is before it can no longer be read. -1 stands for all there is."""
+"""DeleteRecords: advance the log start offset, to the high watermark if the offset is -1."""
 
 from logbrook.config import CleanupPolicy
-from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -9,8 +10,8 @@ from logbrook.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
 from logbrook.storage.errors import OffsetOutOfRangeError
 
@@ -18,17 +19,16 @@ HIGH_WATERMARK = -1
 _NO_LOW_WATERMARK = -1
 
 
-def handle(services: Services, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+def handle(services: Services, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     topics = []
     for topic in request.topics:
         results = []
-        for one in topic.partitions:
-            result = DeleteRecordsPartitionResult(partition_index=one.partition_index, low_watermark=_NO_LOW_WATERMARK)
+        for partition in topic.partitions:
+            number = partition.partition_index
+            result = DeleteRecordsPartitionResult(partition_index=number, low_watermark=_NO_LOW_WATERMARK)
             results.append(result)
-            try:
-                result.low_watermark = _delete(services, TopicPartition(topic.name, one.partition_index), one.offset)
-            except LogbrookError as error:
-                result.error_code = refuse(services, request, error).code
+            with errors_in(result):
+                result.low_watermark = _delete(services, TopicPartition(topic.name, number), Offset(partition.offset))
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
     return DeleteRecordsResponse(topics=topics)
 
@@ -36,17 +36,17 @@ def handle(services: Services, request: DeleteRecordsRequest, call: Call) -> Del
 API = Api(DeleteRecordsRequest, DeleteRecordsResponse, handle)
 
 
-def _delete(services: Services, partition: TopicPartition, offset: int) -> int:
-    """The offset that the log starts at then. Raises TopicNotFoundError, RefusedError or StorageError."""
+def _delete(services: Services, partition: TopicPartition, offset: Offset) -> int:
+    """Return the new log start offset. Raises TopicNotFoundError, RequestRefusedError or StorageError."""
     log = services.topics.log(partition)
     if services.topics.is_internal(partition.topic):
-        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {partition.topic!r} is the broker's own")
-    if CleanupPolicy.DELETE not in log.config.cleanup_policy:
-        raise RefusedError(ErrorCode.POLICY_VIOLATION, f"the cleanup policy of {partition} does not delete records")
+        raise RequestRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {partition.topic!r} is internal")
+    if log.config.cleanup_policy == {CleanupPolicy.COMPACT}:
+        raise RequestRefusedError(ErrorCode.POLICY_VIOLATION, f"the cleanup policy of {partition} is compact only")
     if offset == HIGH_WATERMARK:
         offset = log.high_watermark
     if offset < 0:
         raise OffsetOutOfRangeError(partition, offset, log.log_start_offset, log.high_watermark)
     log.delete_before(offset)
-    services.fetch_waits.changed(partition)
+    services.fetch_purgatory.changed(partition)
     return log.log_start_offset

@@ -1,15 +1,16 @@
-"""DeleteTopics: topics go, by name or, from version 6 on, by id, with all that is in them.
+"""DeleteTopics: delete topics by name or, from version 6 on, by id. Internal topics cannot be deleted.
 
-With a topic go the offsets that groups committed for it, so that they do not greet a new topic of the same name.
-Those who wait for its records are told. The broker's own topics cannot be deleted.
+The committed offsets of the topic are deleted too, so that a new topic of the same name does not inherit them. Fetches
+that wait for its records are completed with an error. A topic that is not deleted within `timeout_ms` is reported as
+REQUEST_TIMED_OUT; if its deletion has begun, it continues.
 """
 
-import logging
+import asyncio
 from collections import Counter
 
-from logbrook.core.groups.errors import GroupError
 from logbrook.core.metadata import MetadataError, Topic
 from logbrook.model import LogbrookError
+from logbrook.model.event_log import event_logger
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -18,34 +19,38 @@ from logbrook.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from logbrook.protocol.schema import ZERO_UUID
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
+from logbrook.server.topic_changes import RequestDeadline
+from logbrook.server.topic_checks import check_named_once
 
 _IDS_SINCE = 6
+# Other requests are served after the fetches of so many partitions were woken.
+_PARTITIONS_PER_STEP = 1_000
 
-_logger = logging.getLogger(__name__)
+_logger = event_logger(__name__)
 
 
-async def handle(services: Services, request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
+async def handle(services: Services, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     states = request.topics
-    if call.version < _IDS_SINCE:
+    if context.version < _IDS_SINCE:
         states = [DeleteTopicState(name=name) for name in request.topic_names]
-    found = [_find(services, state) for state in states]
-    times_named = Counter(topic.name for topic in found if isinstance(topic, Topic))
+    topics = [_find(services, state) for state in states]
+    times_named = Counter(topic.name for topic in topics if isinstance(topic, Topic))
+    deadline = RequestDeadline(services.loop, request.timeout_ms)
     results = []
-    for state, topic in zip(states, found, strict=True):
+    for state, topic in zip(states, topics, strict=True):
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
         results.append(result)
-        try:
+        with errors_in(result):
             if isinstance(topic, LogbrookError):
                 raise topic
-            if times_named[topic.name] > 1:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is in the request twice")
+            check_named_once(times_named, topic.name)
             result.name, result.topic_id = topic.name, topic.id
-            await _delete(services, topic)
-        except LogbrookError as error:
-            result.error_code, result.error_message = refuse(services, request, error)
+            # Raises at the deadline, before there is a coroutine that would have to be awaited.
+            timeout_ms = deadline.remaining_ms()
+            await services.topics.run_change(_delete(services, topic), timeout_ms)
     return DeleteTopicsResponse(responses=results)
 
 
@@ -55,9 +60,9 @@ API = Api(DeleteTopicsRequest, DeleteTopicsResponse, handle)
 def _find(services: Services, state: DeleteTopicState) -> Topic | LogbrookError:
     has_id = state.topic_id != ZERO_UUID
     if state.name is None and not has_id:
-        return RefusedError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id")
+        return RequestRefusedError(ErrorCode.INVALID_REQUEST, "a topic needs a name or an id")
     if state.name is not None and has_id:
-        return RefusedError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
+        return RequestRefusedError(ErrorCode.INVALID_REQUEST, "a topic may have a name or an id, not both")
     metadata = services.topics.metadata
     try:
         return metadata.topic_with_id(state.topic_id) if state.name is None else metadata.topic(state.name)
@@ -66,14 +71,13 @@ def _find(services: Services, state: DeleteTopicState) -> Topic | LogbrookError:
 
 
 async def _delete(services: Services, topic: Topic) -> None:
-    """Raises RefusedError, TopicNotFoundError or StorageError."""
+    """Raises RequestRefusedError, TopicNotFoundError or StorageError."""
     if services.topics.is_internal(topic.name):
-        raise RefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is the broker's own")
+        raise RequestRefusedError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is internal")
     await services.topics.delete(topic.name, topic.id)
     services.probe.topics.pop(topic.name, None)
     for partition in topic.partitions:
-        services.fetch_waits.changed(partition)
-    try:
-        services.groups.forget_topics([topic.name])
-    except GroupError:
-        _logger.exception("topic %s is deleted, but what groups committed for it is not", topic.name)
+        services.fetch_purgatory.changed(partition)
+        if (partition.partition + 1) % _PARTITIONS_PER_STEP == 0:
+            await asyncio.sleep(0)
+    services.groups.delete_topic_offsets([topic.name])

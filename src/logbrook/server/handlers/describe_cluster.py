@@ -1,4 +1,4 @@
-"""DescribeCluster: the brokers there are, which is this one."""
+"""DescribeCluster: the cluster id and its brokers: this one."""
 
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_cluster import (
@@ -6,27 +6,28 @@ from logbrook.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from logbrook.server.services import Services
 
-# KIP-919: whether brokers or controllers are asked about. This is where brokers are told of.
+# KIP-919: endpoint types that a client can request.
 BROKERS = 1
 CONTROLLERS = 2
 
 
-def handle(services: Services, request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
+def handle(services: Services, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         is_known = request.endpoint_type == CONTROLLERS
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        error = RefusedError(code, f"this is an endpoint of brokers, not of the type {request.endpoint_type}")
-        code, message = refuse(services, request, error)
+        message = f"this endpoint is a broker (type {BROKERS}), not of type {request.endpoint_type}"
         return DescribeClusterResponse(error_code=code, error_message=message)
     node_id, endpoint = services.config.node_id, services.endpoint
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
     return DescribeClusterResponse(
         cluster_id=services.topics.metadata.cluster_id,
         controller_id=node_id,
         brokers=[DescribeClusterBroker(broker_id=node_id, host=endpoint.host, port=endpoint.port)],
+        cluster_authorized_operations=operations,
     )
 
 

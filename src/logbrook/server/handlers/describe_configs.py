@@ -1,6 +1,7 @@
-"""DescribeConfigs: what is set for topics and for this broker, and where each value is from."""
+"""DescribeConfigs: the settings of topics, brokers, loggers and groups, with the source of each value."""
 
-from logbrook.model import LogbrookError
+from collections.abc import Iterator
+
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -10,14 +11,19 @@ from logbrook.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.config_changes import ResourceType, find_resource
-from logbrook.server.config_entries import ConfigEntries, ConfigEntry
-from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.config_resources import (
+    ConfigEntries,
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+    find_resource,
+)
+from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
 
 
-def handle(services: Services, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
+def handle(services: Services, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     description = _Description(services, request)
     return DescribeConfigsResponse(results=[description.describe(resource) for resource in request.resources])
 
@@ -26,6 +32,8 @@ API = Api(DescribeConfigsRequest, DescribeConfigsResponse, handle)
 
 
 class _Description:
+    """The response to one request."""
+
     def __init__(self, services: Services, request: DescribeConfigsRequest) -> None:
         self._services = services
         self._request = request
@@ -34,27 +42,32 @@ class _Description:
 
     def describe(self, wanted: DescribeConfigsResource) -> DescribeConfigsResult:
         result = DescribeConfigsResult(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
-        try:
+        with errors_in(result):
             result.configs = [self._describe_entry(entry) for entry in self._entries_of(wanted)]
-        except LogbrookError as error:
-            result.error_code, result.error_message = refuse(self._services, self._request, error)
         return result
 
     def _entries_of(self, wanted: DescribeConfigsResource) -> list[ConfigEntry]:
-        """Raises InvalidTopicNameError, TopicNotFoundError or RefusedError."""
+        """Raises InvalidTopicNameError, TopicNotFoundError or RequestRefusedError."""
         identity = wanted.resource_type, wanted.resource_name
         if identity in self._described:
-            # A resource that is named over and over would make a small request a huge answer.
-            raise RefusedError(ErrorCode.INVALID_REQUEST, "each resource may be named once in a request")
+            # Repeated resources would let a small request produce a huge response.
+            raise RequestRefusedError(ErrorCode.INVALID_REQUEST, "a resource may be named only once in a request")
         self._described.add(identity)
         resource = find_resource(self._services, wanted.resource_type, wanted.resource_name)
-        if resource.type is ResourceType.TOPIC:
-            entries = self._entries.of_topic(self._services.topics.metadata.topic(resource.name).settings)
-        else:
-            entries = self._entries.of_broker()
-        # As in Kafka, an empty list of names asks for all of them, like none at all.
+        entries = self._all_entries(resource)
+        # As in Kafka, an empty list of names means all settings, like a null list.
         names = set(wanted.configuration_keys or ())
         return [entry for entry in entries if not names or entry.name in names]
+
+    def _all_entries(self, resource: ConfigResource) -> Iterator[ConfigEntry]:
+        metadata = self._services.topics.metadata
+        if resource.type is ConfigResourceType.TOPIC:
+            return self._entries.of_topic(metadata.topic(resource.name).settings)
+        if resource.type is ConfigResourceType.GROUP:
+            return self._entries.of_group(metadata.group_settings.get(resource.name, {}))
+        if resource.type is ConfigResourceType.BROKER_LOGGER:
+            return self._entries.of_loggers()
+        return self._entries.of_broker() if resource.name else self._entries.of_all_brokers()
 
     def _describe_entry(self, entry: ConfigEntry) -> DescribeConfigsResourceResult:
         synonyms = entry.synonyms if self._request.include_synonyms else []
@@ -63,7 +76,10 @@ class _Description:
             value=entry.value,
             read_only=entry.is_read_only,
             config_source=entry.source,
-            synonyms=[DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source) for one in synonyms],
+            synonyms=[
+                DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+                for synonym in synonyms
+            ],
             config_type=entry.config_type,
             documentation=entry.doc if self._request.include_documentation else None,
         )

@@ -1,28 +1,30 @@
-"""DescribeGroups: who is in a group, and what it reads.
+"""DescribeGroups: the members of groups, their subscriptions and assignments.
 
-A group that is not there was `Dead` up to version 5; from version 6 on it is an error (KIP-1043).
+A group that does not exist is `Dead` up to version 5, and an error from version 6 on (KIP-1043).
 """
 
-from logbrook.core.groups import GroupDescription
-from logbrook.core.groups.errors import GroupError, GroupIdNotFoundError
+from logbrook.core.coordinator import CoordinatorError
+from logbrook.core.groups.errors import GroupIdNotFoundError
 from logbrook.core.groups.group import GroupState
+from logbrook.core.groups.messages import GroupDescription
 from logbrook.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
+from logbrook.server.errors import error_reply
 from logbrook.server.services import Services
 
 _NOT_FOUND_SINCE = 6
 
 
-def handle(services: Services, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
-    # Each is described once, however often it is named, so that a small request does not make a huge answer.
+def handle(services: Services, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    # Repeated groups are described once: they would make a large response of a small request.
     names = dict.fromkeys(request.groups)
-    return DescribeGroupsResponse(groups=[_describe(services, request, name, call.version) for name in names])
+    return DescribeGroupsResponse(groups=[_describe(services, request, name, context.version) for name in names])
 
 
 API = Api(DescribeGroupsRequest, DescribeGroupsResponse, handle)
@@ -30,21 +32,18 @@ API = Api(DescribeGroupsRequest, DescribeGroupsResponse, handle)
 
 def _describe(services: Services, request: DescribeGroupsRequest, group_id: str, version: int) -> DescribedGroup:
     try:
-        group = services.groups.coordinator.describe(group_id)
+        group = services.groups.describe(group_id)
         if group.state == GroupState.DEAD and version >= _NOT_FOUND_SINCE:
             raise GroupIdNotFoundError(group_id)
-    except GroupIdNotFoundError as error:
-        code, message = refuse(services, request, error)
-        return DescribedGroup(
-            error_code=code, error_message=message, group_id=group_id, group_state=GroupState.DEAD.value
-        )
-    except GroupError as error:
-        code, message = refuse(services, request, error)
-        return DescribedGroup(error_code=code, error_message=message, group_id=group_id)
-    return _described(group)
+    except CoordinatorError as error:
+        code, message = error_reply(error)
+        state = GroupState.DEAD.value if isinstance(error, GroupIdNotFoundError) else ""
+        return DescribedGroup(error_code=code, error_message=message, group_id=group_id, group_state=state)
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
+    return _described(group, operations)
 
 
-def _described(group: GroupDescription) -> DescribedGroup:
+def _described(group: GroupDescription, operations: int) -> DescribedGroup:
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state,
@@ -56,9 +55,10 @@ def _described(group: GroupDescription) -> DescribedGroup:
                 group_instance_id=member.group_instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                member_metadata=member.metadata,
+                member_metadata=member.subscription,
                 member_assignment=member.assignment,
             )
             for member in group.members
         ],
+        authorized_operations=operations,
     )

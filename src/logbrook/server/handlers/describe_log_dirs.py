@@ -1,12 +1,14 @@
-"""DescribeLogDirs: how large the logs are, and from version 4 on the disk (KIP-827). There is one data directory; null
-instead of topics asks for all of it."""
+"""DescribeLogDirs: the sizes of logs and, from version 4 on, of the disk (KIP-827). There is one data directory.
 
-import logging
+Null instead of a list of topics means all topics.
+"""
+
 import os
 from collections.abc import Iterator
 
 from logbrook.core.metadata import TopicNotFoundError
 from logbrook.model import TopicPartition
+from logbrook.model.event_log import event_logger
 from logbrook.ports import Space
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_log_dirs import (
@@ -16,7 +18,7 @@ from logbrook.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from logbrook.server.api import Api, Call
+from logbrook.server.api import Api, RequestContext
 from logbrook.server.services import Services
 from logbrook.storage.environment import Environment
 from logbrook.storage.errors import PartitionNotFoundError
@@ -24,10 +26,10 @@ from logbrook.storage.log import Log
 
 _UNKNOWN = -1
 
-_logger = logging.getLogger(__name__)
+_logger = event_logger(__name__)
 
 
-def handle(services: Services, request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
+def handle(services: Services, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
     for log in _logs(services, request):
         by_topic.setdefault(log.partition.topic, []).append(
@@ -48,22 +50,24 @@ API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, handle)
 
 
 def _space(environment: Environment) -> Space | None:
-    """None once the storage is offline, or cannot even be asked."""
+    """Return the size of the disk, None if the storage is offline or the size cannot be read."""
     if environment.health.failure is not None:
         return None
     try:
         return environment.files.space()
     except OSError as error:
-        _logger.error("the disk cannot be asked for its size: %s", error)
+        _logger.error("disk size query failed", error=error)
         return None
 
 
 def _logs(services: Services, request: DescribeLogDirsRequest) -> Iterator[Log]:
-    """As in Kafka, what is asked for and not there is left out."""
+    """Yield the requested logs. As in Kafka, partitions that do not exist are left out."""
     if request.topics is None:
         yield from services.topics.logs()
         return
-    wanted = dict.fromkeys(TopicPartition(one.topic, number) for one in request.topics for number in one.partitions)
+    wanted = dict.fromkeys(
+        TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions
+    )
     for partition in wanted:
         try:
             yield services.topics.log(partition)

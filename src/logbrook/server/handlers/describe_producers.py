@@ -1,6 +1,7 @@
-"""DescribeProducers: the producers that a log remembers (KIP-664)."""
+"""DescribeProducers: the producer state of partitions (KIP-664)."""
 
-from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model import TopicPartition
+from logbrook.model.identifiers import ProducerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -9,15 +10,15 @@ from logbrook.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
-from logbrook.storage.producers import Producer
+from logbrook.storage.producer_state import ProducerStateEntry
 
 _NONE = -1
 
 
-def handle(services: Services, request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
+def handle(services: Services, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
     described: set[TopicPartition] = set()
     topics = []
     for topic in request.topics:
@@ -26,14 +27,14 @@ def handle(services: Services, request: DescribeProducersRequest, call: Call) ->
             partition = TopicPartition(topic.name, number)
             response = PartitionResponse(partition_index=number)
             responses.append(response)
-            try:
+            with errors_in(response):
                 if partition in described:
-                    # A partition that is named over and over would make a small request a huge answer.
-                    raise RefusedError(ErrorCode.INVALID_REQUEST, "each partition may be named once in a request")
+                    # Repeated partitions would let a small request produce a huge response.
+                    raise RequestRefusedError(
+                        ErrorCode.INVALID_REQUEST, "a partition may be named only once in a request"
+                    )
                 described.add(partition)
                 response.active_producers = _producers(services, partition)
-            except LogbrookError as error:
-                response.error_code, response.error_message = refuse(services, request, error)
         topics.append(TopicResponse(name=topic.name, partitions=responses))
     return DescribeProducersResponse(topics=topics)
 
@@ -44,11 +45,11 @@ API = Api(DescribeProducersRequest, DescribeProducersResponse, handle)
 def _producers(services: Services, partition: TopicPartition) -> list[ProducerState]:
     """Raises TopicNotFoundError or PartitionNotFoundError."""
     producers = services.topics.log(partition).producers
-    known = ((producer_id, producers.get(producer_id)) for producer_id in sorted(producers.ids()))
-    return [_state(producer_id, producer) for producer_id, producer in known if producer is not None]
+    known = ((producer_id, producers.get(ProducerId(producer_id))) for producer_id in sorted(producers.ids()))
+    return [_state(ProducerId(producer_id), producer) for producer_id, producer in known if producer is not None]
 
 
-def _state(producer_id: int, producer: Producer) -> ProducerState:
+def _state(producer_id: ProducerId, producer: ProducerStateEntry) -> ProducerState:
     last = producer.batches[-1] if producer.batches else None
     start = producer.transaction_start_offset
     return ProducerState(

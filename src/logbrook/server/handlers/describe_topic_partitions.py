@@ -1,6 +1,6 @@
-"""DescribeTopicPartitions: topics and their partitions, a page at a time (KIP-966).
+"""DescribeTopicPartitions: topics and their partitions, page by page (KIP-966).
 
-Topics come in the order of their names. A page that is full ends with a cursor, which is where the next one begins.
+Topics are ordered by name. A full page ends with a cursor, at which the next page begins.
 """
 
 from collections.abc import Iterable
@@ -15,21 +15,22 @@ from logbrook.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.authorized_operations import TOPIC_OPERATIONS
+from logbrook.server.errors import error_code
 from logbrook.server.services import Services
 
 # Kafka's max.request.partition.size.limit.
 _PARTITIONS_MAX = 2_000
 
 
-def handle(services: Services, request: DescribeTopicPartitionsRequest, call: Call) -> DescribeTopicPartitionsResponse:
-    try:
-        _check_cursor(request)
-    except RefusedError as error:
-        code = refuse(services, request, error).code
+def handle(
+    services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    if not _is_cursor_valid(request):
+        code = ErrorCode.INVALID_REQUEST
         return DescribeTopicPartitionsResponse(
-            topics=[DescribeTopicPartitionsResponseTopic(name=one.name, error_code=code) for one in request.topics]
+            topics=[DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in request.topics]
         )
     return _page(services, request, _names(services, request))
 
@@ -37,22 +38,19 @@ def handle(services: Services, request: DescribeTopicPartitionsRequest, call: Ca
 API = Api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, handle)
 
 
-def _check_cursor(request: DescribeTopicPartitionsRequest) -> None:
-    """Raises RefusedError."""
+def _is_cursor_valid(request: DescribeTopicPartitionsRequest) -> bool:
     cursor = request.cursor
     if cursor is None:
-        return
-    if cursor.partition_index < 0:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, f"a cursor cannot be at partition {cursor.partition_index}")
-    if request.topics and all(one.name != cursor.topic_name for one in request.topics):
-        raise RefusedError(ErrorCode.INVALID_REQUEST, f"the cursor is at {cursor.topic_name!r}, which is not asked for")
+        return True
+    is_requested = not request.topics or any(topic.name == cursor.topic_name for topic in request.topics)
+    return cursor.partition_index >= 0 and is_requested
 
 
 def _names(services: Services, request: DescribeTopicPartitionsRequest) -> list[str]:
     if request.topics:
-        names: Iterable[str] = {one.name for one in request.topics}
+        names: Iterable[str] = {topic.name for topic in request.topics}
     else:
-        names = (topic.name for topic in services.topics.metadata.topics.values() if not topic.is_deleting)
+        names = (topic.name for topic in services.topics.metadata.topics.values() if not topic.is_hidden)
     first = "" if request.cursor is None else request.cursor.topic_name
     return sorted(name for name in names if name >= first)
 
@@ -63,10 +61,10 @@ def _page(
     response = DescribeTopicPartitionsResponse()
     described: list[DescribeTopicPartitionsResponseTopic] = []
     response.topics = described
-    left = max(1, min(request.response_partition_limit, _PARTITIONS_MAX))
+    remaining = max(1, min(request.response_partition_limit, _PARTITIONS_MAX))
     cursor = request.cursor
     for name in names:
-        if left == 0:
+        if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
@@ -74,12 +72,11 @@ def _page(
             check_topic_name(name)
             topic = services.topics.metadata.topic(name)
         except LogbrookError as error:
-            code = refuse(services, request, error).code
-            described.append(DescribeTopicPartitionsResponseTopic(name=name, error_code=code))
+            described.append(DescribeTopicPartitionsResponseTopic(name=name, error_code=error_code(error)))
             continue
-        end = min(topic.partition_count, first + left)
+        end = min(topic.partition_count, first + remaining)
         described.append(_describe(services, topic, range(first, end)))
-        left -= max(0, end - first)
+        remaining -= max(0, end - first)
         if end < topic.partition_count:
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
@@ -104,4 +101,5 @@ def _describe(services: Services, topic: Topic, numbers: Iterable[int]) -> Descr
             )
             for number in numbers
         ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -1,9 +1,9 @@
-"""DescribeTransactions: what the coordinator knows of transactional ids (KIP-664)."""
+"""DescribeTransactions: state, producer and partitions of transactional ids (KIP-664)."""
 
 from itertools import groupby
 from operator import attrgetter
 
-from logbrook.core.transactions import TransactionDescription
+from logbrook.core.transactions.transaction import Transaction
 from logbrook.model import LogbrookError
 from logbrook.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -11,18 +11,20 @@ from logbrook.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.errors import error_code
 from logbrook.server.services import Services
 
 
-def handle(services: Services, request: DescribeTransactionsRequest, call: Call) -> DescribeTransactionsResponse:
+def handle(
+    services: Services, request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse:
     states = []
     for transactional_id in dict.fromkeys(request.transactional_ids):
         try:
-            states.append(_state(services.transactions.coordinator.describe(transactional_id)))
+            states.append(_state(services.transactions.describe(transactional_id)))
         except LogbrookError as error:
-            code = refuse(services, request, error).code
+            code = error_code(error)
             states.append(TransactionState(transactional_id=transactional_id, error_code=code))
     return DescribeTransactionsResponse(transaction_states=states)
 
@@ -30,16 +32,17 @@ def handle(services: Services, request: DescribeTransactionsRequest, call: Call)
 API = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, handle)
 
 
-def _state(found: TransactionDescription) -> TransactionState:
-    by_topic = groupby(sorted(found.partitions), attrgetter("topic"))
+def _state(transaction: Transaction) -> TransactionState:
+    by_topic = groupby(sorted(transaction.partitions), attrgetter("topic"))
     return TransactionState(
-        transactional_id=found.transactional_id,
-        transaction_state=found.state,
-        transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.start_ms,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
+        transactional_id=transaction.transactional_id,
+        transaction_state=transaction.state,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
         topics=[
-            TopicData(topic=topic, partitions=[one.partition for one in partitions]) for topic, partitions in by_topic
+            TopicData(topic=topic, partitions=[partition.partition for partition in partitions])
+            for topic, partitions in by_topic
         ],
     )

@@ -1,15 +1,22 @@
-"""Fetch: batches from the offsets asked for, now, or when enough is there, or when the client's patience ends.
+"""Fetch: return batches from the given offsets, now or once `min_bytes` are available or `max_wait_ms` have passed.
 
-The bytes of a closed segment go from its mapping to the socket; nothing is decoded and nothing is copied. The first
-batch that there is is always given, however large, so that no reader gets stuck behind one.
+The bytes of a segment go to the socket as they are, not decoded. The first batch of a response is returned whatever its
+size, so that no consumer gets stuck before it (KIP-74). Records that are not in the page cache are loaded in a thread
+first, and the fetch reads again when they are; if other partitions have records, those are returned without waiting.
+
+While responses hold all memory that they may (`response_memory`), a fetch reads no records, and waits for a second at
+most.
+
+A fetch that waits keeps the results of empty partitions. When it is woken it reads again only the partitions that
+changed and those that had records; the records themselves are not kept in memory while it waits.
 """
 
-from asyncio import Future
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+import asyncio
+from collections.abc import Collection, Iterator
 
-from logbrook.core.fetch_sessions import FetchContext, FetchPartition, FetchSessionError, PartitionKey
+from logbrook.core.fetch_sessions import CachedPartition, FetchContext, FetchSessionError
 from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import (
     AbortedTransaction,
@@ -18,47 +25,60 @@ from logbrook.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from logbrook.server.api import Api, Call, Handled
+from logbrook.server.api import Api, DeferredResponse, HandlerResult, RequestContext
+from logbrook.server.cold_reads import CacheMisses
 from logbrook.server.errors import error_code
-from logbrook.server.fetch_limits import fetch_bytes_max, fetch_deadline_s
-from logbrook.server.fetch_waits import FetchWait
+from logbrook.server.fetch_purgatory import DelayedFetch
 from logbrook.server.leader_epoch import check_leader_epoch
 from logbrook.server.services import Services
+from logbrook.storage.errors import NotCachedError, ReadFailedError
 
 _READ_COMMITTED = 1
 _TOPIC_IDS_SINCE = 13
+# Longest wait of a fetch that may not read because responses hold all memory.
+EXHAUSTED_WAIT_S = 1.0
 
-_Read: TypeAlias = tuple[FetchPartition, PartitionData]
 
-
-def handle(services: Services, request: FetchRequest, call: Call) -> Handled:
+def handle(services: Services, request: FetchRequest, context: RequestContext) -> HandlerResult:
     replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
     if replica_id >= 0:
-        # Followers need the broker's own credentials (CVE-2018-1288), and there are none of either.
+        # Follower fetches need cluster authorization (CVE-2018-1288); Logbrook has no followers, so all are rejected.
         return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
-        context = services.fetch_sessions.begin(
+        session = services.fetch_sessions.begin(
             request.session_id,
             request.session_epoch,
-            _wanted(request, call.version),
-            _forgotten(request, call.version),
+            _wanted(request, context.version),
+            _forgotten(request, context.version),
             services.clock.now_ms(),
-            by_id=call.version >= _TOPIC_IDS_SINCE,
+            by_id=context.version >= _TOPIC_IDS_SINCE,
         )
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
-    return _Fetch(services, request, context).begin()
+    return _Fetch(services, request, session).begin()
 
 
 API = Api(FetchRequest, FetchResponse, handle)
 
 
-def _wanted(request: FetchRequest, version: int) -> Iterator[FetchPartition]:
+def fetch_deadline_s(services: Services, max_wait_ms: int) -> float:
+    """Return the event-loop time at which a fetch is answered at the latest.
+
+    At most the idle timeout from now: that a client has disappeared is detected only by sending to it.
+    """
+    wait_ms = min(max_wait_ms, services.config.network.connection_idle_ms)
+    return services.loop.time() + max(0, wait_ms) / 1000
+
+
+def _wanted(request: FetchRequest, version: int) -> Iterator[CachedPartition]:
     for topic in request.topics:
         key = topic.topic_id if version >= _TOPIC_IDS_SINCE else topic.topic
-        for one in topic.partitions:
-            yield FetchPartition(
-                (key, one.partition), one.fetch_offset, one.partition_max_bytes, one.current_leader_epoch
+        for partition in topic.partitions:
+            yield CachedPartition(
+                (key, partition.partition),
+                Offset(partition.fetch_offset),
+                partition.partition_max_bytes,
+                LeaderEpoch(partition.current_leader_epoch),
             )
 
 
@@ -69,134 +89,239 @@ def _forgotten(request: FetchRequest, version: int) -> Iterator[tuple[bytes | st
             yield key, partition
 
 
-class _Fetch:
-    """One request under way. It reads when it begins, and again whenever it is woken."""
+class _PartitionRead:
+    """The last read of one partition. `data` is None if the partition has to be read again."""
 
-    def __init__(self, services: Services, request: FetchRequest, context: FetchContext) -> None:
+    __slots__ = ("data", "next_offset", "partition", "size", "wanted")
+
+    def __init__(self, wanted: CachedPartition) -> None:
+        self.wanted = wanted
+        self.data: PartitionData | None = None
+        # None if it cannot be read.
+        self.partition: TopicPartition | None = None
+        self.next_offset = wanted.fetch_offset
+        self.size = 0
+
+
+class _Fetch:
+    """One request in flight. It reads when it begins, and again whenever it is woken."""
+
+    def __init__(self, services: Services, request: FetchRequest, session: FetchContext) -> None:
         self._services = services
         self._request = request
-        self._context = context
-        self._until_s = fetch_deadline_s(services, request.max_wait_ms)
-        self._future: Future[Any] | None = None
-        self._wait: FetchWait | None = None
-        self._waits_for: list[TopicPartition] = []
-        self._next_offsets: dict[PartitionKey, int] = {}
-        self._has_error = False
+        self._session = session
+        self._is_read_committed = request.isolation_level == _READ_COMMITTED
+        self._reads = [_PartitionRead(wanted) for wanted in session]
+        self._deadline_s = 0.0
+        self._response: DeferredResponse | None = None
+        self._delayed: DelayedFetch | None = None
+        # The range that the last read lacked in the page cache, and all those of the reads in a row that lacked one.
+        self._missing: NotCachedError | None = None
+        self._misses: CacheMisses | None = None
+        # True if the last read could return no records, because responses hold all memory.
+        self._is_exhausted = False
+        self._loading: asyncio.Task[None] | None = None
 
-    def begin(self) -> Handled:
-        read, size = self._read()
-        if self._request.max_wait_ms <= 0 or self._is_enough(read, size):
-            return self._respond(read)
-        self._future = self._services.loop.create_future()
-        self._future.add_done_callback(self._stop_waiting)
-        self._wait_for(size)
-        return self._future
-
-    def _is_enough(self, read: Sequence[_Read], size: int) -> bool:
-        if self._has_error or size >= self._request.min_bytes or not self._waits_for:
-            return True
-        # Batches are given whole, so an answer may be full though it is smaller than what was asked for.
-        return size > 0 and any(self._has_more(wanted, data) for wanted, data in read)
-
-    def _has_more(self, wanted: FetchPartition, data: PartitionData) -> bool:
-        """Whether there are records that did not fit."""
-        is_committed = self._request.isolation_level == _READ_COMMITTED
-        end_offset = data.last_stable_offset if is_committed else data.high_watermark
-        return self._next_offsets.get(wanted.key, wanted.fetch_offset) < end_offset
-
-    def _wait_for(self, size: int) -> None:
-        missing = self._request.min_bytes - size
-        self._wait = self._services.fetch_waits.add(self._waits_for, missing, self._until_s, self._woken)
-
-    def _woken(self, time_is_up: bool) -> None:
-        self._wait = None
-        future = self._future
-        if future is None or future.done():
-            return
-        read, size = self._read()
-        if time_is_up or self._is_enough(read, size):
-            future.set_result(self._respond(read))
+    def begin(self) -> HandlerResult:
+        size = self._read()
+        is_final = self._request.max_wait_ms <= 0
+        if self._missing is None and (is_final or self._is_enough(size)):
+            return self._respond()
+        self._deadline_s = fetch_deadline_s(self._services, self._request.max_wait_ms)
+        self._response = DeferredResponse(self._stop_waiting)
+        if self._missing is not None:
+            self._load(is_final)
         else:
-            self._wait_for(size)
+            self._wait(size)
+        return self._response
 
-    def _stop_waiting(self, _future: "Future[Any]") -> None:
-        if self._wait is not None:
-            self._wait.cancel()
+    def _is_enough(self, size: int) -> bool:
+        if size >= self._request.min_bytes:
+            return True
+        is_any_readable = False
+        for read in self._reads:
+            if read.partition is None:
+                return True
+            is_any_readable = True
+            # Batches are returned whole, so a response may be full although it is smaller than `min_bytes`.
+            if size and self._has_more(read):
+                return True
+        return not is_any_readable
 
-    def _read(self) -> tuple[list[_Read], int]:
-        self._waits_for = []
-        self._next_offsets = {}
-        self._has_error = False
-        room = left = fetch_bytes_max(self._services, self._request.max_bytes)
-        read: list[_Read] = []
-        for wanted in self._context:
-            data, size = self._read_partition(wanted, left, is_first=left == room)
-            read.append((wanted, data))
-            left -= size
-        return read, room - left
+    def _has_more(self, read: _PartitionRead) -> bool:
+        """True if there are records that did not fit into the response."""
+        assert read.data is not None
+        end_offset = read.data.last_stable_offset if self._is_read_committed else read.data.high_watermark
+        return read.next_offset < end_offset
 
-    def _read_partition(self, wanted: FetchPartition, left: int, *, is_first: bool) -> tuple[PartitionData, int]:
+    def _wait(self, size: int) -> None:
+        partitions = [read.partition for read in self._reads if read.partition is not None]
+        self._drop_records()
+        missing_bytes = self._request.min_bytes - size
+        deadline_s = self._deadline_s
+        if self._is_exhausted:
+            deadline_s = min(deadline_s, self._services.loop.time() + EXHAUSTED_WAIT_S)
+            for read in self._reads:
+                read.data = None
+        self._delayed = self._services.fetch_purgatory.add(partitions, missing_bytes, deadline_s, self._wake)
+
+    def _wake(self, is_final: bool) -> None:
+        assert self._response is not None
+        if self._delayed is None:
+            # The client has disconnected since the fetch was queued to be woken.
+            return
+        self._forget(self._delayed.changed)
+        self._delayed = None
+        self._continue(is_final)
+
+    def _continue(self, is_final: bool) -> None:
+        """Read, then load what is missing, respond or wait."""
+        assert self._response is not None
+        size = self._read()
+        if self._missing is not None:
+            self._load(is_final)
+        elif is_final or self._is_enough(size):
+            self._response.complete(self._respond())
+        else:
+            self._wait(size)
+
+    def _load(self, is_final: bool) -> None:
+        """Load what the last read lacked, then read again."""
+        assert self._missing is not None
+        missing, self._missing = self._missing, None
+        self._misses = misses = self._misses or CacheMisses()
+        misses.add(missing)
+
+        async def load() -> None:
+            try:
+                await self._services.cold_reads.load(missing)
+            except ReadFailedError as error:
+                misses.add_failure(missing, error)
+            self._loading = None
+            self._continue(is_final)
+
+        self._loading = self._services.loop.create_task(load())
+
+    def _forget(self, changed: Collection[TopicPartition]) -> None:
+        for read in self._reads:
+            if read.partition in changed:
+                read.data = None
+
+    def _stop_waiting(self) -> None:
+        if self._delayed is not None:
+            self._delayed.cancel()
+            self._delayed = None
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
+
+    def _read(self) -> int:
+        """Read the partitions without a result, up to one that lacks something in the page cache.
+
+        If there are enough records already, such partitions get none, and the range is loaded for the next fetch.
+        Returns the size of all records, in bytes.
+        """
+        memory = self._services.response_memory
+        cold_reads = self._services.cold_reads
+        self._is_exhausted = memory.is_exhausted
+        bytes_max = remaining_bytes = 0 if self._is_exhausted else memory.fetch_bytes_max(self._request.max_bytes)
+        for read in self._reads:
+            if read.data is None:
+                try:
+                    with cold_reads.cached(self._misses):
+                        is_first = remaining_bytes == bytes_max and not self._is_exhausted
+                        self._read_partition(read, remaining_bytes, is_first=is_first)
+                except NotCachedError as missing:
+                    size = bytes_max - remaining_bytes
+                    if not size or size < self._request.min_bytes:
+                        self._missing = missing
+                        self._drop_records()
+                        return 0
+                    self._read_later(read, missing)
+                remaining_bytes -= read.size
+        self._misses = None
+        return bytes_max - remaining_bytes
+
+    def _read_later(self, read: _PartitionRead, missing: NotCachedError) -> None:
+        """Return no records of this partition, and have them loaded for the next fetch."""
+        try:
+            self._services.cold_reads.load_for_later(missing)
+        except ReadFailedError as error:
+            self._fail(read, error)
+        else:
+            self._read_partition(read, 0, is_first=False)
+
+    def _drop_records(self) -> None:
+        """Drop the records that were read: they must not stay in memory while the fetch waits."""
+        for read in self._reads:
+            if read.size:
+                read.data = None
+                read.size = 0
+
+    def _read_partition(self, read: _PartitionRead, remaining_bytes: int, *, is_first: bool) -> None:
+        wanted = read.wanted
         key, number = wanted.key
         data = PartitionData(partition_index=number, high_watermark=-1, records=b"")
+        read.size = 0
         topics = self._services.topics
         try:
             name = key if isinstance(key, str) else topics.metadata.topic_with_id(key).name
             partition = TopicPartition(name, number)
             log = topics.log(partition)
-            check_leader_epoch(partition, wanted.current_leader_epoch, self._services.appends.leader_epoch)
-            is_committed = self._request.isolation_level == _READ_COMMITTED
-            up_to = log.last_stable_offset if is_committed else None
-            bytes_max = min(left, max(0, wanted.partition_max_bytes))
-            found = log.read(wanted.fetch_offset, bytes_max, up_to=up_to, at_least_one=is_first)
-            if is_committed:
+            check_leader_epoch(partition, wanted.current_leader_epoch, self._services.appender.leader_epoch)
+            up_to = log.last_stable_offset if self._is_read_committed else None
+            bytes_max = min(remaining_bytes, max(0, wanted.partition_max_bytes))
+            result = log.read(wanted.fetch_offset, bytes_max, up_to=up_to, at_least_one=is_first)
+            if self._is_read_committed:
                 data.aborted_transactions = [
                     AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-                    for producer_id, first_offset in log.aborted_between(wanted.fetch_offset, found.next_offset)
+                    for producer_id, first_offset in log.aborted_between(wanted.fetch_offset, result.next_offset)
                 ]
         except LogbrookError as error:
-            self._has_error = True
-            code = error_code(error)
-            data.error_code = code
-            self._services.probe.errors["Fetch", code.name] += 1
-            return data, 0
-        self._waits_for.append(partition)
-        data.high_watermark = found.high_watermark
-        data.last_stable_offset = found.last_stable_offset
-        data.log_start_offset = found.log_start_offset
-        data.records = [part.data for part in found.slices]
-        if found.slices:
-            self._next_offsets[wanted.key] = found.next_offset
-        return data, found.length
+            self._fail(read, error)
+            return
+        read.data = data
+        read.partition = partition
+        data.high_watermark = result.high_watermark
+        data.last_stable_offset = result.last_stable_offset
+        data.log_start_offset = result.log_start_offset
+        data.records = [part.data for part in result.slices]
+        read.size = result.length
+        read.next_offset = result.next_offset if result.slices else wanted.fetch_offset
 
-    def _respond(self, read: Sequence[_Read]) -> FetchResponse:
-        context = self._context
+    def _fail(self, read: _PartitionRead, error: LogbrookError) -> None:
+        number = read.wanted.key[1]
+        code = error_code(error)
+        read.data = PartitionData(partition_index=number, high_watermark=-1, records=b"", error_code=code)
+        read.partition = None
+
+    def _respond(self) -> FetchResponse:
+        session = self._session
         topics: dict[bytes | str, FetchableTopicResponse] = {}
-        for wanted, data in read:
-            size = sum(map(len, data.records)) if isinstance(data.records, list) else 0
-            is_news = wanted.is_news(
-                high_watermark=data.high_watermark,
-                log_start_offset=data.log_start_offset,
-                has_records=size > 0,
+        for read in self._reads:
+            wanted, data = read.wanted, read.data
+            assert data is not None
+            is_due = wanted.has_news(
+                high_watermark=Offset(data.high_watermark),
+                log_start_offset=Offset(data.log_start_offset),
+                has_records=read.size > 0,
                 has_error=bool(data.error_code),
             )
-            if not (is_news or context.is_full):
+            wanted.note_sent(
+                Offset(data.high_watermark), Offset(data.log_start_offset), has_error=bool(data.error_code)
+            )
+            if not (is_due or session.is_full):
                 continue
             key = wanted.key[0]
             if key not in topics:
                 topics[key] = _topic_response(key)
             topics[key].partitions.append(data)  # type: ignore[attr-defined]
-            if size:
-                context.served(wanted)
-                self._count(wanted, size)
-        return FetchResponse(session_id=context.session_id, responses=list(topics.values()))
-
-    def _count(self, wanted: FetchPartition, size: int) -> None:
-        key, _ = wanted.key
-        metadata = self._services.topics.metadata
-        name = key if isinstance(key, str) else metadata.topic_with_id(key).name
-        # By offsets, since nobody looks into the batches: those that were compacted away count too.
-        messages = self._next_offsets[wanted.key] - wanted.fetch_offset
-        self._services.probe.topics[name].gave(size, messages)
+            if read.size and read.partition is not None:
+                session.served(wanted)
+                # Counted by offsets, since batches are not decoded: records removed by compaction count too.
+                messages = read.next_offset - wanted.fetch_offset
+                self._services.probe.topics[read.partition.topic].gave(read.size, messages)
+        return FetchResponse(session_id=session.session_id, responses=list(topics.values()))
 
 
 def _topic_response(key: bytes | str) -> FetchableTopicResponse:

@@ -1,21 +1,16 @@
-"""Heartbeat: a member is alive, and learns from the error code what else it has to do."""
+"""Heartbeat: restart a member's session timeout. During a rebalance it returns REBALANCE_IN_PROGRESS."""
 
-from logbrook.core.groups.errors import GroupError
 from logbrook.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.errors import errors_in
 from logbrook.server.services import Services
 
 
-def handle(services: Services, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
-    groups = services.groups
-    try:
-        groups.coordinator.heartbeat(
-            request.group_id, request.generation_id, request.member_id, request.group_instance_id, groups.now_ms
-        )
-    except GroupError as error:
-        return HeartbeatResponse(error_code=refuse(services, request, error).code)
-    return HeartbeatResponse()
+def handle(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    response = HeartbeatResponse()
+    with errors_in(response):
+        services.groups.heartbeat(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+    return response
 
 
 API = Api(HeartbeatRequest, HeartbeatResponse, handle)

@@ -1,12 +1,14 @@
-"""IncrementalAlterConfigs: set, unset, or extend single settings of topics or of this broker (KIP-339)."""
+"""IncrementalAlterConfigs: set, delete, append to or subtract from settings (KIP-339).
 
-from collections import Counter
+The resources are topics, brokers, groups, and the loggers of this broker (KIP-412).
+"""
+
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from functools import partial
 
-from logbrook.config.kafka_settings import InvalidSettingError, to_text
-from logbrook.config.setting_kind import SettingKind
-from logbrook.model import LogbrookError
+from logbrook.config.kafka_settings import InvalidSettingError, format_text
+from logbrook.config.setting import ConfigType
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -15,14 +17,14 @@ from logbrook.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.config_changes import Change, Resource, change_resource, find_resource
-from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.config_resources import ConfigResource, ConfigResourceType, SettingsUpdate, update_resources
+from logbrook.server.errors import RequestRefusedError
 from logbrook.server.services import Services
 
 
-class Operation(IntEnum):
-    """Kafka's numbers. Lists can be added to and taken from."""
+class AlterConfigOp(IntEnum):
+    """The operations on a setting, with Kafka's numbers. APPEND and SUBTRACT are for lists."""
 
     SET = 0
     DELETE = 1
@@ -31,79 +33,79 @@ class Operation(IntEnum):
 
 
 async def handle(
-    services: Services, request: IncrementalAlterConfigsRequest, call: Call
+    services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
-    responses = []
-    for one in request.resources:
-        response = AlterConfigsResourceResponse(resource_type=one.resource_type, resource_name=one.resource_name)
-        responses.append(response)
-        try:
-            if times_named[one.resource_type, one.resource_name] > 1:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, "each resource may be named once in a request")
-            change = _change_by(one)
-            resource = find_resource(services, one.resource_type, one.resource_name)
-            await change_resource(services, resource, change, only_check=request.validate_only)
-        except LogbrookError as error:
-            response.error_code, response.error_message = refuse(services, request, error)
+    responses = [
+        AlterConfigsResourceResponse(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
+        for wanted in request.resources
+    ]
+    updates = [partial(_update_of, wanted) for wanted in request.resources]
+    await update_resources(services, responses, updates, only_check=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
 API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, handle)
 
 
-def _change_by(wanted: AlterConfigsResource) -> Change:
-    """Raises RefusedError."""
+def _update_of(wanted: AlterConfigsResource) -> SettingsUpdate:
+    """Raises RequestRefusedError."""
     names = set()
-    for one in wanted.configs:
-        if one.config_operation not in Operation.__members__.values():
-            raise RefusedError(ErrorCode.INVALID_REQUEST, f"there is no operation {one.config_operation}")
-        if one.value is None and one.config_operation != Operation.DELETE:
-            raise RefusedError(ErrorCode.INVALID_REQUEST, f"{one.name} has no value")
-        if one.name in names:
-            raise RefusedError(ErrorCode.INVALID_REQUEST, f"{one.name} is given twice")
-        names.add(one.name)
+    for config in wanted.configs:
+        if config.config_operation not in AlterConfigOp.__members__.values():
+            raise RequestRefusedError(ErrorCode.INVALID_REQUEST, f"unknown operation {config.config_operation}")
+        if config.value is None and config.config_operation != AlterConfigOp.DELETE:
+            raise RequestRefusedError(ErrorCode.INVALID_REQUEST, f"{config.name} has no value")
+        if config.name in names:
+            raise RequestRefusedError(ErrorCode.INVALID_REQUEST, f"{config.name} is set more than once")
+        names.add(config.name)
 
-    def change(resource: Resource, current: Mapping[str, str]) -> Mapping[str, str]:
+    def update(resource: ConfigResource, current: Mapping[str, str]) -> Mapping[str, str]:
         settings = dict(current)
-        for one in wanted.configs:
-            _CHANGES[Operation(one.config_operation)](settings, one, resource)
+        for config in wanted.configs:
+            _OPERATIONS[AlterConfigOp(config.config_operation)](settings, config, resource)
         return settings
 
-    return change
+    return update
 
 
-def _set(settings: dict[str, str], one: AlterableConfig, resource: Resource) -> None:
-    settings[one.name] = one.value or ""
+def _set(settings: dict[str, str], config: AlterableConfig, resource: ConfigResource) -> None:
+    settings[config.name] = config.value or ""
 
 
-def _delete(settings: dict[str, str], one: AlterableConfig, resource: Resource) -> None:
-    settings.pop(one.name, None)
+def _delete(settings: dict[str, str], config: AlterableConfig, resource: ConfigResource) -> None:
+    if resource.type is ConfigResourceType.BROKER_LOGGER and config.name not in settings:
+        raise InvalidSettingError(config.name, "there is no such logger")
+    settings.pop(config.name, None)
 
 
-def _append(settings: dict[str, str], one: AlterableConfig, resource: Resource) -> None:
-    before, parts = _list(settings, one, resource)
-    settings[one.name] = ",".join(dict.fromkeys([*before, *parts]))
+def _append(settings: dict[str, str], config: AlterableConfig, resource: ConfigResource) -> None:
+    before, parts = _list(settings, config, resource)
+    settings[config.name] = ",".join(dict.fromkeys([*before, *parts]))
 
 
-def _subtract(settings: dict[str, str], one: AlterableConfig, resource: Resource) -> None:
-    before, parts = _list(settings, one, resource)
-    settings[one.name] = ",".join(part for part in before if part not in parts)
+def _subtract(settings: dict[str, str], config: AlterableConfig, resource: ConfigResource) -> None:
+    before, parts = _list(settings, config, resource)
+    settings[config.name] = ",".join(part for part in before if part not in parts)
 
 
-def _list(settings: dict[str, str], one: AlterableConfig, resource: Resource) -> tuple[list[str], list[str]]:
-    """What the list has, and what is given. Raises InvalidSettingError."""
-    known = resource.names.get(one.name)
-    if known is None or known.kind is not SettingKind.LIST:
-        raise InvalidSettingError(one.name, "there is no list of that name to add to or take from")
-    inherited = known.default if known.accepted else to_text(getattr(resource.inherited, known.field))
-    before = settings.get(one.name, inherited)
-    return before.split(",") if before else [], [part.strip() for part in (one.value or "").split(",")]
+def _list(settings: dict[str, str], config: AlterableConfig, resource: ConfigResource) -> tuple[list[str], list[str]]:
+    """Return the current items of a list setting and the items of the request.
+
+    Raises InvalidSettingError or RequestRefusedError.
+    """
+    if resource.type is ConfigResourceType.BROKER_LOGGER:
+        raise RequestRefusedError(ErrorCode.INVALID_REQUEST, "the level of a logger is not a list")
+    setting = resource.names.get(config.name)
+    if setting is None or setting.kind is not ConfigType.LIST:
+        raise InvalidSettingError(config.name, "it is not a list setting, so items cannot be appended or subtracted")
+    inherited = setting.default if setting.accepted else format_text(getattr(resource.inherited, setting.field))
+    before = settings.get(config.name, inherited)
+    return before.split(",") if before else [], [part.strip() for part in (config.value or "").split(",")]
 
 
-_CHANGES: dict[Operation, Callable[[dict[str, str], AlterableConfig, Resource], None]] = {
-    Operation.SET: _set,
-    Operation.DELETE: _delete,
-    Operation.APPEND: _append,
-    Operation.SUBTRACT: _subtract,
+_OPERATIONS: dict[AlterConfigOp, Callable[[dict[str, str], AlterableConfig, ConfigResource], None]] = {
+    AlterConfigOp.SET: _set,
+    AlterConfigOp.DELETE: _delete,
+    AlterConfigOp.APPEND: _append,
+    AlterConfigOp.SUBTRACT: _subtract,
 }

@@ -1,42 +1,47 @@
-"""InitProducerId: an id for an idempotent producer, or the producer that a transactional id stands for from now on.
+"""InitProducerId: assign a producer id, or a new producer epoch to a transactional id.
 
-Ids are never given out twice. Whoever used the transactional id before is fenced, and what it left open is aborted.
+Producer ids are never assigned twice. Earlier producers of the transactional id are fenced, and their open transaction
+is aborted.
 """
 
-from logbrook.core.transactions import InitRequest
+from logbrook.core.transactions.messages import InitRequest
 from logbrook.model import LogbrookError
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.coordinators.responses import producer_fenced_code
+from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.server.services import Services
-from logbrook.server.transaction_answers import producer_fenced_code
 
 _NONE = -1
 
 
-async def handle(services: Services, request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
+async def handle(services: Services, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     try:
         if request.transactional_id is None:
             return InitProducerIdResponse(producer_id=await services.topics.new_producer_id(), producer_epoch=0)
         if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
-            raise RefusedError(ErrorCode.INVALID_REQUEST, "a producer that goes on names its id and its epoch, or none")
-        if request.enable2_pc or request.keep_prepared_txn:
-            raise RefusedError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions that others prepare are not supported"
+            raise RequestRefusedError(
+                ErrorCode.INVALID_REQUEST, "producer id and epoch must both be set, or both be -1"
             )
-        found = await services.transactions.init_producer(
+        if request.enable2_pc or request.keep_prepared_txn:
+            raise RequestRefusedError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "two-phase commit (KIP-939) is not supported"
+            )
+        producer = await services.transactions.init_producer(
             InitRequest(
                 request.transactional_id,
                 request.transaction_timeout_ms,
-                request.producer_id,
-                request.producer_epoch,
+                ProducerId(request.producer_id),
+                ProducerEpoch(request.producer_epoch),
             )
         )
     except LogbrookError as error:
-        code = refuse(services, request, error).code
-        return InitProducerIdResponse(error_code=producer_fenced_code(code, call.version, fenced_since=4))
-    return InitProducerIdResponse(producer_id=found.producer_id, producer_epoch=found.producer_epoch)
+        return InitProducerIdResponse(
+            error_code=producer_fenced_code(error_code(error), context.version, fenced_since=4)
+        )
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 
 API = Api(InitProducerIdRequest, InitProducerIdResponse, handle)

@@ -1,29 +1,30 @@
-"""JoinGroup: become a member, and be told the generation once everyone has joined."""
+"""JoinGroup: add a member to a group. Answered with the generation when all members have joined."""
 
-from logbrook.core.groups import JoinRequest, JoinResult
-from logbrook.core.groups.errors import GroupError, MemberIdRequiredError
+from logbrook.core.coordinator import CoordinatorError
+from logbrook.core.groups.errors import MemberIdRequiredError
+from logbrook.core.groups.messages import JoinRequest, JoinResult
 from logbrook.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from logbrook.server.api import Api, Call, Handled
-from logbrook.server.group_answers import answer_when_done
-from logbrook.server.refusals import refuse
+from logbrook.server.api import Api, HandlerResult, RequestContext
+from logbrook.server.coordinators.responses import respond_when_done
+from logbrook.server.errors import error_code
 from logbrook.server.services import Services
 
 _REBALANCE_TIMEOUT_SINCE = 1
-# KIP-394: a new member first gets an id, so that one whose answer is lost does not leave a ghost behind.
+# KIP-394: a new member first gets an id, so that a client that misses the reply does not remain as a member.
 _MEMBER_ID_FIRST_SINCE = 4
 _NO_PROTOCOL_IS_NULL_SINCE = 7
 # KIP-814.
 _SKIP_ASSIGNMENT_SINCE = 9
 
 
-def handle(services: Services, request: JoinGroupRequest, call: Call) -> Handled:
-    version = call.version
+def handle(services: Services, request: JoinGroupRequest, context: RequestContext) -> HandlerResult:
+    version = context.version
     has_rebalance_timeout = version >= _REBALANCE_TIMEOUT_SINCE
     join = JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
-        client_id=call.client_id,
-        client_host=call.host,
+        client_id=context.client_id,
+        client_host=context.host,
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
         protocol_type=request.protocol_type,
@@ -33,13 +34,13 @@ def handle(services: Services, request: JoinGroupRequest, call: Call) -> Handled
         supports_skip_assignment=version >= _SKIP_ASSIGNMENT_SINCE,
     )
 
-    def respond(result: JoinResult | GroupError) -> JoinGroupResponse:
-        response = _refused(services, request, result) if isinstance(result, GroupError) else _joined(result)
+    def respond(result: JoinResult | CoordinatorError) -> JoinGroupResponse:
+        response = _refused(services, request, result) if isinstance(result, CoordinatorError) else _joined(result)
         if response.protocol_name is None and version < _NO_PROTOCOL_IS_NULL_SINCE:
             response.protocol_name = ""
         return response
 
-    return answer_when_done(services.groups.join(join), respond)
+    return respond_when_done(lambda: services.groups.join(join), respond)
 
 
 API = Api(JoinGroupRequest, JoinGroupResponse, handle)
@@ -55,13 +56,13 @@ def _joined(result: JoinResult) -> JoinGroupResponse:
         member_id=result.member_id,
         members=[
             JoinGroupResponseMember(
-                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
+                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.subscription
             )
             for member in result.members
         ],
     )
 
 
-def _refused(services: Services, request: JoinGroupRequest, error: GroupError) -> JoinGroupResponse:
+def _refused(services: Services, request: JoinGroupRequest, error: CoordinatorError) -> JoinGroupResponse:
     member_id = error.member_id if isinstance(error, MemberIdRequiredError) else request.member_id
-    return JoinGroupResponse(error_code=refuse(services, request, error).code, protocol_name=None, member_id=member_id)
+    return JoinGroupResponse(error_code=error_code(error), protocol_name=None, member_id=member_id)

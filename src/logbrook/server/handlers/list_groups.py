@@ -1,18 +1,18 @@
-"""ListGroups: the groups there are. All of them are of the classic kind."""
+"""ListGroups: all groups, filtered by state and type. All have the type `classic`."""
 
-from logbrook.core.groups.errors import GroupError
+from logbrook.core.coordinator import CoordinatorError
 from logbrook.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from logbrook.server.api import Api, Call
-from logbrook.server.refusals import refuse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.errors import error_code
 from logbrook.server.services import Services
 
 
-def handle(services: Services, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+def handle(services: Services, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     try:
-        groups = services.groups.coordinator.list_groups(request.states_filter)
-    except GroupError as error:
-        return ListGroupsResponse(error_code=refuse(services, request, error).code)
-    types = {one.lower() for one in request.types_filter}
+        groups = services.groups.list_groups(request.states_filter)
+    except CoordinatorError as error:
+        return ListGroupsResponse(error_code=error_code(error))
+    types = {group_type.lower() for group_type in request.types_filter}
     return ListGroupsResponse(
         groups=[
             ListedGroup(

@@ -1,6 +1,7 @@
-"""ListOffsets: the offset at a time, and the ends of a log, which stand as negative times."""
+"""ListOffsets: the offset of a timestamp, or of one of the special positions, which are negative timestamps."""
 
-from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -9,33 +10,43 @@ from logbrook.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.errors import error_code
+from logbrook.server.api import Api, HandlerResult, RequestContext
+from logbrook.server.errors import errors_in
 from logbrook.server.leader_epoch import check_leader_epoch
 from logbrook.server.services import Services
+from logbrook.storage.errors import NotCachedError
 from logbrook.storage.log import Log
 from logbrook.storage.segment import TimestampedOffset
 
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
-# KIP-405: the first offset on this machine, rather than in an object store. Here they are the same.
+# KIP-405: the first offset on local disk. Without tiered storage it is the log start offset.
 EARLIEST_LOCAL = -4
-# KIP-1005, KIP-1023: the last offset in the object store, and the first that waits to go there. There is no store.
+# KIP-1005, KIP-1023: positions in tiered storage, which does not exist here: the response has no offset.
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 _READ_COMMITTED = 1
 _NONE = -1
 
 
-def handle(services: Services, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> HandlerResult:
+    try:
+        with services.cold_reads.cached():
+            return _list(services, request)
+    except NotCachedError:
+        return services.cold_reads.read(lambda: _list(services, request))
+
+
+def _list(services: Services, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    isolation_level = request.isolation_level
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _look_up(services, TopicPartition(topic.name, one.partition_index), one, request.isolation_level)
-                    for one in topic.partitions
+                    _find_offset(services, TopicPartition(topic.name, wanted.partition_index), wanted, isolation_level)
+                    for wanted in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -46,24 +57,22 @@ def handle(services: Services, request: ListOffsetsRequest, call: Call) -> ListO
 API = Api(ListOffsetsRequest, ListOffsetsResponse, handle)
 
 
-def _look_up(
+def _find_offset(
     services: Services, partition: TopicPartition, wanted: ListOffsetsPartition, isolation_level: int
 ) -> ListOffsetsPartitionResponse:
     response = ListOffsetsPartitionResponse(partition_index=partition.partition)
-    try:
+    with errors_in(response):
         log = services.topics.log(partition)
-        check_leader_epoch(partition, wanted.current_leader_epoch, services.appends.leader_epoch)
+        check_leader_epoch(partition, wanted.current_leader_epoch, services.appender.leader_epoch)
         _fill(response, log, wanted.timestamp, log.last_stable_offset if isolation_level == _READ_COMMITTED else None)
-    except LogbrookError as error:
-        response.error_code = error_code(error)
     return response
 
 
-def _fill(response: ListOffsetsPartitionResponse, log: Log, timestamp: int, stable_offset: int | None) -> None:
-    """Raises StorageError."""
+def _fill(response: ListOffsetsPartitionResponse, log: Log, timestamp: int, stable_offset: Offset | None) -> None:
+    """Set the offset, timestamp and leader epoch of the response. Raises StorageError."""
     end = log.high_watermark if stable_offset is None else stable_offset
     if timestamp >= 0:
-        _fill_found(response, log.find_time(timestamp), end)
+        _fill_timestamped(response, log.find_time(timestamp), end)
     elif timestamp == LATEST:
         response.offset = end
         response.leader_epoch = log.epochs.latest
@@ -73,11 +82,11 @@ def _fill(response: ListOffsetsPartitionResponse, log: Log, timestamp: int, stab
         response.leader_epoch = _NONE if epoch is None else epoch
     elif timestamp == MAX_TIMESTAMP:
         newest = max((segment.max_timestamp for segment in log.segments if segment.size), default=_NONE)
-        _fill_found(response, log.find_time(newest) if newest >= 0 else None, end)
+        _fill_timestamped(response, log.find_time(newest) if newest >= 0 else None, end)
     elif timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         response.error_code = ErrorCode.UNSUPPORTED_VERSION
 
 
-def _fill_found(response: ListOffsetsPartitionResponse, found: TimestampedOffset | None, end: int) -> None:
-    if found is not None and found.offset < end:
-        response.offset, response.timestamp, response.leader_epoch = found
+def _fill_timestamped(response: ListOffsetsPartitionResponse, record: TimestampedOffset | None, end: int) -> None:
+    if record is not None and record.offset < end:
+        response.offset, response.timestamp, response.leader_epoch = record

@@ -1,12 +1,12 @@
-"""Metadata: which topics there are, and that this broker leads all of their partitions.
+"""Metadata: topics and their partitions, all of which this broker leads.
 
-A topic that is not there is created when the client allows it and `topics.auto_create` does too.
+A topic that does not exist is created if both the client and `topics.auto_create` allow it.
 """
 
 from collections.abc import Iterator, Sequence
 
 from logbrook.core.metadata import Topic
-from logbrook.model import InvalidTopicNameError, LogbrookError, check_topic_name
+from logbrook.model import InvalidTopicNameError, LogbrookError, TopicPartition, check_topic_name
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.metadata import (
     MetadataRequest,
@@ -17,34 +17,39 @@ from logbrook.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from logbrook.protocol.schema import ZERO_UUID
-from logbrook.server.api import Api, Call, Handled
+from logbrook.server.api import Api, HandlerResult, RequestContext
+from logbrook.server.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from logbrook.server.errors import error_code
 from logbrook.server.services import Services
 
-# Before there were ids an answer had to have a name.
+# Earlier versions require a topic name in the response.
 _NULL_NAME_SINCE = 12
-# In version 0 there was no null, and an empty list asked for everything.
+# In version 0, an empty list of topics means all topics.
 _NULL_FOR_ALL_SINCE = 1
 
 
-def handle(services: Services, request: MetadataRequest, call: Call) -> Handled:
+def handle(services: Services, request: MetadataRequest, context: RequestContext) -> HandlerResult:
     wanted = request.topics
-    if wanted is None or (not wanted and call.version < _NULL_FOR_ALL_SINCE):
-        every = [topic for topic in services.topics.metadata.topics.values() if not topic.is_deleting]
-        return _respond(services, [_describe(services, topic) for topic in every])
-    # Named twice is asked once; the answer is a thousand times the question.
-    wanted = list({(one.topic_id, one.name): one for one in wanted}.values())
+    if wanted is None or (not wanted and context.version < _NULL_FOR_ALL_SINCE):
+        topics = [topic for topic in services.topics.metadata.topics.values() if not topic.is_hidden]
+        return _respond(services, request, [_describe(services, topic) for topic in topics])
+    # Without duplicates: the response is much larger than the request.
+    wanted = list({(topic.topic_id, topic.name): topic for topic in wanted}.values())
     missing = [name for name in _missing(services, wanted) if _may_create(services, request, name)]
     if missing:
-        return _create_and_respond(services, missing, wanted, call.version)
-    return _respond(services, [_look_up(services, one, call.version) for one in wanted])
+        return _create_and_respond(services, request, missing, wanted, context.version)
+    return _respond(services, request, [_look_up(services, topic, context.version) for topic in wanted])
 
 
 API = Api(MetadataRequest, MetadataResponse, handle)
 
 
 async def _create_and_respond(
-    services: Services, missing: list[str], wanted: Sequence[MetadataRequestTopic], version: int
+    services: Services,
+    request: MetadataRequest,
+    missing: list[str],
+    wanted: Sequence[MetadataRequestTopic],
+    version: int,
 ) -> MetadataResponse:
     failed: dict[str | None, ErrorCode] = {}
     for name in missing:
@@ -54,15 +59,17 @@ async def _create_and_respond(
             code = error_code(error)
             if code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 failed[name] = code
-    topics = [_look_up(services, one, version) for one in wanted]
+    topics = [_look_up(services, topic, version) for topic in wanted]
     for topic in topics:
         topic.error_code = failed.get(topic.name, topic.error_code)
-    return _respond(services, topics)
+    return _respond(services, request, topics)
 
 
 def _missing(services: Services, wanted: Sequence[MetadataRequestTopic]) -> Iterator[str]:
     topics = services.topics.metadata.topics
-    return (one.name for one in wanted if one.name is not None and one.topic_id == ZERO_UUID and one.name not in topics)
+    names = (topic.name for topic in wanted if topic.name is not None and topic.topic_id == ZERO_UUID)
+    # A topic that is being created by another request is waited for.
+    return (name for name in names if name not in topics or topics[name].is_creating)
 
 
 def _may_create(services: Services, request: MetadataRequest, name: str) -> bool:
@@ -89,32 +96,42 @@ def _look_up(services: Services, wanted: MetadataRequestTopic, version: int) -> 
 
 
 def _describe(services: Services, topic: Topic) -> MetadataResponseTopic:
-    node_id, epoch = services.config.node_id, services.topics.metadata.epoch
-    directory = services.topics.directory
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=services.topics.is_internal(topic.name),
-        partitions=[
-            MetadataResponsePartition(
-                # Its record is written, and its log is being made.
-                error_code=ErrorCode.NONE if partition in directory else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=partition.partition,
-                leader_id=node_id,
-                leader_epoch=epoch,
-                replica_nodes=[node_id],
-                isr_nodes=[node_id],
-            )
-            for partition in topic.partitions
-        ],
+        partitions=[_describe_partition(services, partition) for partition in topic.partitions],
     )
 
 
-def _respond(services: Services, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+def _describe_partition(services: Services, partition: TopicPartition) -> MetadataResponsePartition:
+    """A quarantined log is an offline replica. It is still the leader's: records before the damage can be read."""
+    replicas, directory = [services.config.node_id], services.topics.directory
+    has_log = partition in directory
+    is_quarantined = has_log and directory.get(partition).corruption is not None
+    return MetadataResponsePartition(
+        # The log of a partition that was added is being created.
+        error_code=ErrorCode.NONE if has_log else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.partition,
+        leader_id=services.config.node_id,
+        leader_epoch=services.topics.metadata.epoch,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
+        offline_replicas=replicas if is_quarantined else (),
+    )
+
+
+def _respond(services: Services, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            # As in Kafka, also for a topic that does not exist, unless only its id is known.
+            topic.topic_authorized_operations = TOPIC_OPERATIONS if topic.name else NOT_REQUESTED
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
     node_id, endpoint = services.config.node_id, services.endpoint
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=node_id, host=endpoint.host, port=endpoint.port)],
         cluster_id=services.topics.metadata.cluster_id,
         controller_id=node_id,
         topics=topics,
+        cluster_authorized_operations=operations,
     )

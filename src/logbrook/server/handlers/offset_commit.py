@@ -1,35 +1,35 @@
-"""OffsetCommit: how far a group has read, acknowledged when that is as durable as data.
+"""OffsetCommit: store the offsets of a group. Acknowledged when they are committed.
 
-Offsets are kept by the broker's own retention; what a client asks for is ignored.
+The broker's retention applies; the retention time of a request is ignored.
 """
 
-from logbrook.core.groups import CommitRequest
-from logbrook.core.groups.errors import GroupError
-from logbrook.model import LogbrookError, TopicPartition
+from logbrook.core.coordinator import CoordinatorError
+from logbrook.core.groups.messages import CommitRequest
+from logbrook.model import LogbrookError
 from logbrook.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from logbrook.server.api import Api, Call, Handled
-from logbrook.server.group_answers import answer_when_done
-from logbrook.server.offset_commits import OffsetCommits
+from logbrook.server.api import Api, HandlerResult, RequestContext
+from logbrook.server.coordinators.groups import PartitionErrors
+from logbrook.server.coordinators.responses import OffsetCommitResults, respond_when_done
 from logbrook.server.services import Services
-from logbrook.server.topic_lookup import topic_by_id_or_name
+from logbrook.server.topic_checks import topic_by_id_or_name
 
 # KIP-848: topics by id.
 _TOPIC_IDS_SINCE = 10
 
 
-def handle(services: Services, request: OffsetCommitRequest, call: Call) -> Handled:
-    commits = OffsetCommits(services, request)
-    response = OffsetCommitResponse(topics=_collect(services, request, call, commits))
+def handle(services: Services, request: OffsetCommitRequest, context: RequestContext) -> HandlerResult:
+    commits = OffsetCommitResults()
+    response = OffsetCommitResponse(topics=_collect(services, request, context, commits))
     if not commits.offsets:
         return response
 
-    def respond(result: dict[TopicPartition, GroupError] | GroupError) -> OffsetCommitResponse:
-        commits.settle(result)
+    def respond(result: PartitionErrors | CoordinatorError) -> OffsetCommitResponse:
+        commits.finish(result)
         return response
 
     commit = CommitRequest(
@@ -39,29 +39,27 @@ def handle(services: Services, request: OffsetCommitRequest, call: Call) -> Hand
         offsets=commits.offsets,
         group_instance_id=request.group_instance_id,
     )
-    try:
-        committed = services.groups.commit(commit)
-    except GroupError as error:
-        return respond(error)
-    return answer_when_done(committed, respond)
+    return respond_when_done(lambda: services.groups.commit(commit), respond)
 
 
 API = Api(OffsetCommitRequest, OffsetCommitResponse, handle)
 
 
 def _collect(
-    services: Services, request: OffsetCommitRequest, call: Call, commits: OffsetCommits
+    services: Services, request: OffsetCommitRequest, context: RequestContext, commits: OffsetCommitResults
 ) -> list[OffsetCommitResponseTopic]:
     topics = []
-    by_id = call.version >= _TOPIC_IDS_SINCE
+    by_id = context.version >= _TOPIC_IDS_SINCE
     for topic in request.topics:
-        responses = [OffsetCommitResponsePartition(partition_index=one.partition_index) for one in topic.partitions]
+        responses = [
+            OffsetCommitResponsePartition(partition_index=partition.partition_index) for partition in topic.partitions
+        ]
         topics.append(OffsetCommitResponseTopic(topic_id=topic.topic_id, name=topic.name, partitions=responses))
         try:
-            known = topic_by_id_or_name(services, topic.topic_id if by_id else None, topic.name)
+            existing = topic_by_id_or_name(services, topic.topic_id if by_id else None, topic.name)
         except LogbrookError as error:
-            commits.refuse(responses, error)
+            commits.fail(responses, error)
             continue
-        for one, response in zip(topic.partitions, responses, strict=True):
-            commits.add(known, one, response)
+        for partition, response in zip(topic.partitions, responses, strict=True):
+            commits.add(existing, partition, response)
     return topics

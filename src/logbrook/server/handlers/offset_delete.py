@@ -1,50 +1,48 @@
-"""OffsetDelete: forget offsets that a group committed (KIP-496), unless its members read those topics."""
+"""OffsetDelete: delete committed offsets of topics that no member subscribes to (KIP-496)."""
 
-from logbrook.core.groups.errors import GroupError
-from logbrook.model import LogbrookError, TopicPartition
+from logbrook.core.coordinator import CoordinatorError
+from logbrook.model import TopicPartition
 from logbrook.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from logbrook.server.api import Api, Call, Handled
-from logbrook.server.group_answers import answer_when_done
-from logbrook.server.refusals import refuse
+from logbrook.server.api import Api, HandlerResult, RequestContext
+from logbrook.server.coordinators.groups import PartitionErrors
+from logbrook.server.coordinators.responses import respond_when_done
+from logbrook.server.errors import error_code, errors_in
 from logbrook.server.services import Services
-from logbrook.server.topic_lookup import check_partition_exists
+from logbrook.server.topic_checks import check_partition_exists
 
 
-def handle(services: Services, request: OffsetDeleteRequest, call: Call) -> Handled:
+def handle(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> HandlerResult:
     topics: list[OffsetDeleteResponseTopic] = []
-    # The partitions to ask the coordinator about, each with the place where its answer goes.
-    asked: list[tuple[TopicPartition, OffsetDeleteResponsePartition]] = []
+    # Existing partitions, each with the partition of the response that gets its error code.
+    existing: list[tuple[TopicPartition, OffsetDeleteResponsePartition]] = []
     for topic in request.topics:
-        responses = [OffsetDeleteResponsePartition(partition_index=one.partition_index) for one in topic.partitions]
+        responses = [
+            OffsetDeleteResponsePartition(partition_index=partition.partition_index) for partition in topic.partitions
+        ]
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=responses))
         for response in responses:
             partition = TopicPartition(topic.name, response.partition_index)
-            try:
+            with errors_in(response):
                 check_partition_exists(services.topics.metadata.topic(topic.name), partition)
-                asked.append((partition, response))
-            except LogbrookError as error:
-                response.error_code = refuse(services, request, error).code
+                existing.append((partition, response))
 
-    def respond(result: dict[TopicPartition, GroupError] | GroupError) -> OffsetDeleteResponse:
-        if isinstance(result, GroupError):
-            return OffsetDeleteResponse(error_code=refuse(services, request, result).code)
-        for partition, response in asked:
+    def respond(result: PartitionErrors | CoordinatorError) -> OffsetDeleteResponse:
+        if isinstance(result, CoordinatorError):
+            return OffsetDeleteResponse(error_code=error_code(result))
+        for partition, response in existing:
             if partition in result:
-                response.error_code = refuse(services, request, result[partition]).code
+                response.error_code = error_code(result[partition])
         return OffsetDeleteResponse(topics=topics)
 
-    if not asked:
+    if not existing:
         return OffsetDeleteResponse(topics=topics)
-    try:
-        deleted = services.groups.delete_offsets(request.group_id, [partition for partition, _ in asked])
-    except GroupError as error:
-        return respond(error)
-    return answer_when_done(deleted, respond)
+    partitions = [partition for partition, _ in existing]
+    return respond_when_done(lambda: services.groups.delete_offsets(request.group_id, partitions), respond)
 
 
 API = Api(OffsetDeleteRequest, OffsetDeleteResponse, handle)

@@ -1,18 +1,17 @@
-"""OffsetFetch: how far groups have read. Null instead of topics asks for all that a group has committed.
+"""OffsetFetch: the committed offsets of groups. Null instead of topics requests all offsets of a group.
 
-Up to version 7 a request is about one group, later ones are about several, and from version 10 on topics have ids.
-Whoever wants stable offsets is told to ask again while a transaction is about to commit others (KIP-447). What was
-committed before this was asked is waited for, because a client that sends both at once on one connection expects to see
-its own commit. Offsets of topics that are not there are not an error: there are none. An id that is not known is one,
-because there is no name to look under.
+Up to version 7 a request has one group, later several; from version 10 on topics have ids. A request for stable offsets
+gets UNSTABLE_OFFSET_COMMIT while a transaction may change an offset (KIP-447). The response includes all commits that
+were received before the request, and is sent when these are committed. A topic that does not exist has no offsets,
+which is not an error; an unknown topic id is one.
 """
 
-import asyncio
-from collections.abc import Iterable
-from typing import NamedTuple
+from asyncio import Future
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
-from logbrook.core.groups import NO_OFFSET, CommittedOffset
-from logbrook.core.groups.errors import GroupError
+from logbrook.core.coordinator import CoordinatorError
+from logbrook.core.groups.messages import NO_OFFSET, FetchedOffset
 from logbrook.core.metadata import UnknownTopicIdError
 from logbrook.model import TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
@@ -29,87 +28,90 @@ from logbrook.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from logbrook.protocol.schema import ZERO_UUID
-from logbrook.server.api import Api, Call, Handled
-from logbrook.server.refusals import RefusedError, refuse
+from logbrook.server.api import Api, HandlerResult, RequestContext
+from logbrook.server.errors import error_code
 from logbrook.server.services import Services
+
+P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 _GROUP_ERROR_SINCE = 2
 _SEVERAL_GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 
 
-class _Offset(NamedTuple):
-    """What is answered for a partition."""
+class _PartitionOffset(NamedTuple):
+    """The response for a partition."""
 
     number: int
-    committed: CommittedOffset
+    committed: FetchedOffset
     code: ErrorCode = ErrorCode.NONE
 
 
-class _Found(NamedTuple):
-    """What is answered for a topic."""
+class _TopicOffsets(NamedTuple):
+    """The response for a topic."""
 
     topic_id: bytes
     name: str
-    offsets: list[_Offset]
+    offsets: list[_PartitionOffset]
 
 
-def handle(services: Services, request: OffsetFetchRequest, call: Call) -> Handled:
-    groups = [request.group_id, *(group.group_id for group in request.groups)]
-    if writes := services.groups.writes_under_way(groups):
-        return _answer_after(writes, services, request, call.version)
-    return _answer(services, request, call.version)
+def handle(services: Services, request: OffsetFetchRequest, context: RequestContext) -> HandlerResult:
+    response = _respond(services, request, context.version)
+    pending = services.groups.pending_commits(_group_ids(request))
+    return _respond_when_committed(services, request, context.version, response, pending) if pending else response
 
 
 API = Api(OffsetFetchRequest, OffsetFetchResponse, handle)
 
 
-async def _answer_after(
-    writes: "list[asyncio.Future[None]]", services: Services, request: OffsetFetchRequest, version: int
+async def _respond_when_committed(
+    services: Services,
+    request: OffsetFetchRequest,
+    version: int,
+    response: OffsetFetchResponse,
+    pending: "Sequence[Future[None]]",
 ) -> OffsetFetchResponse:
-    await asyncio.wait(writes)
-    return _answer(services, request, version)
+    """Return the response when the commits in it, `pending`, are committed; if that fails, a new one without them."""
+    while True:
+        try:
+            for commit in pending:
+                await commit
+        except CoordinatorError:
+            response = _respond(services, request, version)
+            pending = services.groups.pending_commits(_group_ids(request))
+        else:
+            return response
 
 
-def _answer(services: Services, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+def _group_ids(request: OffsetFetchRequest) -> list[str]:
+    return [request.group_id, *(group.group_id for group in request.groups)]
+
+
+def _respond(services: Services, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
     if version < _SEVERAL_GROUPS_SINCE:
-        return _fetch_one(services, request, version)
+        return _fetch_single_group(services, request, version)
     responses: dict[str, OffsetFetchResponseGroup] = {}
     repeated = []
     for group in request.groups:
-        # What is asked for over and over is answered once, or a small request would make a huge answer.
+        # A repeated group is rejected: it would make a large response of a small request.
         if group.group_id in responses:
-            error = RefusedError(ErrorCode.INVALID_REQUEST, "each group may be named once in a request")
-            code = refuse(services, request, error).code
-            repeated.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
+            repeated.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.INVALID_REQUEST))
         else:
             responses[group.group_id] = _fetch_group(services, request, group, version)
     return OffsetFetchResponse(groups=[*responses.values(), *repeated])
 
 
-def _fetch_one(services: Services, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+def _fetch_single_group(services: Services, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
     code = ErrorCode.NONE
     try:
-        found = _fetch(services, request, request.group_id, request.topics, by_id=False)
-    except GroupError as error:
-        code = refuse(services, request, error).code
-        # In version 1 the partitions are the only place for it.
-        found = [] if version >= _GROUP_ERROR_SINCE else _failed(request.topics or (), code)
+        fetched = _fetch(services, request, request.group_id, request.topics, by_id=False)
+    except CoordinatorError as error:
+        code = error_code(error)
+        # Version 1 has error codes in partitions only.
+        fetched = [] if version >= _GROUP_ERROR_SINCE else _failed(request.topics or (), code)
     topics = [
-        OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=[
-                OffsetFetchResponsePartition(
-                    partition_index=number,
-                    committed_offset=committed.offset,
-                    committed_leader_epoch=committed.leader_epoch,
-                    metadata=committed.metadata,
-                    error_code=code,
-                )
-                for number, committed, code in topic.offsets
-            ],
-        )
-        for topic in found
+        OffsetFetchResponseTopic(name=topic.name, partitions=_partitions(topic, OffsetFetchResponsePartition))
+        for topic in fetched
     ]
     return OffsetFetchResponse(topics=topics, error_code=code)
 
@@ -118,27 +120,31 @@ def _fetch_group(
     services: Services, request: OffsetFetchRequest, group: OffsetFetchRequestGroup, version: int
 ) -> OffsetFetchResponseGroup:
     try:
-        found = _fetch(services, request, group.group_id, group.topics, by_id=version >= _TOPIC_IDS_SINCE)
-    except GroupError as error:
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refuse(services, request, error).code)
+        fetched = _fetch(services, request, group.group_id, group.topics, by_id=version >= _TOPIC_IDS_SINCE)
+    except CoordinatorError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code(error))
     topics = [
         OffsetFetchResponseTopics(
             topic_id=topic.topic_id,
             name=topic.name,
-            partitions=[
-                OffsetFetchResponsePartitions(
-                    partition_index=number,
-                    committed_offset=committed.offset,
-                    committed_leader_epoch=committed.leader_epoch,
-                    metadata=committed.metadata,
-                    error_code=code,
-                )
-                for number, committed, code in topic.offsets
-            ],
+            partitions=_partitions(topic, OffsetFetchResponsePartitions),
         )
-        for topic in found
+        for topic in fetched
     ]
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def _partitions(topic: _TopicOffsets, response: type[P]) -> list[P]:
+    return [
+        response(
+            partition_index=number,
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            error_code=code,
+        )
+        for number, committed, code in topic.offsets
+    ]
 
 
 def _fetch(
@@ -148,15 +154,15 @@ def _fetch(
     topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     *,
     by_id: bool,
-) -> list[_Found]:
-    """Raises GroupError."""
+) -> list[_TopicOffsets]:
+    """Raises CoordinatorError."""
     if topics is None:
         return _fetch_all(services, request, group_id, by_id=by_id)
-    coordinator, metadata = services.groups.coordinator, services.topics.metadata
-    found = []
+    groups, metadata = services.groups, services.topics.metadata
+    fetched = []
     seen: set[TopicPartition] = set()
-    # Also when no topic is asked about: a group that is loading is an error, not an empty answer.
-    coordinator.fetch_offsets(group_id, ())
+    # Raises for a group that is loading, even if no topic is requested.
+    groups.fetch_offsets(group_id, ())
     unstable = _unstable(services, request, group_id)
     for topic in topics:
         name, topic_id = topic.name, ZERO_UUID
@@ -165,50 +171,53 @@ def _fetch(
             try:
                 name = metadata.topic_with_id(topic_id).name
             except UnknownTopicIdError as error:
-                code = refuse(services, request, error).code
-                found += _failed([topic], code)
+                fetched += _failed([topic], error_code(error))
                 continue
-        asked = dict.fromkeys(TopicPartition(name, number) for number in topic.partition_indexes)
-        partitions = [one for one in asked if one not in seen]
+        requested = dict.fromkeys(TopicPartition(name, number) for number in topic.partition_indexes)
+        partitions = [partition for partition in requested if partition not in seen]
         seen.update(partitions)
-        offsets = coordinator.fetch_offsets(group_id, partitions)
-        found.append(_Found(topic_id, name, [_offset(one, offsets[one], unstable) for one in partitions]))
-    return found
+        offsets = groups.fetch_offsets(group_id, partitions)
+        of_topic = [_partition_offset(partition, offsets[partition], unstable) for partition in partitions]
+        fetched.append(_TopicOffsets(topic_id, name, of_topic))
+    return fetched
 
 
 def _unstable(services: Services, request: OffsetFetchRequest, group_id: str) -> frozenset[TopicPartition]:
-    """The partitions whose offsets are not to be told now."""
-    return services.groups.coordinator.unstable(group_id) if request.require_stable else frozenset()
+    """Return the partitions that get UNSTABLE_OFFSET_COMMIT."""
+    return services.groups.unstable_partitions(group_id) if request.require_stable else frozenset()
 
 
-def _offset(partition: TopicPartition, committed: CommittedOffset, unstable: frozenset[TopicPartition]) -> _Offset:
+def _partition_offset(
+    partition: TopicPartition, committed: FetchedOffset, unstable: frozenset[TopicPartition]
+) -> _PartitionOffset:
     if partition in unstable:
-        return _Offset(partition.partition, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    return _Offset(partition.partition, committed)
+        return _PartitionOffset(partition.partition, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    return _PartitionOffset(partition.partition, committed)
 
 
-def _fetch_all(services: Services, request: OffsetFetchRequest, group_id: str, *, by_id: bool) -> list[_Found]:
-    """Raises GroupError. Where topics go by their ids, those that are gone are left out."""
+def _fetch_all(services: Services, request: OffsetFetchRequest, group_id: str, *, by_id: bool) -> list[_TopicOffsets]:
+    """Raises CoordinatorError. In versions with topic ids, deleted topics are left out."""
     topics = services.topics.metadata.topics
-    by_topic: dict[str, _Found] = {}
+    by_topic: dict[str, _TopicOffsets] = {}
     unstable = _unstable(services, request, group_id)
-    for partition, committed in services.groups.coordinator.fetch_offsets(group_id, None).items():
+    for partition, committed in services.groups.fetch_offsets(group_id, None).items():
         name = partition.topic
         if by_id and name not in topics:
             continue
-        found = by_topic.get(name)
-        if found is None:
-            found = by_topic[name] = _Found(topics[name].id if by_id else ZERO_UUID, name, [])
-        found.offsets.append(_offset(partition, committed, unstable))
+        if name not in by_topic:
+            by_topic[name] = _TopicOffsets(topics[name].id if by_id else ZERO_UUID, name, [])
+        by_topic[name].offsets.append(_partition_offset(partition, committed, unstable))
     return list(by_topic.values())
 
 
-def _failed(topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics], code: ErrorCode) -> list[_Found]:
+def _failed(
+    topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics], code: ErrorCode
+) -> list[_TopicOffsets]:
     return [
-        _Found(
+        _TopicOffsets(
             topic.topic_id if isinstance(topic, OffsetFetchRequestTopics) else ZERO_UUID,
             topic.name,
-            [_Offset(number, NO_OFFSET, code) for number in topic.partition_indexes],
+            [_PartitionOffset(number, NO_OFFSET, code) for number in topic.partition_indexes],
         )
         for topic in topics
     ]

@@ -1,10 +1,10 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended, by which a consumer finds out that a log was cut (KIP-320).
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, by which consumers detect log truncation (KIP-320).
 
-The broker's own epoch goes on at the log's end though nothing may be written in it yet; so do all that came before it
-and after the last that wrote something.
+The current leader epoch ends at the high watermark, even if nothing was written in it. So do earlier epochs after the
+last one that has records.
 """
 
-from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model import TopicPartition
 from logbrook.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -12,23 +12,23 @@ from logbrook.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from logbrook.server.api import Api, Call
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.errors import errors_in
 from logbrook.server.leader_epoch import check_leader_epoch
-from logbrook.server.refusals import refuse
 from logbrook.server.services import Services
 
 
-def handle(services: Services, request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
+def handle(
+    services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
     topics = []
     for topic in request.topics:
         ends = []
-        for one in topic.partitions:
-            end = EpochEndOffset(partition=one.partition)
+        for wanted in topic.partitions:
+            end = EpochEndOffset(partition=wanted.partition)
             ends.append(end)
-            try:
-                _find_end(services, TopicPartition(topic.topic, one.partition), one, end)
-            except LogbrookError as error:
-                end.error_code = refuse(services, request, error).code
+            with errors_in(end):
+                _find_end(services, TopicPartition(topic.topic, wanted.partition), wanted, end)
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
     return OffsetForLeaderEpochResponse(topics=topics)
 
@@ -40,16 +40,16 @@ def _find_end(
     services: Services, partition: TopicPartition, wanted: OffsetForLeaderPartition, end: EpochEndOffset
 ) -> None:
     """Raises TopicNotFoundError, PartitionNotFoundError or LeaderEpochError."""
-    current = services.appends.leader_epoch
+    current = services.appender.leader_epoch
     log = services.topics.log(partition)
     check_leader_epoch(partition, wanted.current_leader_epoch, current)
     if not 0 <= wanted.leader_epoch <= current:
         return
-    found = log.epochs.end_offset(wanted.leader_epoch, log.high_watermark)
+    epoch_end = log.epochs.end_offset(wanted.leader_epoch, log.high_watermark)
     if wanted.leader_epoch == current:
         end.leader_epoch, end.end_offset = current, log.high_watermark
-    elif found is not None:
-        end.leader_epoch, end.end_offset = found.epoch, min(found.start_offset, log.high_watermark)
+    elif epoch_end is not None:
+        end.leader_epoch, end.end_offset = epoch_end.epoch, min(epoch_end.start_offset, log.high_watermark)
     else:
-        # All that it wrote is gone, so it ended where the log starts now.
+        # All its records were deleted, so it ended where the log starts now.
         end.leader_epoch, end.end_offset = wanted.leader_epoch, log.log_start_offset

@@ -1,18 +1,21 @@
-"""Produce: append each partition's batch, and answer when all of them are as durable as the broker promises.
+"""Produce: append each partition's batch, and respond when all of them are durable.
 
-acks=1 and acks=all are answered alike: when the batch is committed. With acks=0 nothing is answered, though the request
-counts as under way until then, because its bytes are; if something goes wrong, hanging up is the only way to say so,
-and the client then learns that it has to look. A record batch is checked by its header and its checksum alone. A batch
-of a transaction is taken only while that is open.
+acks=1 and acks=all mean the same: the response is sent when the batches are committed. With acks=0 there is no
+response, but the request counts as in flight until then because it holds memory; on an error the connection is closed,
+which is the only way to report it. A transactional batch is accepted only while its transaction is open.
+
+Of a record batch, the header and the checksum are checked, once. Topics whose settings concern the records themselves
+are the exception (`LogConfig.needs_inspection`): their batches are decoded first, in another thread unless they are
+small, and appended after that.
 """
 
-from asyncio import Future
-from typing import Any
+from collections.abc import Iterable
 
-from logbrook.core.transactions.errors import TransactionError
+from logbrook.core.coordinator import CoordinatorError
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -20,17 +23,20 @@ from logbrook.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from logbrook.protocol.schema import ZERO_UUID
-from logbrook.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, read_header
-from logbrook.server.api import Api, Call, CloseConnectionError, Handled
-from logbrook.server.errors import error_code
+from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, TRANSACTIONAL_BIT, BatchHeader, read_header
+from logbrook.records.errors import RejectedRecordsError
+from logbrook.server.api import Api, CloseConnectionError, DeferredResponse, HandlerResult, RequestContext
+from logbrook.server.errors import RequestRefusedError, error_code
+from logbrook.server.record_inspection import Inspection
 from logbrook.server.services import Services
+from logbrook.storage.errors import BatchTooLargeError, PartitionNotFoundError
 from logbrook.storage.log import Log
-from logbrook.storage.ticket import Ticket
+from logbrook.storage.pending_append import PendingAppend
 
-# KIP-890: producers that add partitions by writing to them, and those that know when to abort and go on.
+# KIP-890: versions whose producers add partitions by writing to them, and whose producers can abort and continue.
 _ADDS_PARTITIONS_SINCE = 12
 _ABORTABLE_SINCE = 11
-# What producers know better: an epoch that is too old, and something to try again.
+# Errors of the transaction coordinator, as producers expect them: a fenced epoch, and a retriable error.
 _CODES = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -42,119 +48,138 @@ _ALL = -1
 _MESSAGE_LENGTH_MAX = 300
 
 
-def handle(services: Services, request: ProduceRequest, call: Call) -> Handled:
-    production = _Production(services, request, call.version)
+def handle(services: Services, request: ProduceRequest, context: RequestContext) -> HandlerResult:
+    produce = _Produce(services, request, context.version)
     for topic in request.topic_data:
-        production.append_topic(topic.topic_id, topic.name, topic.partition_data)
-    return production.answer()
+        produce.append_topic(topic.topic_id, topic.name, topic.partition_data)
+    return produce.respond()
 
 
 API = Api(ProduceRequest, ProduceResponse, handle)
 
 
-class _RefusedError(Exception):
-    """A partition's part of the request that is not even tried."""
+class _Produce:
+    """One request in flight."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class _Production:
-    """One request under way."""
+    __slots__ = ("_appends_open", "_deferred", "_error", "_inspections", "_request", "_services", "_topics", "_version")
 
     def __init__(self, services: Services, request: ProduceRequest, version: int) -> None:
         self._services = services
         self._request = request
         self._version = version
-        self._responses: list[TopicProduceResponse] = []
-        self._open = 0
+        self._topics: list[TopicProduceResponse] = []
+        self._appends_open = 0
         self._error: PartitionProduceResponse | None = None
-        self._future: Future[Any] | None = None
+        self._deferred: DeferredResponse | None = None
+        self._inspections: list[Inspection] = []
 
-    def append_topic(self, topic_id: bytes, name: str, partitions: Any) -> None:
+    def append_topic(self, topic_id: bytes, name: str, partitions: Iterable[PartitionProduceData]) -> None:
         responses: list[PartitionProduceResponse] = []
-        self._responses.append(TopicProduceResponse(topic_id=topic_id, name=name, partition_responses=responses))
+        self._topics.append(TopicProduceResponse(topic_id=topic_id, name=name, partition_responses=responses))
         try:
             if topic_id != ZERO_UUID:
                 name = self._services.topics.metadata.topic_with_id(topic_id).name
             self._check(name)
         except LogbrookError as error:
-            responses += [self._failed(one.index, error_code(error), str(error)) for one in partitions]
+            responses += [self._failed(data.index, error) for data in partitions]
             return
-        except _RefusedError as refused:
-            responses += [self._failed(one.index, refused.code, str(refused)) for one in partitions]
-            return
-        for one in partitions:
-            responses.append(self._append(TopicPartition(name, one.index), one))
+        for data in partitions:
+            responses.append(self._append(TopicPartition(name, data.index), data))
 
-    def answer(self) -> Handled:
-        """Raises CloseConnectionError."""
-        if self._open == 0 or (self._request.acks == 0 and self._error is not None):
+    def respond(self) -> HandlerResult:
+        """Return the response, deferred while appends are open. Raises CloseConnectionError."""
+        if self._appends_open == 0 or (self._request.acks == 0 and self._error is not None):
             return self._response()
-        self._future = self._services.loop.create_future()
-        return self._future
+        self._deferred = DeferredResponse(self._abandon if self._inspections else None)
+        return self._deferred
+
+    def _abandon(self) -> None:
+        for inspection in self._inspections:
+            inspection.abandon()
 
     def _response(self) -> ProduceResponse | None:
         """Raises CloseConnectionError."""
         if self._request.acks != 0:
-            return ProduceResponse(responses=self._responses)
+            return ProduceResponse(responses=self._topics)
         if self._error is not None:
-            raise CloseConnectionError(f"acks=0, and {self._error.error_message}")
+            raise CloseConnectionError(f"acks=0 and a failed append: {self._error.error_message}")
         return None
 
     def _check(self, topic: str) -> None:
         if self._request.acks not in _ACKS:
-            raise _RefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks may be -1, 0 or 1, not {self._request.acks}")
+            raise RequestRefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {self._request.acks}, not -1, 0 or 1")
         if self._services.topics.is_internal(topic):
-            raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic!r} is the broker's own")
+            raise RequestRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic!r} is internal and read-only")
 
     def _append(self, partition: TopicPartition, data: PartitionProduceData) -> PartitionProduceResponse:
+        response = PartitionProduceResponse(index=partition.partition)
+        records = data.records
+        assert records is None or isinstance(records, memoryview)
+        self._appends_open += 1
         try:
             log = self._services.topics.log(partition)
-            records = data.records
-            assert records is None or isinstance(records, memoryview)
-            header = self._check_batch(log, records)
+            if log.config.needs_inspection:
+                self._inspect(response, log, records)
+            else:
+                self._append_batch(response, log, records)
         except LogbrookError as error:
-            return self._failed(partition.partition, error_code(error), str(error))
-        except _RefusedError as refused:
-            return self._failed(partition.partition, refused.code, str(refused))
-        assert records is not None
-        response = PartitionProduceResponse(index=partition.partition)
-        self._open += 1
-        try:
-            self._services.appends.append(log, records, lambda ticket: self._done(response, log, ticket))
-        except LogbrookError as error:
-            self._open -= 1
-            return self._failed(partition.partition, error_code(error), str(error))
-        self._services.probe.topics[partition.topic].took(header.size, header.count)
+            self._appends_open -= 1
+            return self._failed(partition.partition, error)
         return response
 
-    def _check_batch(self, log: Log, records: memoryview | None) -> BatchHeader:
-        """What the log does not check: it takes any number of batches, and knows nothing of replicas."""
+    def _append_batch(self, response: PartitionProduceResponse, log: Log, records: memoryview | None) -> None:
+        """Check the rules of the protocol that `Log.append` does not, then append. Raises LogbrookError."""
         if records is None or len(records) < HEADER_BYTES:
-            raise _RefusedError(ErrorCode.INVALID_RECORD, "there is one record batch per partition, not none")
+            raise _no_batch()
         header = read_header(records)
-        if header.magic == 2 and header.size < len(records):
-            raise _RefusedError(ErrorCode.INVALID_RECORD, "there is one record batch per partition, not more")
+        if header.magic == MAGIC_V2 and header.size < len(records):
+            raise RequestRefusedError(ErrorCode.INVALID_RECORD, "a partition needs exactly one batch, not several")
         if header.attributes & TRANSACTIONAL_BIT or self._request.transactional_id is not None:
             self._join_transaction(log.partition, header)
         if self._request.acks == _ALL and log.config.min_insync_replicas > 1:
-            raise _RefusedError(
+            raise RequestRefusedError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"min.insync.replicas is {log.config.min_insync_replicas}, and there is one replica",
+                f"min.insync.replicas is {log.config.min_insync_replicas}, but the partition has one replica",
             )
-        return header
+        services = self._services
+        services.appender.append(log, records, lambda append: self._appended(response, log, append), header=header)
+        services.probe.topics[log.partition.topic].took(header.size, header.count)
+
+    def _inspect(self, response: PartitionProduceResponse, log: Log, records: memoryview | None) -> None:
+        """Raises BatchTooLargeError or RequestRefusedError."""
+        if records is None or len(records) < HEADER_BYTES:
+            raise _no_batch()
+        if len(records) > log.config.max_message_bytes:
+            # As in Kafka, the limit applies to the batch as it arrives and as it is stored.
+            raise BatchTooLargeError(log.partition, len(records), log.config.max_message_bytes)
+        inspection = self._services.inspector.inspect(
+            log, records, lambda result: self._inspected(response, log, result)
+        )
+        if inspection is not None:
+            self._inspections.append(inspection)
+
+    def _inspected(self, response: PartitionProduceResponse, log: Log, result: memoryview | LogbrookError) -> None:
+        """Append an inspected batch. The topic may have been deleted, and the transaction ended, meanwhile."""
+        try:
+            if isinstance(result, LogbrookError):
+                raise result
+            if self._services.topics.log(log.partition) is not log:
+                raise PartitionNotFoundError(log.partition)
+            self._append_batch(response, log, result)
+        except LogbrookError as error:
+            self._fail(response, error)
+            self._finish_append()
 
     def _join_transaction(self, partition: TopicPartition, header: BatchHeader) -> None:
-        """See to it that the batch belongs to a transaction that is open: nobody would decide on it otherwise.
+        """Check that the batch belongs to an open transaction: otherwise no marker would ever decide it.
 
-        Producers of the second protocol version add a partition by writing to it (KIP-890).
+        Producers of transaction version 2 add a partition by writing to it (KIP-890).
         """
         transactional_id = self._request.transactional_id
         if transactional_id is None or not header.is_transactional:
-            raise _RefusedError(
-                ErrorCode.INVALID_TXN_STATE, "transactional batches need a transactional id, and the other way round"
+            raise RequestRefusedError(
+                ErrorCode.INVALID_TXN_STATE,
+                "transactional batches need a transactional id, and a transactional id such batches",
             )
         transaction = (transactional_id, header.producer_id, header.producer_epoch)
         transactions = self._services.transactions
@@ -162,33 +187,49 @@ class _Production:
             if self._version >= _ADDS_PARTITIONS_SINCE:
                 transactions.add_partitions(*transaction, [partition])
             else:
-                transactions.coordinator.check_partition(*transaction, partition)
-        except TransactionError as error:
+                transactions.check_partition(*transaction, partition)
+        except CoordinatorError as error:
             code = error_code(error)
             if code is ErrorCode.INVALID_TXN_STATE and self._version >= _ABORTABLE_SINCE:
                 code = ErrorCode.TRANSACTION_ABORTABLE
-            raise _RefusedError(_CODES.get(code, code), str(error)) from error
+            raise RequestRefusedError(_CODES.get(code, code), str(error)) from error
 
-    def _done(self, response: PartitionProduceResponse, log: Log, ticket: Ticket) -> None:
-        if ticket.error is not None:
-            failed = self._failed(response.index, error_code(ticket.error), str(ticket.error))
-            response.error_code, response.error_message = failed.error_code, failed.error_message
-            response.base_offset = -1
+    def _appended(self, response: PartitionProduceResponse, log: Log, append: PendingAppend) -> None:
+        """Fill in the partition's response."""
+        if append.error is not None:
+            self._fail(response, append.error)
         else:
-            response.base_offset = ticket.base_offset
-            response.log_append_time_ms = ticket.log_append_time_ms
+            response.base_offset = append.base_offset
+            response.log_append_time_ms = append.log_append_time_ms
             response.log_start_offset = log.log_start_offset
-        self._open -= 1
-        future = self._future
-        if self._open == 0 and future is not None and not future.done():
-            try:
-                future.set_result(self._response())
-            except CloseConnectionError as error:
-                future.set_exception(error)
+        self._finish_append()
 
-    def _failed(self, index: int, code: ErrorCode, message: str) -> PartitionProduceResponse:
-        self._services.probe.errors["Produce", code.name] += 1
-        # A stranger may have chosen the message, and have it repeated for many partitions.
-        message = message[:_MESSAGE_LENGTH_MAX]
-        self._error = PartitionProduceResponse(index=index, error_code=code, error_message=message, base_offset=-1)
-        return self._error
+    def _finish_append(self) -> None:
+        """Complete the request's response after the last append."""
+        self._appends_open -= 1
+        if self._appends_open == 0 and self._deferred is not None:
+            try:
+                self._deferred.complete(self._response())
+            except CloseConnectionError as error:
+                self._deferred.fail(error)
+
+    def _failed(self, index: int, error: LogbrookError) -> PartitionProduceResponse:
+        response = PartitionProduceResponse(index=index)
+        self._fail(response, error)
+        return response
+
+    def _fail(self, response: PartitionProduceResponse, error: LogbrookError) -> None:
+        response.error_code = error_code(error)
+        # The client chose part of the message, and it is repeated for every partition.
+        response.error_message = str(error)[:_MESSAGE_LENGTH_MAX]
+        response.base_offset = -1
+        if isinstance(error, RejectedRecordsError):
+            response.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=fault.batch_index, batch_index_error_message=fault.reason)
+                for fault in error.faults
+            ]
+        self._error = response
+
+
+def _no_batch() -> RequestRefusedError:
+    return RequestRefusedError(ErrorCode.INVALID_RECORD, "a partition needs exactly one batch, not none")

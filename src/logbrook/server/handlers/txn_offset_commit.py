@@ -1,12 +1,13 @@
-"""TxnOffsetCommit: how far a group has read, as part of a transaction: it counts when that is committed.
+"""TxnOffsetCommit: store the offsets of a group as part of a transaction. They are visible when it is committed.
 
-From version 5 on this adds the group to the transaction; before, AddOffsetsToTxn has to come first.
+From version 5 on this adds the group's partition to the transaction; before, AddOffsetsToTxn has to come first.
 """
 
-from logbrook.core.groups import CommitRequest
 from logbrook.core.groups.errors import GroupError
+from logbrook.core.groups.messages import CommitRequest
 from logbrook.core.transactions.errors import TransactionalProducerFencedError
 from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -14,25 +15,27 @@ from logbrook.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from logbrook.server.api import Api, Call
-from logbrook.server.offset_commits import OffsetCommits
-from logbrook.server.refusals import RefusedError
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.coordinators.responses import OffsetCommitResults
+from logbrook.server.errors import RequestRefusedError
 from logbrook.server.services import Services
 
-_ADDS_THE_GROUP_SINCE = 5
+_ADDS_PARTITION_SINCE = 5
 
 
-async def handle(services: Services, request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
-    commits = OffsetCommits(services, request)
+async def handle(
+    services: Services, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    commits = OffsetCommitResults()
     response = TxnOffsetCommitResponse(topics=_collect(services, request, commits))
     if commits.offsets:
         try:
-            commits.settle(await _commit(services, request, call, commits))
+            commits.finish(await _commit(services, request, context, commits))
         except TransactionalProducerFencedError as error:
-            # The one word for it that every version of this request knows.
-            commits.settle(RefusedError(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)))
+            # The code for it that all versions of this request have.
+            commits.finish(RequestRefusedError(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)))
         except LogbrookError as error:
-            commits.settle(error)
+            commits.finish(error)
     return response
 
 
@@ -40,18 +43,18 @@ API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, handle)
 
 
 async def _commit(
-    services: Services, request: TxnOffsetCommitRequest, call: Call, commits: OffsetCommits
+    services: Services, request: TxnOffsetCommitRequest, context: RequestContext, commits: OffsetCommitResults
 ) -> dict[TopicPartition, GroupError]:
     """Raises LogbrookError."""
     if not request.group_id:
-        raise RefusedError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        raise RequestRefusedError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     transactions = services.transactions
     partition = await services.groups.offsets_partition(request.group_id)
-    transaction = (request.transactional_id, request.producer_id, request.producer_epoch)
-    if call.version >= _ADDS_THE_GROUP_SINCE:
-        transactions.add_partitions(*transaction, [partition])
+    producer = (ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch))
+    if context.version >= _ADDS_PARTITION_SINCE:
+        transactions.add_partitions(request.transactional_id, *producer, [partition])
     else:
-        transactions.coordinator.check_partition(*transaction, partition)
+        transactions.check_partition(request.transactional_id, *producer, partition)
     return await services.groups.commit(
         CommitRequest(
             group_id=request.group_id,
@@ -60,24 +63,27 @@ async def _commit(
             offsets=commits.offsets,
             group_instance_id=request.group_instance_id,
             transactional=True,
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch,
+            producer_id=ProducerId(request.producer_id),
+            producer_epoch=ProducerEpoch(request.producer_epoch),
         )
     )
 
 
 def _collect(
-    services: Services, request: TxnOffsetCommitRequest, commits: OffsetCommits
+    services: Services, request: TxnOffsetCommitRequest, commits: OffsetCommitResults
 ) -> list[TxnOffsetCommitResponseTopic]:
     topics = []
     for topic in request.topics:
-        responses = [TxnOffsetCommitResponsePartition(partition_index=one.partition_index) for one in topic.partitions]
+        responses = [
+            TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
+            for partition in topic.partitions
+        ]
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=responses))
         try:
-            known = services.topics.metadata.topic(topic.name)
+            existing = services.topics.metadata.topic(topic.name)
         except LogbrookError as error:
-            commits.refuse(responses, error)
+            commits.fail(responses, error)
             continue
-        for one, response in zip(topic.partitions, responses, strict=True):
-            commits.add(known, one, response)
+        for partition, response in zip(topic.partitions, responses, strict=True):
+            commits.add(existing, partition, response)
     return topics

@@ -1,7 +1,6 @@
-"""From a JSON frame to the handler it is for, and from the handler's answer to a frame.
+"""From a JSON frame to the handler of its request, and from the handler's answer to a response frame.
 
-A handler takes the broker and the request, and answers with an object (or its text), or with a future or coroutine of
-one. What it cannot do it raises as a LogbrookError, and that is the answer then: the connection goes on.
+A LogbrookError that a handler raises becomes an error frame, and the connection stays open.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from logbrook.model import LogbrookError
 from logbrook.protocol.encoding import Pieces
 from logbrook.protocol.errors import ProtocolError
-from logbrook.protocol.frame_memory import FrameMemory
+from logbrook.protocol.framing import ReceiveBuffers
 from logbrook.protocol.json_frames import (
     ANSWER_BIT,
     ERROR_TYPE,
@@ -23,89 +22,89 @@ from logbrook.protocol.json_frames import (
     encode_frame,
 )
 from logbrook.protocol.json_requests import Fetch, MetricsFetch, Request, read_id, read_request
-from logbrook.server.json import fetch, offsets, produce, topics
+from logbrook.server.json import fetch, handlers
 from logbrook.server.json.errors import error_object, json_error
-from logbrook.server.json.metrics import fetch_metrics
-from logbrook.server.metrics.pages import Pages
-from logbrook.server.metrics.scrape import Observed
+from logbrook.server.metrics.scrape import MetricsPages, RunningBroker
 from logbrook.server.probe import ServerProbe
+from logbrook.server.services import Services
 
-Answer: TypeAlias = Mapping[str, Any] | str | LogbrookError
-Handler: TypeAlias = Callable[[Observed, Any], Any]
+# An object, its JSON text, or the error that becomes an error frame.
+JsonAnswer: TypeAlias = Mapping[str, Any] | str | LogbrookError
+JsonHandler: TypeAlias = Callable[[Services, Any], Any]
 
-_HANDLERS: Mapping[RequestType, Handler] = {
-    RequestType.PRODUCE: produce.produce,
-    RequestType.OFFSET_COMMIT: offsets.commit_offset,
-    RequestType.OFFSET_FETCH: offsets.fetch_offset,
-    RequestType.CREATE_TOPIC: topics.create_topic,
-    RequestType.LIST_TOPICS: topics.list_topics,
-    RequestType.DESCRIBE_TOPIC: topics.describe_topic,
-    RequestType.DESCRIBE_PARTITION: topics.describe_partition,
-    RequestType.PING: lambda _broker, _request: {"pong": True},
+_HANDLERS: Mapping[RequestType, JsonHandler] = {
+    RequestType.PRODUCE: handlers.produce,
+    RequestType.OFFSET_COMMIT: handlers.commit_offset,
+    RequestType.OFFSET_FETCH: handlers.fetch_offset,
+    RequestType.CREATE_TOPIC: handlers.create_topic,
+    RequestType.LIST_TOPICS: handlers.list_topics,
+    RequestType.DESCRIBE_TOPIC: handlers.describe_topic,
+    RequestType.DESCRIBE_PARTITION: handlers.describe_partition,
+    RequestType.PING: lambda _services, _request: {"pong": True},
 }
-_LARGELY_ANSWERED = frozenset({RequestType.FETCH, RequestType.METRICS_FETCH})
-# These stop when nobody waits for them any more; what may change something is always finished.
-_CHANGE_NOTHING = frozenset({RequestType.FETCH, RequestType.OFFSET_FETCH, RequestType.METRICS_FETCH})
+_HAVE_LARGE_RESPONSES = frozenset({RequestType.FETCH, RequestType.METRICS_FETCH})
+# Cancelled when the client disconnects. Requests that may change something always run to their end.
+_READ_ONLY = frozenset({RequestType.FETCH, RequestType.OFFSET_FETCH, RequestType.METRICS_FETCH})
 _UNKNOWN = "Unknown"
-# Kafka's requests have versions, these have one.
+# The version in the metrics by API and version: this protocol has only one.
 _VERSION = 0
 
 
-class JsonReceived(NamedTuple):
-    """A request, or why a frame is none."""
+class DecodedJsonRequest(NamedTuple):
+    """A request, or the error that explains why the frame is not a valid one."""
 
     type: RequestType | None
     request_id: str | int | None
     request: Request | LogbrookError
     size: int
     at_s: float
-    # Set when an answer that may be large can be sent; None for all others.
-    may_be_written: asyncio.Event | None = None
+    # Set when a response that may be large can be sent; None for all other requests.
+    can_send: asyncio.Event | None = None
 
     @property
     def name(self) -> str:
-        """What it is counted as, apart from Kafka's requests of the same name."""
+        """The API name in metrics and logs, distinct from Kafka's request of the same name."""
         return f"Json{_UNKNOWN if self.type is None else self.type.title}"
 
 
 class JsonDispatcher:
-    """Knows the handlers and gives them the broker."""
+    """Decodes requests, calls their handlers and encodes the responses. One per broker, on its event loop."""
 
-    def __init__(self, broker: Observed, request_bytes_max: int, now_s: Callable[[], float]) -> None:
+    def __init__(self, broker: RunningBroker, request_bytes_max: int, now_s: Callable[[], float]) -> None:
         self.probe: ServerProbe = broker.services.probe
-        self._broker = broker
+        self._services = broker.services
         self._loop = broker.services.loop
         self._request_bytes_max = request_bytes_max
         self._now_s = now_s
         self._handlers = dict(_HANDLERS)
-        self._pages = Pages(broker)
-        self._fetches_written = asyncio.Semaphore(fetch.ANSWERS_AT_ONCE)
+        self._pages = MetricsPages(broker)
+        self._fetch_slots = asyncio.Semaphore(fetch.CONCURRENT_RESPONSES_MAX)
 
-    def new_reader(self, memory: FrameMemory) -> JsonFrameReader:
+    def new_reader(self, memory: ReceiveBuffers) -> JsonFrameReader:
         return JsonFrameReader(memory, self._request_bytes_max)
 
-    def receive(self, frame: memoryview, _host: str) -> JsonReceived:
-        kind: RequestType | None = None
+    def receive(self, frame: memoryview, _host: str) -> DecodedJsonRequest:
+        request_type: RequestType | None = None
         request_id: str | int | None = None
         request: Request | LogbrookError
         try:
-            kind = _request_type(frame[0])
-            found = decode_object(frame[1:])
-            request_id = read_id(found)
-            request = read_request(kind, found)
+            request_type = _request_type(frame[0])
+            fields = decode_object(frame[1:])
+            request_id = read_id(fields)
+            request = read_request(request_type, fields)
         except InvalidRequestError as error:
             request = error.with_traceback(None)
-        may_be_written = asyncio.Event() if kind in _LARGELY_ANSWERED else None
-        received = JsonReceived(kind, request_id, request, len(frame), self._now_s(), may_be_written)
+        can_send = asyncio.Event() if request_type in _HAVE_LARGE_RESPONSES else None
+        received = DecodedJsonRequest(request_type, request_id, request, len(frame), self._now_s(), can_send)
         self.probe.requests[received.name, _VERSION] += 1
         self.probe.bytes_received += len(frame)
         return received
 
-    def receive_broken(self, error: ProtocolError) -> JsonReceived:
-        """What stands for a frame that cannot be read: its answer is the last one."""
-        return JsonReceived(None, None, error, 0, self._now_s())
+    def receive_broken(self, error: ProtocolError) -> DecodedJsonRequest:
+        """Return the stand-in for an unreadable frame. Its error frame is the last response of the connection."""
+        return DecodedJsonRequest(None, None, error, 0, self._now_s())
 
-    def handle(self, received: JsonReceived) -> Any:
+    def handle(self, received: DecodedJsonRequest) -> Any:
         if isinstance(received.request, LogbrookError):
             return received.request
         assert received.type is not None
@@ -116,27 +115,27 @@ class JsonDispatcher:
         if not isinstance(handled, CoroutineType):
             return handled
         answer = _settle(handled)
-        return _cancellable(self._loop, answer) if received.type in _CHANGE_NOTHING else answer
+        return _cancellable(self._loop, answer) if received.type in _READ_ONLY else answer
 
-    def _begin(self, kind: RequestType, received: JsonReceived) -> Any:
+    def _begin(self, request_type: RequestType, received: DecodedJsonRequest) -> Any:
         """Raises LogbrookError."""
         if isinstance(received.request, Fetch):
-            assert received.may_be_written is not None
-            turn = fetch.Turn(received.may_be_written, self._fetches_written)
-            return fetch.fetch(self._broker, received.request, turn)
+            assert received.can_send is not None
+            slot = fetch.ResponseSlot(received.can_send, self._fetch_slots)
+            return fetch.fetch(self._services, received.request, slot)
         if isinstance(received.request, MetricsFetch):
-            assert received.may_be_written is not None
-            return fetch_metrics(self._pages, received.request, received.may_be_written)
-        return self._handlers[kind](self._broker, received.request)
+            assert received.can_send is not None
+            return handlers.fetch_metrics(self._pages, received.request, received.can_send)
+        return self._handlers[request_type](self._services, received.request)
 
-    def answer(self, received: JsonReceived, answer: Answer) -> tuple[Pieces, int]:
-        """The frame to send, in pieces, and its size."""
+    def encode_response(self, received: DecodedJsonRequest, answer: JsonAnswer) -> tuple[Pieces, int]:
+        """Return the response frame, in pieces, and its size; count its error, if it is one."""
         name, probe = received.name, self.probe
         probe.latencies[name].add(self._now_s() - received.at_s)
         if isinstance(answer, LogbrookError):
             probe.errors[name, json_error(answer).value] += 1
-            asked = None if received.type is None else received.type.title
-            frame = encode_frame(ERROR_TYPE, error_object(answer, asked), received.request_id)
+            request_name = None if received.type is None else received.type.title
+            frame = encode_frame(ERROR_TYPE, error_object(answer, request_name), received.request_id)
         else:
             assert received.type is not None
             frame = encode_frame(received.type | ANSWER_BIT, answer, received.request_id)
@@ -150,23 +149,25 @@ def _request_type(number: int) -> RequestType:
         return RequestType(number)
     except ValueError:
         last = max(RequestType)
-        raise InvalidRequestError(f"there is no request of type {number}, they are 1 to {last}") from None
+        raise InvalidRequestError(f"unknown request type {number}; types are 1 to {last}") from None
 
 
-async def _settle(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """An error is an answer like any other, so that nobody has to fetch it if the client has gone."""
+async def _settle(work: Coroutine[Any, Any, JsonAnswer]) -> JsonAnswer:
+    """Return a LogbrookError instead of raising it: the task's exception is not retrieved once the client is gone."""
     try:
         return await work
     except LogbrookError as error:
         return error.with_traceback(None)
 
 
-def _cancellable(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Answer]) -> "asyncio.Future[Answer]":
-    """A future of what `work` returns; cancelling it, as a connection does that ends, cancels the work."""
+def _cancellable(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, JsonAnswer]
+) -> "asyncio.Future[JsonAnswer]":
+    """Run `work` and return a future of its result. Cancelling the future, as a closing connection does, cancels it."""
     task = loop.create_task(work)
-    answer: asyncio.Future[Answer] = loop.create_future()
+    answer: asyncio.Future[JsonAnswer] = loop.create_future()
 
-    def finish(task: "asyncio.Task[Answer]") -> None:
+    def finish(task: "asyncio.Task[JsonAnswer]") -> None:
         if task.cancelled():
             answer.cancel()
             return

@@ -1,22 +1,26 @@
-"""What a client of the JSON protocol is told of which error: RustLog's names, and a few that it had no need of.
+"""The error names of the JSON protocol: RustLog's, and a few for errors that RustLog does not have.
 
-Every typed error of the subsystems is here, or a parent of it is; a test proves it.
+Every typed error of the subsystems has a name here, or one of its base classes has; a test proves it.
 """
 
 from enum import StrEnum
 from typing import Any
 
 from logbrook.config.kafka_settings import InvalidSettingError
+from logbrook.core import metadata
+from logbrook.core.cluster.placement import InvalidReplicationFactorError
+from logbrook.core.coordinator import CoordinatorLoadingError, CoordinatorNotAvailableError, NotCoordinatorError
 from logbrook.core.groups import errors as groups
-from logbrook.core.metadata import errors as metadata
-from logbrook.model import InvalidPartitionError, InvalidTopicNameError, LogbrookError, NothingNamedSoError
+from logbrook.model import InvalidPartitionError, InvalidTopicNameError, LogbrookError, UnknownPartitionNameError
+from logbrook.ports.metadata_store import MetadataStoreError
 from logbrook.protocol.errors import ProtocolError
 from logbrook.protocol.json_frames import InvalidRequestError, RecordTooLargeError
-from logbrook.records.errors import RecordsError
-from logbrook.server.refusals import RefusedError
+from logbrook.records.errors import RecordsError, RejectedRecordsError
+from logbrook.server.errors import RequestRefusedError, find_by_class
+from logbrook.server.topic_changes import ChangePendingError
 from logbrook.storage import errors as storage
 
-# What is quoted in a message was chosen by a stranger.
+# The message may quote what an untrusted client sent.
 _MESSAGE_LENGTH_MAX = 1_000
 
 
@@ -36,7 +40,7 @@ class JsonError(StrEnum):
     INTERNAL_ERROR = "InternalError"
 
 
-# The same request may succeed later, though nothing but time or an operator changes.
+# The same request may succeed later without a change by the client.
 RETRIABLE = frozenset({JsonError.STORAGE_ERROR, JsonError.INSUFFICIENT_SPACE, JsonError.NOT_READY})
 
 _ERRORS: dict[type[LogbrookError], JsonError] = {
@@ -44,20 +48,25 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     metadata.UnknownTopicIdError: JsonError.TOPIC_NOT_FOUND,
     metadata.TopicExistsError: JsonError.TOPIC_EXISTS,
     metadata.MetadataError: JsonError.INVALID_REQUEST,
+    MetadataStoreError: JsonError.NOT_READY,
+    InvalidReplicationFactorError: JsonError.INVALID_REQUEST,
     InvalidTopicNameError: JsonError.INVALID_REQUEST,
     InvalidPartitionError: JsonError.PARTITION_NOT_FOUND,
-    NothingNamedSoError: JsonError.PARTITION_NOT_FOUND,
+    UnknownPartitionNameError: JsonError.PARTITION_NOT_FOUND,
     InvalidSettingError: JsonError.INVALID_REQUEST,
     InvalidRequestError: JsonError.INVALID_REQUEST,
     RecordTooLargeError: JsonError.RECORD_TOO_LARGE,
-    RefusedError: JsonError.INVALID_REQUEST,
+    RequestRefusedError: JsonError.INVALID_REQUEST,
     ProtocolError: JsonError.BROKEN_FRAME,
-    groups.CoordinatorLoadingError: JsonError.NOT_READY,
-    groups.CoordinatorNotAvailableError: JsonError.NOT_READY,
+    CoordinatorLoadingError: JsonError.NOT_READY,
+    CoordinatorNotAvailableError: JsonError.NOT_READY,
+    NotCoordinatorError: JsonError.NOT_READY,
+    ChangePendingError: JsonError.NOT_READY,
     groups.RebalanceInProgressError: JsonError.GROUP_IN_USE,
     groups.UnknownMemberIdError: JsonError.GROUP_IN_USE,
     groups.IllegalGenerationError: JsonError.GROUP_IN_USE,
     groups.GroupError: JsonError.INVALID_REQUEST,
+    RejectedRecordsError: JsonError.INVALID_REQUEST,
     RecordsError: JsonError.CORRUPTED_DATA,
     storage.PartitionNotFoundError: JsonError.PARTITION_NOT_FOUND,
     storage.OffsetOutOfRangeError: JsonError.OFFSET_OUT_OF_RANGE,
@@ -70,29 +79,25 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
 
 
 def json_error(error: LogbrookError) -> JsonError:
-    for kind in type(error).__mro__:
-        found = _ERRORS.get(kind)
-        if found is not None:
-            return found
-    return JsonError.INTERNAL_ERROR
+    return find_by_class(error, _ERRORS) or JsonError.INTERNAL_ERROR
 
 
 def error_object(error: LogbrookError, request_name: str | None) -> dict[str, Any]:
-    """The payload of an error frame."""
+    """Return the payload of an error frame."""
     code = json_error(error)
-    found: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "error": code.value,
         "message": _printable(str(error)[:_MESSAGE_LENGTH_MAX]),
         "retriable": code in RETRIABLE,
         "request": request_name,
     }
     if isinstance(error, storage.OffsetOutOfRangeError):
-        found |= {"log_start_offset": error.log_start_offset, "log_end_offset": error.log_end_offset}
+        payload |= {"log_start_offset": error.log_start_offset, "log_end_offset": error.log_end_offset}
     if isinstance(error, storage.BatchTooLargeError | RecordTooLargeError):
-        found |= {"size": error.size, "size_max": error.size_max}
-    return found
+        payload |= {"size": error.size, "size_max": error.size_max}
+    return payload
 
 
 def _printable(text: str) -> str:
-    """Halves of a character that a client sent cannot be sent back."""
+    """Replace lone surrogates, which a client can send and UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()

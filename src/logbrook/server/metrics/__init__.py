@@ -1,12 +1,12 @@
-"""Metrics for Prometheus: declared once, with how each is read, and read when somebody asks.
+"""Metrics for Prometheus, read from the broker's state when a page is requested.
 
-    declaration     what a metric is, and the line of text it becomes
-    broker, storage, partitions, groups     the declarations, with the numbers they read
-    catalogue       all of them, in the order in which they are shown
-    exposition      the page that Prometheus scrapes, a piece at a time
-    reference       docs/METRICS.md
+    declaration   `Metric`: name, help, labels, and the function that reads its values
+    broker, storage, partitions, coordinators   the metrics
+    scrape        `Scrape`, what one page is read from, and `MetricsPages`, which opens pages
+    exposition    all metrics in order, and the page in Prometheus' text format, piece by piece
+    reference     docs/METRICS.md
 
-The engine and the server count plain numbers in their probes whether somebody looks or not; everything else here
-happens in a scrape. A broker has as many time series as it has topics, partitions and groups: what was deleted is
-not shown any more.
+The storage engine and the server count in plain integers (`storage.probe`, `server.probe`) whether there is a scrape or
+not; everything else happens during a scrape. There are series per topic, partition and group; they end when those are
+deleted. May import the state it reads: `server`, `storage` and `core`.
 """

@@ -1,4 +1,4 @@
-"""The metrics of the broker as its clients meet it: connections, requests, and what goes in and out of topics."""
+"""Metrics of the broker, its connections and requests, and of the traffic per topic."""
 
 import platform
 from collections.abc import Callable, Iterator
@@ -11,57 +11,66 @@ from logbrook.server.probe import Traffic
 BROKER: tuple[Metric, ...] = (
     gauges(
         "logbrook_build_info",
-        "Always 1; its labels say what runs.",
+        "Always 1; the labels have the versions of Logbrook and Python.",
         ("version", "python"),
         lambda _: [((VERSION, platform.python_version()), 1)],
     ),
     gauge(
         "logbrook_start_time_seconds",
-        "When the broker started, in seconds since 1970.",
+        "Start time of the broker, in seconds since 1970.",
         lambda scrape: scrape.started_s,
     ),
-    gauge("logbrook_uptime_seconds", "How long the broker has been running.", lambda scrape: scrape.uptime_s),
+    gauge("logbrook_uptime_seconds", "Time since the start of the broker.", lambda scrape: scrape.uptime_s),
     gauge(
         "logbrook_ready",
-        "1 while the broker is open for clients, 0 while it stops.",
+        "1 while the broker accepts clients, 0 while it stops.",
         lambda scrape: int(scrape.broker.is_ready),
     ),
-    gauge("logbrook_topics", "Topics, internal ones included.", lambda scrape: len(scrape.services.topics.metadata)),
+    gauge(
+        "logbrook_topics",
+        "Number of topics, including internal ones.",
+        lambda scrape: len(scrape.services.topics.metadata),
+    ),
     gauge(
         "logbrook_partitions",
-        "Partitions of all topics.",
+        "Number of partitions of all topics.",
         lambda scrape: scrape.services.topics.metadata.partition_count,
     ),
 )
 
 CONNECTIONS: tuple[Metric, ...] = (
-    gauge("logbrook_connections", "Connections that are open.", lambda scrape: len(scrape.broker.listener.connections)),
+    gauge("logbrook_connections", "Open connections.", lambda scrape: len(scrape.broker.listener.connections)),
     counter(
         "logbrook_connections_accepted_total",
-        "Connections that were let in.",
+        "Connections accepted.",
         lambda scrape: scrape.probe.connections_accepted,
     ),
     counter(
         "logbrook_connections_refused_total",
-        "Connections closed as they came, because there were network.connections_max.",
+        "Connections closed immediately because network.connections_max were open.",
         lambda scrape: scrape.probe.connections_refused,
     ),
     counter(
         "logbrook_connections_reaped_total",
-        "Connections closed because they were idle or stalled.",
+        "Connections closed because they were silent, idle or stalled.",
         lambda scrape: scrape.probe.connections_reaped,
     ),
     counter(
         "logbrook_protocol_errors_total",
-        "Connections closed because they sent what is no request that is served.",
+        "Connections closed because of an invalid or unsupported request.",
         lambda scrape: scrape.probe.protocol_errors,
     ),
     counter("logbrook_received_bytes_total", "Bytes of all requests.", lambda scrape: scrape.probe.bytes_received),
-    counter("logbrook_sent_bytes_total", "Bytes of all answers.", lambda scrape: scrape.probe.bytes_sent),
+    counter("logbrook_sent_bytes_total", "Bytes of all responses.", lambda scrape: scrape.probe.bytes_sent),
+    gauge(
+        "logbrook_held_request_bytes",
+        "Bytes of requests in memory, received in part or not yet answered. Its limit is network.received_bytes_max.",
+        lambda scrape: scrape.broker.listener.receive_memory.held_bytes,
+    ),
     gauge(
         "logbrook_unsent_bytes",
-        "Bytes of answers that slow clients have not taken, as of about a second ago.",
-        lambda scrape: scrape.services.unsent_bytes,
+        "Bytes of responses in memory, because clients read slowly. Its limit is network.answers_bytes_max.",
+        lambda scrape: scrape.services.response_memory.used_bytes,
     ),
     gauge(
         "logbrook_fetch_sessions",
@@ -70,33 +79,33 @@ CONNECTIONS: tuple[Metric, ...] = (
     ),
     gauge(
         "logbrook_fetch_waits",
-        "Fetches that wait for more records to come.",
-        lambda scrape: len(scrape.services.fetch_waits),
+        "Fetch requests that wait for records.",
+        lambda scrape: len(scrape.services.fetch_purgatory),
     ),
 )
 
 REQUESTS: tuple[Metric, ...] = (
     counters(
         "logbrook_requests_total",
-        "Requests that were decoded, by API and version.",
+        "Requests by API and version.",
         ("api", "version"),
         lambda scrape: list(scrape.probe.requests.items()),
     ),
     latencies(
         "logbrook_request_duration_seconds",
-        "From a request decoded to its answer encoded. A fetch waits for records, a join for the other members.",
+        "Time from a decoded request to its encoded response. Fetch and JoinGroup include their waiting time.",
         ("api",),
         lambda scrape: [((api,), histogram) for api, histogram in scrape.probe.latencies.items()],
     ),
     counters(
         "logbrook_request_errors_total",
-        "Errors that clients were told of, by API and error code; for Produce and Fetch each partition's.",
+        "Error codes in responses, by API and code; one for each topic, partition or group that has one.",
         ("api", "code"),
         lambda scrape: list(scrape.probe.errors.items()),
     ),
     counter(
         "logbrook_handler_failures_total",
-        "Requests that met a bug of the broker. Their connections were closed.",
+        "Requests that failed because of a bug in the broker. Their connections were closed.",
         lambda scrape: scrape.probe.handler_failures,
     ),
 )
@@ -115,25 +124,25 @@ def _traffic(read: Callable[[Traffic], Number]) -> Callable[[Scrape], Iterator[t
 TRAFFIC: tuple[Metric, ...] = (
     counters(
         "logbrook_topic_messages_in_total",
-        "Records that producers sent and the log took.",
+        "Records appended by producers.",
         ("topic",),
         _traffic(lambda traffic: traffic.messages_in),
     ),
     counters(
         "logbrook_topic_in_bytes_total",
-        "Bytes of the record batches that producers sent and the log took.",
+        "Bytes of the record batches appended by producers.",
         ("topic",),
         _traffic(lambda traffic: traffic.bytes_in),
     ),
     counters(
         "logbrook_topic_messages_out_total",
-        "Records that consumers were sent, by their offsets: those that were compacted away count too.",
+        "Records sent to consumers, counted by offsets: records removed by compaction count too.",
         ("topic",),
         _traffic(lambda traffic: traffic.messages_out),
     ),
     counters(
         "logbrook_topic_out_bytes_total",
-        "Bytes of the record batches that consumers were sent.",
+        "Bytes of the record batches sent to consumers.",
         ("topic",),
         _traffic(lambda traffic: traffic.bytes_out),
     ),

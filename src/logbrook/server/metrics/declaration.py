@@ -1,11 +1,12 @@
-"""What a metric is: its name, its help, its labels, and how its numbers are read.
+"""Declarations of metrics: name, kind, help, labels, and the function that reads the values from a `Scrape`.
 
-Names follow Prometheus: `logbrook_` first, the unit last, `_total` after it for what only grows.
+Names follow Prometheus' conventions: `logbrook_` first, the unit last, and `_total` at the end of counters.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -13,11 +14,11 @@ from logbrook.server.metrics.scrape import Scrape, label_text
 from logbrook.storage.probe import LATENCY_BOUNDS_S, Histogram
 
 Number: TypeAlias = int | float
-# What makes a series differ from others of its metric.
+# The values of a series' labels, in the order of the metric's labels.
 LabelValues: TypeAlias = tuple[object, ...]
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -25,10 +26,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`lines(scrape)` is its part of the page, without the head."""
+    """A metric. `lines(scrape)` yields its samples in the text format, without the HELP and TYPE lines (`head`)."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...]
     lines: Callable[[Scrape], Iterator[str]]
@@ -38,26 +39,6 @@ class Metric:
         return f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n"
 
 
-def counter(name: str, help_: str, read: Callable[[Scrape], Number]) -> Metric:
-    return _scalar(Kind.COUNTER, name, help_, read)
-
-
-def gauge(name: str, help_: str, read: Callable[[Scrape], Number]) -> Metric:
-    return _scalar(Kind.GAUGE, name, help_, read)
-
-
-def counters(
-    name: str, help_: str, labels: Sequence[str], read: Callable[[Scrape], Iterable[tuple[LabelValues, Number]]]
-) -> Metric:
-    return _family(Kind.COUNTER, name, help_, labels, read)
-
-
-def gauges(
-    name: str, help_: str, labels: Sequence[str], read: Callable[[Scrape], Iterable[tuple[LabelValues, Number]]]
-) -> Metric:
-    return _family(Kind.GAUGE, name, help_, labels, read)
-
-
 def latencies(
     name: str, help_: str, labels: Sequence[str], read: Callable[[Scrape], Iterable[tuple[LabelValues, Histogram]]]
 ) -> Metric:
@@ -65,20 +46,20 @@ def latencies(
 
     def lines(scrape: Scrape) -> Iterator[str]:
         for values, histogram in read(scrape):
-            # Another thread may be adding: the count is that of the buckets, so that they always agree.
+            # Another thread may be adding values: the count is derived from the buckets, so that they always agree.
             total, counts = histogram.sum, list(accumulate(histogram.counts))
             for bound, count in zip(_BOUNDS, counts, strict=True):
                 yield f"{name}_bucket{label_text((*labels, 'le'), (*values, bound))} {count}\n"
             text = label_text(labels, values)
             yield f"{name}_sum{text} {total}\n{name}_count{text} {counts[-1]}\n"
 
-    return Metric(name, Kind.HISTOGRAM, help_, tuple(labels), lines)
+    return Metric(name, MetricKind.HISTOGRAM, help_, tuple(labels), lines)
 
 
 _BOUNDS = (*map(str, LATENCY_BOUNDS_S), "+Inf")
 
 
-def _scalar(kind: Kind, name: str, help_: str, read: Callable[[Scrape], Number]) -> Metric:
+def _scalar(kind: MetricKind, name: str, help_: str, read: Callable[[Scrape], Number]) -> Metric:
     def lines(scrape: Scrape) -> Iterator[str]:
         yield f"{name} {read(scrape)}\n"
 
@@ -86,7 +67,7 @@ def _scalar(kind: Kind, name: str, help_: str, read: Callable[[Scrape], Number])
 
 
 def _family(
-    kind: Kind,
+    kind: MetricKind,
     name: str,
     help_: str,
     labels: Sequence[str],
@@ -97,3 +78,9 @@ def _family(
             yield f"{name}{label_text(labels, values)} {number}\n"
 
     return Metric(name, kind, help_, tuple(labels), lines)
+
+
+counter = partial(_scalar, MetricKind.COUNTER)
+gauge = partial(_scalar, MetricKind.GAUGE)
+counters = partial(_family, MetricKind.COUNTER)
+gauges = partial(_family, MetricKind.GAUGE)

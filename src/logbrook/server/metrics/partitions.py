@@ -1,9 +1,9 @@
-"""The metrics of each partition. `__cluster_metadata`, which clients do not see, is among them."""
+"""Metrics per partition, `__cluster_metadata` included, which clients do not see."""
 
 from collections.abc import Callable, Iterator
 
 from logbrook.config import CleanupPolicy
-from logbrook.server.metrics.declaration import Kind, Metric
+from logbrook.server.metrics.declaration import Metric, MetricKind
 from logbrook.server.metrics.scrape import PARTITION_LABELS, Scrape
 from logbrook.storage.errors import StorageError
 from logbrook.storage.log import Log
@@ -16,11 +16,11 @@ def _partition(name: str, help_: str, read: Callable[[Log], int | None]) -> Metr
             if number is not None:
                 yield f"{name}{text} {number}\n"
 
-    return Metric(name, Kind.GAUGE, help_, PARTITION_LABELS, lines)
+    return Metric(name, MetricKind.GAUGE, help_, PARTITION_LABELS, lines)
 
 
 def _size(log: Log) -> int | None:
-    """The sizes of segments that were not read since the start are asked from the disk, which may fail."""
+    """Return None if the disk fails: sizes of segments that were not read since the start are looked up there."""
     try:
         return log.size
     except (StorageError, OSError):
@@ -32,37 +32,41 @@ def _cleaned_offset(log: Log) -> int | None:
 
 
 PARTITIONS: tuple[Metric, ...] = (
-    _partition("logbrook_partition_size_bytes", "Bytes of all segments of the partition.", _size),
-    _partition("logbrook_partition_segments", "Segments of the partition.", lambda log: len(log.closed) + 1),
+    _partition("logbrook_partition_size_bytes", "Size of all segments of the partition.", _size),
+    _partition("logbrook_partition_segments", "Number of segments of the partition.", lambda log: len(log.closed) + 1),
     _partition(
-        "logbrook_partition_log_start_offset", "The first offset that can be read.", lambda log: log.log_start_offset
+        "logbrook_partition_log_start_offset",
+        "Log start offset: the first offset that can be read.",
+        lambda log: log.log_start_offset,
     ),
     _partition(
         "logbrook_partition_high_watermark",
-        "The first offset that is not committed: readers are shown what is before it.",
+        "High watermark: consumers can read the records below it.",
         lambda log: log.high_watermark,
     ),
     _partition(
-        "logbrook_partition_log_end_offset", "The offset that the next record gets.", lambda log: log.log_end_offset
+        "logbrook_partition_log_end_offset",
+        "Log end offset: the offset of the next record.",
+        lambda log: log.log_end_offset,
     ),
     _partition(
         "logbrook_partition_last_stable_offset",
-        "The first offset that an open transaction may still undo. Far below the high watermark, one hangs.",
+        "Last stable offset. If it stays far below the high watermark, a transaction hangs.",
         lambda log: log.last_stable_offset,
     ),
     _partition(
         "logbrook_partition_undecided_offsets",
-        "How far the last stable offset is behind the high watermark: what readers of committed records wait for.",
+        "High watermark minus last stable offset: what read_committed consumers cannot read yet.",
         lambda log: log.high_watermark - log.last_stable_offset,
     ),
     _partition(
         "logbrook_partition_quarantined",
-        "1 when bad bytes were found in the partition: it takes no more until an operator repairs it.",
+        "1 if corruption was found: the partition rejects writes until an operator repairs it.",
         lambda log: int(log.corruption is not None),
     ),
     _partition(
         "logbrook_partition_cleaned_offset",
-        "How far the log cleaner has come. For compacted topics.",
+        "Compacted topics: the log cleaner has processed the log up to this offset.",
         _cleaned_offset,
     ),
 )

@@ -1,71 +1,71 @@
-"""The metrics of the engine: whether the disk works, segments, the write-ahead log and the log cleaner."""
+"""Metrics of the storage engine: disk health, segments, the write-ahead log and the log cleaner."""
 
 from logbrook.server.metrics.declaration import Metric, counter, gauge, latencies
 
 STORAGE: tuple[Metric, ...] = (
     gauge(
         "logbrook_storage_offline",
-        "1 once a write or a sync has failed: nothing is acknowledged until a restart.",
+        "1 once a write or a sync has failed: no write is acknowledged until a restart.",
         lambda scrape: int(scrape.environment.health.failure is not None),
     ),
     gauge(
         "logbrook_storage_writes_refused",
-        "1 while nothing can be written: the storage is offline, or the broker started on a full disk.",
-        lambda scrape: int((scrape.environment.health.refusal or scrape.broker.services.appends.refusal) is not None),
+        "1 while all writes are rejected: the storage is offline, or the disk was full at the start.",
+        lambda scrape: int((scrape.environment.health.refusal or scrape.broker.services.appender.refusal) is not None),
     ),
     counter(
         "logbrook_storage_corruptions_total",
-        "Partitions in which bad bytes were found below the durable point.",
+        "Partitions in which corruption of durable data was found.",
         lambda scrape: scrape.storage.corruptions_found,
     ),
     counter(
         "logbrook_storage_batches_appended_total",
-        "Record batches appended to logs, the broker's own included.",
+        "Record batches appended to logs, including internal ones.",
         lambda scrape: scrape.storage.batches_appended,
     ),
     counter(
         "logbrook_storage_appended_bytes_total",
-        "Bytes appended to logs, the broker's own included.",
+        "Bytes appended to logs, including internal ones.",
         lambda scrape: scrape.storage.bytes_appended,
     ),
     counter(
         "logbrook_storage_segments_rolled_total",
-        "Segments that were closed and followed by a new one.",
+        "Segment rolls.",
         lambda scrape: scrape.storage.segments_rolled,
     ),
     counter(
         "logbrook_storage_segments_removed_total",
-        "Segments that retention took out of their logs.",
+        "Segments removed by retention.",
         lambda scrape: scrape.storage.segments_removed,
     ),
     counter(
         "logbrook_storage_files_unlinked_total",
-        "Files that were removed from the disk.",
+        "Files deleted from the disk.",
         lambda scrape: scrape.storage.files_unlinked,
     ),
     counter(
         "logbrook_storage_indexes_rebuilt_total",
-        "Indexes that were missing or bad and were made again from their segments.",
+        "Missing or corrupt indexes that were rebuilt from their segments.",
         lambda scrape: scrape.storage.indexes_rebuilt,
     ),
     gauge(
-        "logbrook_storage_segments_mapped",
-        "Segments that are mapped into memory for readers.",
+        "logbrook_storage_segments_open",
+        "Closed segments that are open for reading.",
         lambda scrape: len(scrape.environment.cache),
     ),
     gauge(
         "logbrook_storage_files_open",
-        "Files that are kept open for appending.",
+        "Files kept open for appending.",
         lambda scrape: len(scrape.environment.open_files),
     ),
     gauge(
         "logbrook_storage_files_to_remove",
-        "Files and directories that are out of use and whose time to go has not come.",
+        "Files and directories that wait for file.delete.delay.ms to be deleted.",
         lambda scrape: len(scrape.environment.remover),
     ),
     counter(
         "logbrook_storage_checkpoints_total",
-        "Checkpoints that were finished.",
+        "Completed checkpoints.",
         lambda scrape: scrape.storage.checkpoints,
     ),
 )
@@ -73,12 +73,12 @@ STORAGE: tuple[Metric, ...] = (
 WAL: tuple[Metric, ...] = (
     counter(
         "logbrook_wal_commits_total",
-        "Group commits of the write-ahead log. None with durability = interval.",
+        "Group commits of the write-ahead log. 0 with durability = interval.",
         lambda scrape: scrape.storage.wal_commits,
     ),
     counter(
         "logbrook_wal_entries_total",
-        "Appends that were committed; per commit, how well they are grouped.",
+        "Appends committed. Divided by the commits: appends per group commit.",
         lambda scrape: scrape.storage.wal_entries,
     ),
     counter(
@@ -88,18 +88,18 @@ WAL: tuple[Metric, ...] = (
     ),
     gauge(
         "logbrook_wal_in_use_bytes",
-        "Bytes of the write-ahead log that the next checkpoint frees.",
+        "Bytes of the write-ahead log that the next checkpoint releases.",
         lambda scrape: scrape.environment.durability.bytes_in_use,
     ),
     latencies(
         "logbrook_wal_commit_duration_seconds",
-        "A group commit, from its first byte to its last sync.",
+        "Duration of a group commit, from the first write to the last sync.",
         (),
         lambda scrape: [((), scrape.storage.wal_commit_latency)],
     ),
     latencies(
         "logbrook_wal_sync_duration_seconds",
-        "An fsync of the write-ahead log.",
+        "Duration of an fsync of the write-ahead log.",
         (),
         lambda scrape: [((), scrape.storage.wal_sync_latency)],
     ),
@@ -108,17 +108,17 @@ WAL: tuple[Metric, ...] = (
 CLEANER: tuple[Metric, ...] = (
     counter(
         "logbrook_cleaner_compactions_total",
-        "Passes of the log cleaner over a log.",
+        "Compactions of a log.",
         lambda scrape: scrape.storage.compactions,
     ),
     counter(
         "logbrook_cleaner_read_bytes_total",
-        "Bytes of the segments that the log cleaner rewrote.",
+        "Bytes read by the log cleaner.",
         lambda scrape: scrape.storage.compacted_bytes_read,
     ),
     counter(
         "logbrook_cleaner_written_bytes_total",
-        "Bytes that the log cleaner wrote in their place.",
+        "Bytes written by the log cleaner.",
         lambda scrape: scrape.storage.compacted_bytes_written,
     ),
 )

@@ -1,10 +1,17 @@
-'''A pipeline's file.
+'''Parser of a pipeline's TOML file. All keys:
 
     name = "orders"                          # names the consumer groups: orders-totals, orders-archive
     bootstrap_servers = "127.0.0.1:9092"     # --bootstrap-servers wins
     checkpoint = "checkpoint"                # beside the file; the default. --checkpoint wins
-    trigger = "10s"                          # the default; or "once": take what is there and end
-    reports = "__logbrook_pipelines"         # the default: the topic that is told how it is; or false. --reports wins
+    trigger = "10s"                          # the default; or "once": process the available records and end
+    # or schedule = "1h", or a cron line in UTC such as "0 3 * * *": process the available records at these times
+    reports = "__logbrook_pipelines"         # the default: topic for progress reports; or false. --reports wins
+    schema_registry = "http://127.0.0.1:8081"        # for avro, protobuf, and json without a schema
+
+    [restart]                                # optional: restarts of failed queries; or restart = false
+    attempts = 5                             # the default; in a row, without a batch that succeeds
+    delay = "1s"                             # the default; doubles with each attempt
+    delay_max = "1 minute"                   # the default
 
     [spark]                                  # optional
     master = "local[4]"                      # --master wins
@@ -12,12 +19,16 @@
 
     [sources.orders]                         # a view of that name
     topic = "orders"                         # or topics = ["a", "b"], or pattern = "orders-.*"
-    format = "json"                          # the default; or string, bytes: then there is one column, value
-    schema = "id BIGINT, amount DOUBLE, at TIMESTAMP"
+    format = "json"                          # the default; or avro, protobuf; or string, bytes: one column, value
+    schema = "id BIGINT, amount DOUBLE, at TIMESTAMP"        # avro: the reader's schema, by default the latest one
     starting = "earliest"                    # the default; or latest, "-1h", offsets as JSON; only for the first start
     watermark = { column = "at", delay = "10 minutes" }
-    unique = ["id"]                          # of rows that are alike in these columns the first, within the watermark
+    tombstones = true                        # a record without a value is a row of nulls; by default it does not parse
+    unique = ["id"]                          # drop duplicates in these columns within the watermark
     options = { maxOffsetsPerTrigger = 100000 }      # any option of the reader
+
+    [sources.countries]                      # a static table for joins: a table that a pipeline wrote
+    table = "tables/countries"               # or files = "countries/*.csv" with format = "csv", "json" or "parquet"
 
     [[views]]                                # in order; each may use the sources and the views before it
     name = "per_minute"
@@ -26,6 +37,7 @@
     [sinks.totals]
     view = "per_minute"                      # a view or a source
     topic = "totals"                         # each row as a JSON object, unless the view has a column `value`
+    format = "json"                          # the default; or avro, protobuf: its schema is registered
     key = "minute"                           # the column that makes the key
     mode = "update"                          # append is the default
     options = { compression = "zstd" }       # any option of the writer
@@ -35,12 +47,21 @@
     table = "tables/orders"                  # beside the file
     format = "delta"                         # the default; or iceberg, parquet
     partition_by = ["day"]
+    maintenance = { optimize = "1h", vacuum = "1d", keep = "7d" }   # merge small files, delete unreferenced old ones
+
+    [sinks.current]
+    view = "orders"
+    table = "tables/current"                 # delta or iceberg
+    mode = "upsert"                          # a row replaces that of the same key
+    keys = ["id"]
+    order = ["at"]                           # the newest row of a key; default: the record's offset
+    delete = "amount IS NULL"                # SQL condition, or a boolean column: the row deletes that of its key
 
     [dead_letters]                           # without it a record that does not parse stops the pipeline
     topic = "orders-dead"
 
-A source has the columns of its schema and `_key`, `_topic`, `_partition`, `_offset` and `_timestamp`. All that is wrong
-with a file is told at once.
+A source of a topic has the columns of its schema and `_key`, `_topic`, `_partition`, `_offset` and
+`_timestamp`. All problems of a file are reported at once.
 '''
 
 import os
@@ -50,55 +71,75 @@ from difflib import get_close_matches
 from typing import Any
 
 from logbrook.config.errors import Problem
-from logbrook.config.printable import printable
+from logbrook.config.text import printable
 from logbrook.config.toml_lines import TomlSyntaxError, lines_of_keys, parse_toml
 from logbrook.pipelines.report import REPORTS_TOPIC
-from logbrook.spark.errors import OptionError
-from logbrook.spark.pipeline.errors import PipelineRefusedError
-from logbrook.spark.pipeline.keys import Keys, Lines, Notes
-from logbrook.spark.pipeline.spec import Pipeline, RowFormat, Sink, Source, View, Watermark
-from logbrook.spark.positions import read_duration_ms
+from logbrook.spark.errors import InvalidPipelineError, OptionError
+from logbrook.spark.pipeline.schedule import Schedule, ScheduleError, parse_schedule
+from logbrook.spark.pipeline.spec import (
+    NO_RESTARTS,
+    UPSERT,
+    PipelineSpec,
+    RestartPolicy,
+    RowFormat,
+    SinkSpec,
+    SourceSpec,
+    StaticSourceSpec,
+    ViewSpec,
+    Watermark,
+)
+from logbrook.spark.pipeline.table_sinks import UPSERT_ONLY, read_maintenance, read_upsert_options
+from logbrook.spark.pipeline.toml_table import Lines, ProblemList, TomlTable
+from logbrook.spark.read_options import read_duration_ms
+from logbrook.spark.tables.location import parse_location, resolve_beside
+from logbrook.spark.topic_patterns import topic_pattern
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GROUP_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _VIEWS_HEADER = re.compile(r"\s*\[\[\s*views\s*\]\]")
 _TRIGGER = "10s"
+# Formats whose schemas are in a registry.
+_REGISTERED = (RowFormat.AVRO, RowFormat.PROTOBUF)
 MODES = ("append", "update")
+TABLE_MODES = ("append", UPSERT)
 TABLE_FORMATS = ("delta", "iceberg", "parquet")
-TABLE_ONLY = ("format", "partition_by")
+FILE_FORMATS = ("parquet", "csv", "json", "orc", "text")
+TOPIC_FORMATS = ("json", "avro", "protobuf")
+TABLE_ONLY = ("partition_by", *UPSERT_ONLY, "maintenance")
 TOPIC_ONLY = ("key",)
 
 
-def read_pipeline(path: str, *, bootstrap_servers: str | None = None, checkpoint: str | None = None) -> Pipeline:
-    """The pipeline in the file at `path`, with what the command line says. Raises PipelineRefusedError."""
+def read_pipeline(path: str, *, bootstrap_servers: str | None = None, checkpoint: str | None = None) -> PipelineSpec:
+    """Parse the file at `path`; the arguments override its values. Raises InvalidPipelineError."""
     try:
         with open(path, "rb") as file:
             content = file.read()
     except OSError as error:
-        raise PipelineRefusedError([Problem(printable(path), f"it cannot be read: {error.strerror}")]) from error
+        raise InvalidPipelineError([Problem(printable(path), f"it cannot be read: {error.strerror}")]) from error
     try:
         document = parse_toml(content)
     except TomlSyntaxError as error:
-        what = f"this is not TOML: {error.reason}"
-        raise PipelineRefusedError([Problem(printable(path), what, error.line)]) from None
-    reader = _FileReader(path, document, content.decode())
+        message = f"this is not TOML: {error.reason}"
+        raise InvalidPipelineError([Problem(printable(path), message, error.line)]) from None
+    reader = _PipelineFileReader(path, document, content.decode())
     pipeline = reader.read(bootstrap_servers, checkpoint)
-    if reader.notes.problems:
-        raise PipelineRefusedError(sorted(reader.notes.problems, key=lambda problem: problem.line))
+    if reader.problems.problems:
+        raise InvalidPipelineError(sorted(reader.problems.problems, key=lambda problem: problem.line))
     return pipeline
 
 
-class _FileReader:
+class _PipelineFileReader:
     def __init__(self, path: str, document: Mapping[str, Any], text: str) -> None:
-        self.notes = Notes(printable(path), [])
+        self.problems = ProblemList(printable(path), [])
         self._directory = os.path.dirname(os.path.abspath(path))
         self._lines = lines_of_keys(text)
         self._text = text
         self._document = document
-        self._views_at: dict[str, int] = {}
+        self._view_lines: dict[str, int] = {}
+        self._registry: str | None = None
 
-    def read(self, bootstrap_servers: str | None, checkpoint: str | None) -> Pipeline:
-        top = Keys(self.notes, self._lines, (), self._document)
+    def read(self, bootstrap_servers: str | None, checkpoint: str | None) -> PipelineSpec:
+        top = TomlTable(self.problems, self._lines, (), self._document)
         name = top.required("name", 'name = "orders"')
         if name and not _GROUP_NAME.fullmatch(name):
             top.refuse("name", "letters, digits, dots, dashes and underscores")
@@ -109,19 +150,22 @@ class _FileReader:
             servers = bootstrap_servers
         below = self._beside(top.text("checkpoint", "checkpoint") or "")
         trigger_ms = self._read_trigger(top)
+        schedule = self._read_schedule(top)
         reports = top.text_unless_false("reports", REPORTS_TOPIC)
+        restart = self._read_restart(top)
         master, conf = self._read_spark(top)
-        sources = self._read_sources(top)
+        self._registry = top.text("schema_registry")
+        sources, static_sources = self._read_sources(top)
         views = self._read_views(top)
         sinks = self._read_sinks(top)
         dead_letters = self._read_dead_letters(top, sources)
         top.finish()
-        return Pipeline(
-            path=self.notes.file,
+        return PipelineSpec(
+            path=self.problems.file,
             name=name,
             bootstrap_servers=servers,
-            checkpoint=below if checkpoint is None else _absolute(os.getcwd(), checkpoint),
-            trigger_ms=trigger_ms,
+            checkpoint=below if checkpoint is None else resolve_beside(os.getcwd(), checkpoint),
+            trigger_ms=trigger_ms if schedule is None else None,
             master=master,
             conf=conf,
             sources=sources,
@@ -129,42 +173,94 @@ class _FileReader:
             sinks=sinks,
             dead_letters=dead_letters,
             reports=reports,
+            static_sources=static_sources,
+            schedule=schedule,
+            schema_registry=self._registry,
+            restart=restart,
         )
 
-    def _read_trigger(self, top: Keys) -> int | None:
+    def _read_trigger(self, top: TomlTable) -> int | None:
         text = top.text("trigger", _TRIGGER) or _TRIGGER
         if text == "once":
             return None
+        return _read_duration_ms(top, "trigger", text, 'once, or a duration such as "10s" or "5 minutes"')
+
+    def _read_restart(self, top: TomlTable) -> RestartPolicy:
+        if top.is_false("restart"):
+            return NO_RESTARTS
+        keys, default = top.table("restart"), RestartPolicy()
+        if keys is None:
+            return default
+        must_be = 'a duration such as "500ms" or "1 minute"'
+        restart = RestartPolicy(
+            attempts=keys.count("attempts", default.attempts),
+            delay_ms=_read_duration_ms(keys, "delay", keys.text("delay"), must_be) or default.delay_ms,
+            delay_ms_max=_read_duration_ms(keys, "delay_max", keys.text("delay_max"), must_be) or default.delay_ms_max,
+        )
+        keys.finish()
+        return restart
+
+    def _read_schedule(self, top: TomlTable) -> Schedule | None:
+        text = top.text("schedule")
+        if text is None:
+            return None
+        if "trigger" in top:
+            top.add_problem("there are both trigger and schedule; keep one of them", "schedule")
         try:
-            return read_duration_ms("trigger", text)
-        except OptionError:
-            top.refuse("trigger", 'once, or a duration such as "10s" or "5 minutes"')
+            return parse_schedule(text)
+        except ScheduleError as error:
+            top.refuse("schedule", str(error))
             return None
 
-    def _read_spark(self, top: Keys) -> tuple[str | None, dict[str, str]]:
+    def _read_spark(self, top: TomlTable) -> tuple[str | None, dict[str, str]]:
         conf = top.options("spark")
         master = conf.pop("master", None)
         for name in conf:
             if not name.startswith("spark."):
-                top.note(f"spark.{printable(name)} is not known; there are master and what begins with spark.", "spark")
+                top.add_problem(
+                    f"spark.{printable(name)} is unknown; there are master and settings that begin with spark.", "spark"
+                )
         return master, conf
 
-    def _read_sources(self, top: Keys) -> tuple[Source, ...]:
+    def _read_sources(self, top: TomlTable) -> tuple[tuple[SourceSpec, ...], tuple[StaticSourceSpec, ...]]:
         tables = self._named(top, "sources")
+        static = [keys for keys in tables if "table" in keys or "files" in keys]
+        streamed = [keys for keys in tables if keys not in static]
         if not tables:
-            top.note("there is no source; a table such as [sources.orders] says what is read")
-        return tuple(self._read_source(keys) for keys in tables)
+            top.add_problem("there is no source; add a table such as [sources.orders]")
+        elif not streamed:
+            top.add_problem("no source reads a topic, so there is nothing to stream; add one with a topic")
+        return tuple(map(self._read_source, streamed)), tuple(map(self._read_static_source, static))
 
-    def _read_source(self, keys: Keys) -> Source:
+    def _read_static_source(self, keys: TomlTable) -> StaticSourceSpec:
+        name = keys.path[-1]
+        self._add_view(keys, name, keys.line)
+        table, files = keys.text("table"), keys.text("files")
+        if "table" in keys and "files" in keys:
+            keys.add_problem(f"sources.{name} has both table and files; keep one of them", "files")
+        if "table" in keys:
+            if "format" in keys:
+                keys.add_problem(f"sources.{name}.format is for files; a table's format is found in it", "format")
+            keys.text("format")
+            file_format = "logbrook_table"
+        else:
+            file_format = keys.choice("format", FILE_FORMATS, FILE_FORMATS[0])
+        schema = keys.text("schema")
+        if file_format in ("csv", "json") and schema is None:
+            keys.add_problem(f'sources.{name}.schema is missing; {file_format} needs one, such as "code STRING"')
+        path = self._beside(table or files or "")
+        source = StaticSourceSpec(name, keys.line, path, file_format, schema, keys.options("options"))
+        keys.finish()
+        return source
+
+    def _read_source(self, keys: TomlTable) -> SourceSpec:
         name = keys.path[-1]
         self._add_view(keys, name, keys.line)
         row_format = RowFormat(keys.choice("format", list(RowFormat), RowFormat.JSON))
         schema = keys.text("schema")
-        if row_format is RowFormat.JSON and schema is None:
-            keys.note(f'sources.{name}.schema is missing; JSON needs one, such as "id BIGINT, at TIMESTAMP"')
-        elif row_format is not RowFormat.JSON and "schema" in keys:
-            keys.note(f"sources.{name}.schema is for the format json, and this is {row_format}", "schema")
-        source = Source(
+        self._check_schema(keys, row_format)
+        is_registered = row_format in _REGISTERED or (row_format is RowFormat.JSON and schema is None)
+        source = SourceSpec(
             name=name,
             line=keys.line,
             subscription=self._read_subscription(keys),
@@ -174,24 +270,39 @@ class _FileReader:
             watermark=self._read_watermark(keys),
             unique=keys.texts("unique"),
             options=keys.options("options"),
+            is_registered=is_registered and self._registry is not None,
+            keeps_tombstones=keys.boolean("tombstones"),
         )
         if source.unique and source.watermark is None:
-            keys.note(f"sources.{name}.unique needs a watermark, which says for how long rows are remembered", "unique")
+            keys.add_problem(
+                f"sources.{name}.unique needs a watermark, which limits how long rows are remembered", "unique"
+            )
         keys.finish()
         return source
 
-    def _read_subscription(self, keys: Keys) -> tuple[str, str]:
+    def _check_schema(self, keys: TomlTable, row_format: RowFormat) -> None:
+        name = ".".join(keys.path)
+        if row_format in _REGISTERED and self._registry is None:
+            keys.add_problem(
+                f'{name}.format = "{row_format}" needs schema_registry = "http://127.0.0.1:8081"', "format"
+            )
+        elif row_format is RowFormat.JSON and "schema" not in keys and self._registry is None:
+            keys.add_problem(f'{name}.schema is missing; JSON needs one, such as "id BIGINT, at TIMESTAMP"')
+        elif row_format in (RowFormat.STRING, RowFormat.BYTES) and "schema" in keys:
+            keys.add_problem(f"{name}.schema is for the format json, and this is {row_format}", "schema")
+
+    def _read_subscription(self, keys: TomlTable) -> tuple[str, str]:
         topic, topics, pattern = keys.text("topic"), keys.texts("topics"), keys.text("pattern")
         given = [name for name in ("topic", "topics", "pattern") if name in keys]
         if not given:
-            keys.note(f"{'.'.join(keys.path)} has no topic; write topic, topics or pattern")
+            keys.add_problem(f"{'.'.join(keys.path)} has no topic; write topic, topics or pattern, or table or files")
         for name in given[1:]:
-            keys.note(f"{'.'.join(keys.path)} has both {given[0]} and {name}; one of them says what is read", name)
+            keys.add_problem(f"{'.'.join(keys.path)} has both {given[0]} and {name}; keep one of them", name)
         if pattern is not None:
             return "subscribePattern", pattern
         return "subscribe", ",".join([topic] if topic is not None else topics)
 
-    def _read_watermark(self, keys: Keys) -> Watermark | None:
+    def _read_watermark(self, keys: TomlTable) -> Watermark | None:
         table = keys.table("watermark")
         if table is None:
             return None
@@ -200,134 +311,159 @@ class _FileReader:
         table.finish()
         return Watermark(column, delay)
 
-    def _read_views(self, top: Keys) -> tuple[View, ...]:
+    def _read_views(self, top: TomlTable) -> tuple[ViewSpec, ...]:
         tables = top.tables("views")
         lines = _lines_of_views(self._text, self._lines, len(tables))
-        keys = [Keys(self.notes, lines[number], ("views",), table) for number, table in enumerate(tables)]
-        return tuple(self._read_view(one) for one in keys)
+        keys = [TomlTable(self.problems, lines[number], ("views",), table) for number, table in enumerate(tables)]
+        return tuple(self._read_view(table) for table in keys)
 
-    def _read_view(self, keys: Keys) -> View:
+    def _read_view(self, keys: TomlTable) -> ViewSpec:
         name = keys.required("name", 'name = "per_minute"')
         if name:
             self._add_view(keys, name, keys.line)
-        view = View(name, keys.line_of("sql"), keys.required("sql", 'sql = "SELECT * FROM orders"'))
+        view = ViewSpec(name, keys.line_of("sql"), keys.required("sql", 'sql = "SELECT * FROM orders"'))
         keys.finish()
         return view
 
-    def _read_sinks(self, top: Keys) -> tuple[Sink, ...]:
+    def _read_sinks(self, top: TomlTable) -> tuple[SinkSpec, ...]:
         tables = self._named(top, "sinks")
         if not tables:
-            top.note("there is no sink; a table such as [sinks.totals] says where rows go")
+            top.add_problem("there is no sink; add a table such as [sinks.totals]")
         return tuple(self._read_sink(keys) for keys in tables)
 
-    def _read_sink(self, keys: Keys) -> Sink:
+    def _read_sink(self, keys: TomlTable) -> SinkSpec:
         name = keys.path[-1]
         view = keys.required("view", 'view = "orders"')
-        if view and view not in self._views_at:
-            nearest = get_close_matches(view, self._views_at, 1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(self._views_at) or 'none'}"
-            keys.note(f'sinks.{name}.view = "{printable(view)}", but there is no such source or view; {hint}', "view")
+        if view and view not in self._view_lines:
+            nearest = get_close_matches(view, self._view_lines, 1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(self._view_lines) or 'none'}"
+            keys.add_problem(
+                f'sinks.{name}.view = "{printable(view)}", but there is no such source or view; {hint}', "view"
+            )
         topic, table = keys.text("topic"), keys.text("table")
         self._check_target(keys)
+        self._check_location(keys, table)
         partition_by = keys.texts("partition_by")
-        options = keys.options("options")
-        if "table" in keys:
-            options = {"table.format": keys.choice("format", TABLE_FORMATS, TABLE_FORMATS[0])} | options
-        else:
-            keys.text("format")
+        options = self._read_sink_format(keys) | keys.options("options")
         if partition_by:
             options = {"partition.by": ",".join(partition_by)} | options
-        sink = Sink(
+        mode = keys.choice("mode", TABLE_MODES if "table" in keys else MODES, MODES[0])
+        options = read_upsert_options(keys, mode) | options
+        sink = SinkSpec(
             name=name,
             line=keys.line,
             view=view,
             is_table="table" in keys,
             target=self._beside(table) if table is not None else topic or "",
-            mode=keys.choice("mode", MODES, MODES[0]),
+            mode=mode,
             key=keys.text("key"),
             options=options,
+            delete=keys.text("delete"),
+            maintenance=read_maintenance(keys),
         )
-        if sink.is_table and sink.mode != MODES[0]:
-            keys.refuse("mode", f"append: a table keeps each row that is written, and {sink.mode} writes a row again")
         keys.finish()
         return sink
 
-    def _check_target(self, keys: Keys) -> None:
+    def _read_sink_format(self, keys: TomlTable) -> dict[str, str]:
+        """Return the writer's options for the format of a table, or of the records of a topic."""
+        if "table" in keys:
+            return {"table.format": keys.choice("format", TABLE_FORMATS, TABLE_FORMATS[0])}
+        topic_format = keys.choice("format", TOPIC_FORMATS, TOPIC_FORMATS[0])
+        if topic_format == "json":
+            return {}
+        if self._registry is None:
+            keys.add_problem(f'{".".join(keys.path)}.format = "{topic_format}" needs schema_registry, a URL', "format")
+        return {"value.format": topic_format, "schema.registry.url": self._registry or ""}
+
+    def _check_target(self, keys: TomlTable) -> None:
         name = ".".join(keys.path)
         if "topic" in keys and "table" in keys:
-            keys.note(f"{name} has both a topic and a table; make two sinks of it", "table")
+            keys.add_problem(f"{name} has both a topic and a table; write two sinks", "table")
             return
         if "topic" not in keys and "table" not in keys:
-            keys.note(f"{name} has neither a topic nor a table; write one of them")
+            keys.add_problem(f"{name} has neither a topic nor a table; write one of them")
             return
         is_table = "table" in keys
         for other in TOPIC_ONLY if is_table else TABLE_ONLY:
             if other in keys:
                 of, this = ("topic", "table") if is_table else ("table", "topic")
-                keys.note(f"{name}.{other} is for a {of}, and this sink has a {this}", other)
+                keys.add_problem(f"{name}.{other} is for a {of}, and this sink has a {this}", other)
 
-    def _read_dead_letters(self, top: Keys, sources: Sequence[Source]) -> str | None:
+    def _check_location(self, keys: TomlTable, table: str | None) -> None:
+        if table is not None:
+            try:
+                parse_location(table)
+            except OptionError as error:
+                keys.add_problem(f"{'.'.join(keys.path)}.table: {error.reason}", "table")
+
+    def _read_dead_letters(self, top: TomlTable, sources: Sequence[SourceSpec]) -> str | None:
         keys = top.table("dead_letters")
         if keys is None:
             return None
         topic = keys.required("topic", 'topic = "orders-dead"')
         if topic and any(_reads(source, topic) for source in sources):
-            keys.refuse("topic", "a topic that is not read, because a dead letter would be one again")
+            keys.refuse("topic", "a topic that no source reads: a dead letter would fail to parse again")
         keys.finish()
         return topic or None
 
-    def _named(self, top: Keys, kind: str) -> list[Keys]:
-        """The tables [kind.name], whose names are such as SQL takes without quotes."""
+    def _named(self, top: TomlTable, kind: str) -> list[TomlTable]:
+        """Return the tables [kind.name]. Names must be valid as SQL identifiers without quotes."""
         outer = top.table(kind)
         if outer is None:
             return []
-        found = [keys for name in outer.names() if (keys := outer.table(name)) is not None]
-        for keys in found:
+        tables = [keys for name in outer.names() if (keys := outer.table(name)) is not None]
+        for keys in tables:
             if not _NAME.fullmatch(keys.path[-1]):
-                keys.note(f"[{printable('.'.join(keys.path))}] must be named with letters, digits and underscores")
-        return found
+                keys.add_problem(
+                    f"[{printable('.'.join(keys.path))}] must be named with letters, digits and underscores"
+                )
+        return tables
 
-    def _add_view(self, keys: Keys, name: str, line: int) -> None:
+    def _add_view(self, keys: TomlTable, name: str, line: int) -> None:
         lower = name.lower()
         if not _NAME.fullmatch(name) and keys.path == ("views",):
             keys.refuse("name", "letters, digits and underscores")
-        elif lower in map(str.lower, self._views_at):
-            keys.note(f"there are two sources or views named {name}; the names must differ")
+        elif lower in map(str.lower, self._view_lines):
+            keys.add_problem(f"there are two sources or views named {name}; the names must differ")
         else:
-            self._views_at[name] = line
+            self._view_lines[name] = line
 
     def _beside(self, path: str) -> str:
-        return _absolute(self._directory, path)
+        return resolve_beside(self._directory, path)
 
 
-def _reads(source: Source, topic: str) -> bool:
+def _reads(source: SourceSpec, topic: str) -> bool:
     option, text = source.subscription
     if option == "subscribe":
         return topic in text.split(",")
     try:
-        return re.fullmatch(text, topic) is not None
-    except re.error:
-        # The reader says so.
+        return topic_pattern(text).fullmatch(topic) is not None
+    except ValueError:
+        # The read options report the invalid pattern.
         return False
 
 
-def _absolute(directory: str, path: str) -> str:
-    """A path as it is meant from `directory`; a URI is left alone."""
-    return path if "://" in path else os.path.normpath(os.path.join(directory, path))
+def _read_duration_ms(keys: TomlTable, name: str, text: str | None, must_be: str) -> int | None:
+    """Return the duration `text` in ms; None if there is none, or after reporting that it is invalid."""
+    try:
+        return None if text is None else read_duration_ms(name, text)
+    except OptionError:
+        keys.refuse(name, must_be)
+        return None
 
 
 def _lines_of_views(text: str, lines: Lines, count: int) -> list[Lines]:
-    """For each of the tables [[views]] the lines of its keys, which share their paths with those of all others.
+    """Return the key lines of each table [[views]], whose keys all have the same path.
 
-    So the text is cut before each of their headers, and the pieces are looked at one by one.
+    The text is split before each header, and the pieces are parsed one by one.
     """
     rows = text.split("\n")
     starts = [number for number, row in enumerate(rows) if _VIEWS_HEADER.match(row)]
     if len(starts) != count:
-        # They are written in some other way, or a text within the file looks like a header.
+        # Views are written in another syntax, or a string looks like a header.
         return [lines] * count
-    found: list[Lines] = []
+    lines_by_view: list[Lines] = []
     for start, end in zip(starts, [*starts, len(rows)][1:], strict=True):
         piece = lines_of_keys("\n".join(rows[start:end]))
-        found.append({path: line + start for path, line in piece.items() if path[0] == "views"})
-    return found
+        lines_by_view.append({path: line + start for path, line in piece.items() if path[0] == "views"})
+    return lines_by_view

@@ -1,10 +1,11 @@
-"""A pipeline that is a Python file with ordinary Structured Streaming in it.
+"""A pipeline in a Python file with ordinary Structured Streaming code.
 
     def pipeline(spark):
         orders = spark.readStream.format("logbrook").option(...).load()
         return orders.writeStream.format("logbrook_table").option(...)
 
-It returns a writer or a list of them, not yet started: so `--once` can have them end, and `--dry-run` starts nothing.
+It returns one DataStreamWriter or a list of them, not started, so that `--once` can change the trigger and
+`pipeline check` starts nothing.
 """
 
 import importlib.util
@@ -18,11 +19,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from logbrook.config.errors import Problem
-from logbrook.config.printable import printable
+from logbrook.config.text import printable
+from logbrook.spark.errors import InvalidPipelineError, summarize_error
 from logbrook.spark.options import KAFKA_PREFIX
-from logbrook.spark.pipeline.compiling import Query
-from logbrook.spark.pipeline.errors import PipelineRefusedError
-from logbrook.spark.sentences import sentence_of
+from logbrook.spark.pipeline.compiling import PreparedQuery
 
 _FUNCTION = "pipeline"
 _STREAM = "StreamingRelationV2"
@@ -30,50 +30,50 @@ _SERVERS = "bootstrap.servers"
 
 
 def check_file(path: str) -> None:
-    """What can be said of the file before Spark starts. Raises PipelineRefusedError."""
+    """Check that the file exists and compiles, before Spark starts. Raises InvalidPipelineError."""
     try:
         with open(path, "rb") as file:
             compile(file.read(), path, "exec")
     except OSError as error:
-        raise _refused(path, f"it cannot be read: {error.strerror}") from error
+        raise _invalid(path, f"it cannot be read: {error.strerror}") from error
     except SyntaxError as error:
-        raise _refused(path, f"this is not Python: {error.msg}", error.lineno or 0) from error
+        raise _invalid(path, f"this is not Python: {error.msg}", error.lineno or 0) from error
     except ValueError as error:
-        raise _refused(path, f"this is not Python: {error}") from error
+        raise _invalid(path, f"this is not Python: {error}") from error
 
 
-def queries_of(path: str, spark: SparkSession) -> list[Query]:
-    """Call the file's function `pipeline`. Raises PipelineRefusedError."""
+def queries_of(path: str, spark: SparkSession) -> list[PreparedQuery]:
+    """Call the file's function `pipeline` and return its queries. Raises InvalidPipelineError."""
     try:
         function = getattr(_load(path), _FUNCTION, None)
         if not callable(function):
-            raise _refused(path, "it has no function pipeline(spark)")
+            raise _invalid(path, "it has no function pipeline(spark)")
         returned = function(spark)
-    except PipelineRefusedError:
+    except InvalidPipelineError:
         raise
-    # Whatever the file's own code raises.
+    # The user's code may raise anything.
     except Exception as error:
-        what = f"{type(error).__name__}: {sentence_of(error)}"
-        raise _refused(path, what, _line_within(path, error)) from error
+        message = f"{type(error).__name__}: {summarize_error(error)}"
+        raise _invalid(path, message, _line_within(path, error)) from error
     writers = list(returned) if isinstance(returned, list | tuple) else [returned]
-    started = [one for one in writers if isinstance(one, StreamingQuery)]
+    started = [writer for writer in writers if isinstance(writer, StreamingQuery)]
     for query in started:
         query.stop()
     if started:
-        raise _refused(path, "pipeline(spark) has started its queries; return the writers, without .start()")
-    if not writers or not all(isinstance(one, DataStreamWriter) for one in writers):
-        kinds = ", ".join(type(one).__name__ for one in writers) or "an empty list"
-        raise _refused(path, f"pipeline(spark) must return a DataStreamWriter or a list of them, and returned {kinds}")
-    return [Query(f"{name_of(path)}-{number}", writer) for number, writer in enumerate(writers, start=1)]
+        raise _invalid(path, "pipeline(spark) has started its queries; return the writers, without .start()")
+    if not writers or not all(isinstance(writer, DataStreamWriter) for writer in writers):
+        kinds = ", ".join(type(writer).__name__ for writer in writers) or "an empty list"
+        raise _invalid(path, f"pipeline(spark) must return a DataStreamWriter or a list of them, and returned {kinds}")
+    return [PreparedQuery(f"{name_of(path)}-{number}", writer) for number, writer in enumerate(writers, start=1)]
 
 
 def name_of(path: str) -> str:
-    """What a file's pipeline is called."""
+    """Return the pipeline's name: that of the file without its suffix."""
     return os.path.splitext(os.path.basename(path))[0]
 
 
-def servers_of(queries: Sequence[Query]) -> str | None:
-    """The cluster of the first source that names one, which only Spark's plan of the query knows."""
+def servers_of(queries: Sequence[PreparedQuery]) -> str | None:
+    """Return the bootstrap servers of the first source that has them, from the analyzed plans of the queries."""
     for query in queries:
         leaves = query.writer._df._jdf.queryExecution().analyzed().collectLeaves()
         for number in range(leaves.size()):
@@ -81,8 +81,8 @@ def servers_of(queries: Sequence[Query]) -> str | None:
             if leaf.getClass().getSimpleName() != _STREAM:
                 continue
             for option in (f"{KAFKA_PREFIX}{_SERVERS}", _SERVERS):
-                if (found := leaf.extraOptions().get(option)) is not None:
-                    return str(found)
+                if (servers := leaf.extraOptions().get(option)) is not None:
+                    return str(servers)
     return None
 
 
@@ -96,11 +96,11 @@ def _load(path: str) -> ModuleType:
 
 
 def _line_within(path: str, error: BaseException) -> int:
-    """The last line of the file itself that the error has passed."""
+    """Return the innermost line of the file in the traceback, 0 for none."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if os.path.abspath(frame.filename) == os.path.abspath(path)]
     return (lines[-1] or 0) if lines else 0
 
 
-def _refused(path: str, what: str, line: int = 0) -> PipelineRefusedError:
-    return PipelineRefusedError([Problem(printable(path), what, line)])
+def _invalid(path: str, message: str, line: int = 0) -> InvalidPipelineError:
+    return InvalidPipelineError([Problem(printable(path), message, line)])

@@ -1,14 +1,21 @@
-"""A pipeline, as its file says it. Each part knows its line, for what turns out to be wrong with it later."""
+"""The parsed pipeline file. Each part has its line number, for problems that are found later."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from logbrook.spark.pipeline.schedule import Schedule
+
+# Mode of a table sink in which a row replaces that of the same key.
+UPSERT = "upsert"
+
 
 class RowFormat(StrEnum):
-    """What the value of a record is."""
+    """Format of record values."""
 
     JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
     STRING = "string"
     BYTES = "bytes"
 
@@ -20,8 +27,12 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """`subscription` is the reader's option that says which topics: its name and its value."""
+class SourceSpec:
+    """A table [sources.NAME]. `subscription` is name and value of the read option that selects topics.
+
+    `is_registered` is true for values with a schema in the registry; `schema` is then that of the reader, if given.
+    With `keeps_tombstones` a record without a value is a row of nulls.
+    """
 
     name: str
     line: int
@@ -32,18 +43,47 @@ class Source:
     watermark: Watermark | None
     unique: tuple[str, ...]
     options: Mapping[str, str]
+    is_registered: bool = False
+    keeps_tombstones: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class StaticSourceSpec:
+    """A table [sources.NAME] with `table` or `files`: rows that are not streamed, for joins.
+
+    `format` is a format of Spark's reader.
+    """
+
+    name: str
+    line: int
+    path: str
+    format: str
+    schema: str | None
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSpec:
     name: str
     line: int
     sql: str
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
-    """`target` is a topic's name, or a table's directory."""
+class MaintenanceSpec:
+    """Maintenance of a sink's table: intervals in ms, None where it is not scheduled, and the age of deleted files."""
+
+    optimize_ms: int | None
+    vacuum_ms: int | None
+    keep_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSpec:
+    """A table [sinks.NAME]. `target` is a topic's name or a table's directory.
+
+    `delete` is the SQL condition of mode upsert that makes a row a delete.
+    """
 
     name: str
     line: int
@@ -53,13 +93,35 @@ class Sink:
     mode: str
     key: str | None
     options: Mapping[str, str]
+    delete: str | None = None
+    maintenance: MaintenanceSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
-    """`trigger_ms` is None for a pipeline that takes what is there and ends; `path` is the file, for messages.
+class RestartPolicy:
+    """The table [restart]: how often a failed query is started again, and after which delay.
 
-    `reports` is the topic that is told how it is, None for none.
+    `attempts` counts restarts in a row; 0 disables them. The delay doubles with each of them.
+    """
+
+    attempts: int = 5
+    delay_ms: int = 1_000
+    delay_ms_max: int = 60_000
+
+    def delay_s(self, failures: int) -> float:
+        """Return the delay after the given number of failures in a row, at least 1."""
+        return min(self.delay_ms << (failures - 1), self.delay_ms_max) / 1000
+
+
+NO_RESTARTS = RestartPolicy(attempts=0)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSpec:
+    """A pipeline. `path` is its file, for messages; `trigger_ms` is None for trigger = "once" (AvailableNow).
+
+    `dead_letters` and `reports` are topics, or None. With a `schedule` the pipeline processes the available records at
+    each of its times.
     """
 
     path: str
@@ -69,14 +131,18 @@ class Pipeline:
     trigger_ms: int | None
     master: str | None
     conf: Mapping[str, str]
-    sources: tuple[Source, ...]
-    views: tuple[View, ...]
-    sinks: tuple[Sink, ...]
+    sources: tuple[SourceSpec, ...]
+    views: tuple[ViewSpec, ...]
+    sinks: tuple[SinkSpec, ...]
     dead_letters: str | None
     reports: str | None
+    static_sources: tuple[StaticSourceSpec, ...] = ()
+    schedule: Schedule | None = None
+    schema_registry: str | None = None
+    restart: RestartPolicy = RestartPolicy()
 
     def group_of(self, query: str) -> str:
-        """The consumer group whose offsets show how far a query is; also the query's name."""
+        """Return the consumer group under which a query commits its progress; also the query's name."""
         return f"{self.name}-{query}"
 
     def checkpoint_of_sink(self, sink: str) -> str:

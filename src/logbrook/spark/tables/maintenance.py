@@ -1,29 +1,36 @@
-"""Tidying a table: small files into larger ones, and files that no commit needs off the disk.
+"""Table maintenance: compaction of small files, deletion of unreferenced files (vacuum), and the list of commits.
 
-Both are safe beside writers. A compaction commits only if every file that it has read is still part of the table, and a
-clean-up leaves alone what is younger than any write that may still be going on.
+The first two are safe with concurrent writers. A compaction commits only if every file it has read is still part of the
+table. Vacuum deletes only files older than `older_than`, which must exceed the duration of any write or query.
 """
 
-import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from logbrook.spark.tables.commits import ATTEMPTS_MAX, loaded
-from logbrook.spark.tables.errors import CommitConflictError, TableError
-from logbrook.spark.tables.format import Change, ChangeKind, DataFile, TableFormat, TableVersion
-from logbrook.spark.tables.formats import open_format
-from logbrook.spark.tables.options import FILE_BYTES_DEFAULT, TableOptions
-from logbrook.spark.tables.reading import read_file
-from logbrook.spark.tables.writing import TableFileWriter, delete_files
+from logbrook.spark.errors import CommitConflictError, CommitUnknownError, TableChangedError, TableError
+from logbrook.spark.tables.commits import ATTEMPTS_MAX, commit_change, load_existing
+from logbrook.spark.tables.files import delete_files, read_file
+from logbrook.spark.tables.format import (
+    FILE_BYTES_DEFAULT,
+    ChangeKind,
+    DataFile,
+    TableChange,
+    TableCommit,
+    TableFormat,
+    TableOptions,
+    TableVersion,
+    open_format,
+)
+from logbrook.spark.tables.source import WritePlan
 
 OLDER_THAN_DEFAULT = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactResult:
-    """How many files became how many; zeros when there was nothing to do."""
+    """Counts of a compaction; all zero if there was nothing to compact."""
 
     files_removed: int = 0
     files_added: int = 0
@@ -34,7 +41,7 @@ class CompactResult:
 
 @dataclass(frozen=True, slots=True)
 class VacuumResult:
-    """The files that no commit needs, and whether they are deleted or only named."""
+    """The unreferenced files. `deleted` is False after a dry run."""
 
     files: tuple[str, ...]
     size_bytes: int
@@ -47,24 +54,29 @@ def compact(
     file_bytes: int = FILE_BYTES_DEFAULT,
     compression: str = "zstd",
     options: Mapping[str, str] | None = None,
+    on_progress: Callable[[int, int], None] = lambda _files, _of: None,
 ) -> CompactResult:
-    """Rewrite the files of each partition that are smaller than `file_bytes` into as few as that size allows.
+    """Merge the files of each partition that are smaller than `file_bytes` into files of about that size.
 
-    `options` are those of `logbrook_table` that it takes to find the table. Raises TableError when another has removed
-    or rewritten one of the files meanwhile; nothing is changed then.
+    `options` are those of `logbrook_table` needed to open the table. `on_progress` is called with the number of files
+    read so far and in all. Raises TableChangedError, without a change, if another writer has removed or rewritten one
+    of the files meanwhile.
     """
     table = open_format(TableOptions.parse({**(options or {}), "path": path}))
-    version = loaded(table)
-    groups = small_groups(version.data_files(), file_bytes)
+    version = load_existing(table)
+    groups = compaction_groups(version.data_files(), file_bytes)
     removed = [file for group in groups for file in group]
     if not removed:
         return CompactResult()
-    added = _rewrite(table, version, groups, file_bytes, compression)
+    added = _rewrite(table, version, _with_progress(groups, on_progress), file_bytes, compression)
     rows = sum(file.rows for file in added)
     try:
         _replace(table, removed, added)
+    except CommitUnknownError:
+        # The files may be part of the table.
+        raise
     except TableError:
-        delete_files([file.path for file in added])
+        delete_files([file.path for file in added], table.storage)
         raise
     return CompactResult(
         len(removed),
@@ -82,38 +94,46 @@ def vacuum(
     dry_run: bool = True,
     options: Mapping[str, str] | None = None,
 ) -> VacuumResult:
-    """Name the files that no commit of the last `older_than` needs and that are older themselves, or delete them.
+    """List, or delete unless `dry_run`, files older than `older_than` that no commit of that period references.
 
-    `older_than` must be longer than any write takes and any query reads. Delta rounds it up to whole hours; Iceberg's
-    older snapshots are dropped, save those that say what has been committed.
+    `older_than` must be longer than any write or query takes. Delta rounds it up to whole hours. Older Iceberg
+    snapshots are expired, except the one that holds the committed batch ids.
     """
     table = open_format(TableOptions.parse({**(options or {}), "path": path}))
-    loaded(table)
+    load_existing(table)
     before = datetime.now(UTC) - older_than
     files = sorted(table.unreferenced(before))
-    size_bytes = sum(os.path.getsize(file) for file in files)
+    sizes = {file.path: file.size_bytes for file in table.storage.files(table.root)} if files else {}
+    size_bytes = sum(sizes.get(file, 0) for file in files)
     if not dry_run:
-        table.forget(before)
-        delete_files(files)
+        table.expire_commits(before)
+        delete_files(files, table.storage)
     return VacuumResult(tuple(files), size_bytes, deleted=not dry_run)
 
 
-def small_groups(files: Sequence[DataFile], file_bytes: int) -> list[list[DataFile]]:
-    """The files to rewrite together: of one partition, each smaller than `file_bytes`, and at least two.
+def history(path: str, limit: int = 20, options: Mapping[str, str] | None = None) -> list[TableCommit]:
+    """Return the last commits of a table, newest first. Raises TableError if there is no such table."""
+    table = open_format(TableOptions.parse({**(options or {}), "path": path}))
+    load_existing(table)
+    return table.history(limit)
 
-    A group is about as large as one file should be, so that a file which a compaction has made is left alone by the
-    next one. They are in the order of their size: that keeps equal ones together.
+
+def compaction_groups(files: Sequence[DataFile], file_bytes: int) -> list[list[DataFile]]:
+    """Return groups of at least two small files of one partition, each group about `file_bytes` in total.
+
+    A compacted file is thus left alone by the next compaction. Files are grouped in order of size, so that similar
+    sizes stay together.
     """
     by_partition: dict[tuple[object, ...], list[DataFile]] = defaultdict(list)
     for file in files:
-        # What is nearly large enough would be rewritten for next to nothing.
+        # Rewriting a file that is almost large enough gains little.
         if file.size_bytes < file_bytes * 3 // 4:
             by_partition[tuple(file.partition.values())].append(file)
     groups = []
     for partition in by_partition.values():
         group: list[DataFile] = []
-        for file in sorted(partition, key=lambda each: each.size_bytes):
-            if group and sum(each.size_bytes for each in group) + file.size_bytes > file_bytes:
+        for file in sorted(partition, key=lambda file: file.size_bytes):
+            if group and sum(grouped.size_bytes for grouped in group) + file.size_bytes > file_bytes:
                 groups.append(group)
                 group = []
             group.append(file)
@@ -121,47 +141,53 @@ def small_groups(files: Sequence[DataFile], file_bytes: int) -> list[list[DataFi
     return [group for group in groups if len(group) > 1]
 
 
+def _with_progress(
+    groups: Sequence[Sequence[DataFile]], on_progress: Callable[[int, int], None]
+) -> Iterator[Sequence[DataFile]]:
+    files, of = 0, sum(map(len, groups))
+    for group in groups:
+        yield group
+        files += len(group)
+        on_progress(files, of)
+
+
 def _rewrite(
-    table: TableFormat, version: TableVersion, groups: Sequence[Sequence[DataFile]], file_bytes: int, compression: str
+    table: TableFormat, version: TableVersion, groups: Iterable[Sequence[DataFile]], file_bytes: int, compression: str
 ) -> list[DataFile]:
-    """The files that hold what those of `groups` hold."""
+    """Write the rows of `groups` to new files; delete them again if that fails."""
+    plan = WritePlan(
+        directory=table.data_directory,
+        schema=version.file_schema,
+        partition_by=version.partition_by,
+        partition_columns_in_files=table.partition_columns_in_files,
+        file_bytes=file_bytes,
+        compression=compression,
+        track_offsets=False,
+    )
     added: list[DataFile] = []
     try:
         for group in groups:
-            writer = TableFileWriter(
-                table.data_directory,
-                version.file_schema,
-                version.partition_by,
-                partition_columns_in_files=table.partition_columns_in_files,
-                file_bytes=file_bytes,
-                compression=compression,
-            )
-            try:
-                for file in group:
-                    for batch in read_file(file, version.file_schema):
-                        writer.write(batch)
-                written = writer.finish()
-            except BaseException:
-                writer.discard()
-                raise
+            rows = (batch for file in group for batch in read_file(file, plan.schema, table.storage))
+            written = plan.run(rows, table.storage).files
             added += written
             assert sum(file.rows for file in written) == sum(file.rows for file in group), "rows were lost"
     except BaseException:
-        delete_files([file.path for file in added])
+        delete_files([file.path for file in added], table.storage)
         raise
     return added
 
 
 def _replace(table: TableFormat, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
-    gone = {file.path for file in removed}
+    removed_paths = {file.path for file in removed}
     for _ in range(ATTEMPTS_MAX):
-        version = loaded(table)
-        missing = gone - {file.path for file in version.data_files()}
+        version = load_existing(table)
+        missing = removed_paths - {file.path for file in version.data_files()}
         if missing:
-            raise TableError(table.root, f"{len(missing)} files were removed by another while they were compacted")
+            raise TableChangedError(table.root, len(missing))
         try:
-            version.commit(Change(ChangeKind.REWRITE, added, removed, properties=version.properties()))
+            change = TableChange(ChangeKind.REWRITE, added, removed, properties=version.properties())
+            commit_change(table, version, change)
         except CommitConflictError:
             continue
         return
-    raise TableError(table.root, f"{ATTEMPTS_MAX} times in a row another commit came first")
+    raise TableError(table.root, f"{ATTEMPTS_MAX} attempts to commit failed because other commits came first")

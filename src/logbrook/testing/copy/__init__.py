@@ -1,12 +1,12 @@
-"""The copy test: records go through consume-transform-produce, exactly once, though everybody is killed meanwhile.
+"""The copy test: transactional consume-transform-produce, exactly once, while broker and copiers are killed.
 
 python -m logbrook.testing.copy --records 100000 --broker-kills 10 --copier-kills 10
 
-campaign        a run, as its `plan` says: `harms` are what is done to whom, and when
-copier          the program under test's load: reads, transforms and writes in transactions; `copier_process` is one
-                of them as a process that can be killed and held up
-topics          what is copied, and what is there in the end
-judge           says what differs from every record once, in order
+    plan             the faults of a run and its outcome
+    campaign         runs a plan: broker, copiers, faults, comparison
+    copier           the program that copies, in transactions; copier_process is its process
+    topics           the source and target topics
+    comparison       describes how a copy differs from its original
 
-The copiers need confluent-kafka, so nothing of this is imported with `logbrook.testing`.
+The copiers need confluent-kafka, so `logbrook.testing` does not import this package.
 """

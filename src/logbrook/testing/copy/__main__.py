@@ -1,27 +1,26 @@
-"""`python -m logbrook.testing.copy`: copy a topic again and again while everybody is killed. Ends with 1 if it differs.
+"""`python -m logbrook.testing.copy`: copy a topic repeatedly while broker and copiers are killed.
 
-Ends with 2 if there is no client library for the copiers.
+Exits with 1 if a copy differs, with 2 if the client library is missing.
 """
 
 import argparse
 import sys
 from collections.abc import Callable
 
-from logbrook.testing.copy.harms import Harm
-from logbrook.testing.copy.plan import Outcome, Plan
-from logbrook.testing.kill.errors import ClientMissingError
+from logbrook.testing.copy.plan import CopyOutcome, CopyPlan, Fault
+from logbrook.testing.kill.plan import ClientMissingError
 
 
 def main() -> int:
     arguments = _parse()
-    harms = {
-        Harm.BROKER_KILLED: arguments.broker_kills,
-        Harm.COPIER_KILLED: arguments.copier_kills,
-        Harm.COPIER_HELD_UP: arguments.copier_stops,
+    faults = {
+        Fault.BROKER_KILLED: arguments.broker_kills,
+        Fault.COPIER_KILLED: arguments.copier_kills,
+        Fault.COPIER_PAUSED: arguments.copier_stops,
     }
-    failed = kills = 0
+    failed = injected = 0
     for seed in range(arguments.seed, arguments.seed + arguments.runs):
-        plan = Plan(records=arguments.records, copiers=arguments.copiers, seed=seed, harms=harms)
+        plan = CopyPlan(records=arguments.records, copiers=arguments.copiers, seed=seed, faults=faults)
         try:
             outcome = _campaign()(plan)
         except ClientMissingError as error:
@@ -30,30 +29,29 @@ def main() -> int:
         sys.stdout.write(f"{outcome}\n")
         sys.stdout.flush()
         failed += not outcome.is_good
-        kills += outcome.harms.total()
-    sys.stdout.write(f"{arguments.runs} runs, {kills:,} times somebody was harmed, {failed} runs with differences\n")
+        injected += outcome.faults.total()
+    sys.stdout.write(f"{arguments.runs} runs, {injected:,} faults, {failed} failed runs\n")
     return 1 if failed else 0
 
 
-def _campaign() -> Callable[[Plan], Outcome]:
-    from logbrook.testing.copy.campaign import Campaign  # noqa: PLC0415 - it needs a client library
+def _campaign() -> Callable[[CopyPlan], CopyOutcome]:
+    from logbrook.testing.copy.campaign import CopyCampaign  # noqa: PLC0415 - it needs a client library
 
-    return lambda plan: Campaign(plan).run()
+    return lambda plan: CopyCampaign(plan).run()
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m logbrook.testing.copy", description="Copy a topic while everybody is killed."
+        prog="python -m logbrook.testing.copy",
+        description="Copy a topic exactly once while broker and copiers are killed.",
     )
-    parser.add_argument("--runs", type=int, default=1, help="how often (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first run; others follow it (%(default)s)")
-    parser.add_argument("--records", type=int, default=100_000, help="how many are copied (%(default)s)")
-    parser.add_argument("--copiers", type=int, default=2, help="by how many (%(default)s)")
-    parser.add_argument("--broker-kills", type=int, default=5, help="in each run (%(default)s)")
-    parser.add_argument("--copier-kills", type=int, default=5, help="in each run (%(default)s)")
-    parser.add_argument(
-        "--copier-stops", type=int, default=2, help="times a copier is held up, in each run (%(default)s)"
-    )
+    parser.add_argument("--runs", type=int, default=1, help="number of runs (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first run; later runs count up (%(default)s)")
+    parser.add_argument("--records", type=int, default=100_000, help="records per run (%(default)s)")
+    parser.add_argument("--copiers", type=int, default=2, help="copier processes (%(default)s)")
+    parser.add_argument("--broker-kills", type=int, default=5, help="per run (%(default)s)")
+    parser.add_argument("--copier-kills", type=int, default=5, help="per run (%(default)s)")
+    parser.add_argument("--copier-stops", type=int, default=2, help="times a copier is paused, per run (%(default)s)")
     return parser.parse_args()
 
 

@@ -1,26 +1,24 @@
-"""A copier: reads a topic as a member of a group and writes what it read to another, in transactions.
+"""A copier: a group member that copies one topic to another in transactions (consume-transform-produce).
 
-`python -m logbrook.testing.copy.copier` is a process of its own, so that it can be killed. On its standard
-output it says `began` when the transaction of its predecessor is over, `wrote N` and
-`copied N` when the records of one of its own are there and when it is committed, and `gave up`
-with the reason when it ends because of an error that it cannot go on after.
+`python -m logbrook.testing.copy.copier` runs as its own process, so that it can be killed. It reports on standard
+output: `began` after InitProducerId has ended its predecessor's transaction, `wrote N` when the records of a
+transaction are acknowledged, `copied N` when it is committed, and `gave up` with the reason when it exits on a fatal
+error.
 
-A copy goes to the partition with the number of its original. The offsets that were read are part of the transaction,
-so the copies and the knowledge that they were made become true together. What was read in a transaction that ends
-otherwise is read again: the position goes back to what the group has committed.
+A copy goes to the same partition number as its original. The consumed offsets are part of the transaction, so copies
+and offsets commit atomically. After an abort the position is reset to the group's committed offsets.
 """
 
 import argparse
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from threading import Event
-from typing import TypeVar
 
+from logbrook.testing.copy.comparison import transform
 from logbrook.testing.copy.topics import BATCH_BYTES_MAX
-from logbrook.testing.copy.transform import transform
 from logbrook.testing.kill import clients
-from logbrook.testing.kill.clients import ClientPartition, Consumer, KafkaException, Message
+from logbrook.testing.kill.clients import ClientPartition, Consumer, KafkaException, Message, MustAbortError
 
 BEGAN = "began"
 WROTE = "wrote"
@@ -30,18 +28,12 @@ GAVE_UP_CODE = 3
 _TRANSACTION_TIMEOUT_MS = 30_000
 _CALL_TIMEOUT_S = 5.0
 _POLL_TIMEOUT_S = 0.1
-# A copier with the planted bug commits offsets apart from transactions, and after so many of them.
+# With the planted bug, offsets are committed outside of transactions, once per this many of them.
 _TRANSACTIONS_PER_COMMIT = 5
-
-_T = TypeVar("_T")
-
-
-class _MustAbortError(Exception):
-    """The transaction cannot be committed any more. Nothing of it is visible, and it is to be aborted."""
 
 
 class Copier:
-    """`are_offsets_apart` is a planted bug: a copy is not known to have been made when it is."""
+    """`are_offsets_apart` is a planted bug: offsets are committed separately from the copies."""
 
     def __init__(
         self,
@@ -60,7 +52,7 @@ class Copier:
         self._are_offsets_apart = are_offsets_apart
         self._transactions = 0
         self._uncommitted: dict[int, int] = {}
-        self._is_assigned_anew = False
+        self._is_reassigned = False
         self._consumer = clients.consumer(address, group, **{"partition.assignment.strategy": "range"})
         self._producer = clients.producer(
             address,
@@ -73,13 +65,13 @@ class Copier:
         )
 
     def stop(self) -> None:
-        """After the transaction that is under way."""
+        """Stop after the current transaction."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Until it is stopped. Raises KafkaException for an error that it cannot go on after."""
-        self._insist(lambda: self._producer.init_transactions(_CALL_TIMEOUT_S))
-        _say(BEGAN)
+        """Copy until stopped. Raises KafkaException for a fatal error."""
+        clients.retry(lambda: self._producer.init_transactions(_CALL_TIMEOUT_S))
+        _report(BEGAN)
         self._consumer.subscribe([self._source], on_assign=self._assigned, on_revoke=self._assigned)
         try:
             while not self._stopping.is_set():
@@ -90,39 +82,39 @@ class Copier:
     def _step(self) -> None:
         read = self._consumer.consume(self._per_transaction, _POLL_TIMEOUT_S)
         records = [message for message in read if message.error() is None]
-        if self._is_assigned_anew:
-            # What was read may be another member's by now.
+        if self._is_reassigned:
+            # The records may belong to another member by now.
             self._uncommitted.clear()
             self._rewind()
         elif records:
             try:
                 self._copy(records)
-            except _MustAbortError:
-                self._insist(lambda: self._producer.abort_transaction(_CALL_TIMEOUT_S))
+            except MustAbortError:
+                clients.retry(lambda: self._producer.abort_transaction(_CALL_TIMEOUT_S))
                 self._rewind()
         elif self._uncommitted:
             self._commit_apart()
 
     def _copy(self, records: Sequence[Message]) -> None:
-        """One transaction. Raises _MustAbortError if it has to be aborted."""
+        """Copy the records in one transaction. Raises MustAbortError."""
         self._producer.begin_transaction()
         ends: dict[int, int] = {}
         for record in records:
             number, offset, value = record.partition(), record.offset(), record.value()
-            assert number is not None, "a record has a place"
-            assert offset is not None, "a record has a place"
+            assert number is not None, "a delivered record has a partition and an offset"
+            assert offset is not None, "a delivered record has a partition and an offset"
             assert value is not None, "every record has a value"
             ends[number] = offset + 1
             self._producer.produce(self._target, transform(value), record.key(), partition=number)
         offsets = [ClientPartition(self._source, number, offset) for number, offset in ends.items()]
         self._producer.flush(_CALL_TIMEOUT_S)
-        _say(f"{WROTE} {len(records)}")
+        _report(f"{WROTE} {len(records)}")
         member = self._consumer.consumer_group_metadata()
         if not self._are_offsets_apart:
-            self._insist(lambda: self._producer.send_offsets_to_transaction(offsets, member, _CALL_TIMEOUT_S))
-        self._insist(lambda: self._producer.commit_transaction(_CALL_TIMEOUT_S))
+            clients.retry(lambda: self._producer.send_offsets_to_transaction(offsets, member, _CALL_TIMEOUT_S))
+        clients.retry(lambda: self._producer.commit_transaction(_CALL_TIMEOUT_S))
         self._transactions += 1
-        _say(f"{COPIED} {len(records)}")
+        _report(f"{COPIED} {len(records)}")
         if self._are_offsets_apart:
             self._uncommitted |= ends
             if self._transactions % _TRANSACTIONS_PER_COMMIT == 0:
@@ -131,41 +123,31 @@ class Copier:
     def _commit_apart(self) -> None:
         ends, self._uncommitted = self._uncommitted, {}
         offsets = [ClientPartition(self._source, number, offset) for number, offset in ends.items()]
-        self._insist(lambda: self._consumer.commit(offsets=offsets, asynchronous=False))
+        clients.retry(lambda: self._consumer.commit(offsets=offsets, asynchronous=False))
 
     def _rewind(self) -> None:
-        """Go on where the group is. A broker that does not answer is asked again."""
+        """Reset the position to the group's committed offsets."""
         assigned = self._consumer.assignment()
         if assigned:
-            found = self._insist(lambda: self._committed(assigned))
-            self._consumer.assign([ClientPartition(one.topic, one.partition, max(0, one.offset)) for one in found])
-        self._is_assigned_anew = False
+            committed = clients.retry(lambda: self._committed(assigned))
+            self._consumer.assign(
+                [ClientPartition(offset.topic, offset.partition, max(0, offset.offset)) for offset in committed]
+            )
+        self._is_reassigned = False
 
     def _committed(self, partitions: list[ClientPartition]) -> list[ClientPartition]:
-        """Raises KafkaException, also if just one partition has no answer: that is not the same as no offset."""
-        found = self._consumer.committed(partitions, timeout=_CALL_TIMEOUT_S)
-        for one in found:
-            if one.error is not None:
-                raise KafkaException(one.error)
-        return found
-
-    def _insist(self, call: Callable[[], _T]) -> _T:
-        """Raises _MustAbortError, or KafkaException for what is beyond help."""
-        while True:
-            try:
-                return call()
-            except KafkaException as raised:
-                error = raised.args[0]
-                if error.txn_requires_abort():
-                    raise _MustAbortError from raised
-                if error.fatal() or not clients.may_pass(error):
-                    raise
+        """Fetch committed offsets. Raises KafkaException if any partition failed: an error is not "no offset"."""
+        offsets = self._consumer.committed(partitions, timeout=_CALL_TIMEOUT_S)
+        for offset in offsets:
+            if offset.error is not None:
+                raise KafkaException(offset.error)
+        return offsets
 
     def _assigned(self, _: Consumer, __: list[ClientPartition]) -> None:
-        self._is_assigned_anew = True
+        self._is_reassigned = True
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -182,7 +164,7 @@ def main() -> int:
     try:
         copier.run()
     except KafkaException as error:
-        _say(f"{GAVE_UP} {error!r}")
+        _report(f"{GAVE_UP} {error!r}")
         return GAVE_UP_CODE
     return 0
 

@@ -1,111 +1,76 @@
-"""A copier in a process of its own, again and again under one name: it can be killed, held up and started anew."""
+"""A copier's process, which can be killed, paused and restarted under the same transactional id."""
 
-import contextlib
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from signal import SIGCONT, SIGSTOP, SIGTERM
 from threading import Thread
 from typing import IO
 
 from logbrook.testing.copy.copier import BEGAN, COPIED, GAVE_UP, WROTE
-from logbrook.testing.kill.guardian import Guardian
+from logbrook.testing.processes import ChildProcess
+from logbrook.testing.reaper import Reaper
 
-_GONE_TIMEOUT_S = 10
+_EXIT_TIMEOUT_S = 10
 
 
-class CopierProcess:
-    """Not running at first. `flags` are what the copier gets besides its name."""
+class CopierProcess(ChildProcess):
+    """`flags` are the copier's arguments besides its name."""
 
-    def __init__(self, name: str, flags: Sequence[str], log_path: str, guardian: Guardian) -> None:
+    def __init__(self, name: str, flags: Sequence[str], log_path: str, reaper: Reaper) -> None:
+        super().__init__(log_path, reaper)
         self.name = name
         self.copied = 0
-        """How many records it has said to have copied, in all of its lives."""
+        """Records it has reported as copied, over all restarts."""
         self.has_begun = False
-        """Whether the transaction of its life before is over, and it listens to signals."""
-        self.is_inside = False
-        """Whether a transaction of it is open and has records."""
+        """True once its predecessor's transaction has ended and it handles signals."""
+        self.is_in_transaction = False
+        """True while it has an open transaction with records."""
         self.gave_up: list[str] = []
-        """Why it ended by itself, each time."""
+        """The reasons of its unplanned exits."""
         self._flags = tuple(flags)
-        self._log_path = log_path
-        self._guardian = guardian
-        self._process: subprocess.Popen[str] | None = None
-        self._listener: Thread | None = None
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        self._output_reader: Thread | None = None
 
     def start(self) -> None:
-        assert self._process is None, "it is started once per life"
-        self.has_begun = self.is_inside = False
+        self.has_begun = self.is_in_transaction = False
         command = [sys.executable, "-m", "logbrook.testing.copy.copier", "--name", self.name, *self._flags]
-        with open(self._log_path, "ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
-        self._guardian.watch_group(self._process.pid)
-        assert self._process.stdout is not None, "it was opened with a pipe"
-        self._listener = Thread(target=self._listen, args=(self._process.stdout,), name=f"{self.name} listener")
-        self._listener.start()
+        output = self.launch(command, stdout=subprocess.PIPE).stdout
+        self._output_reader = Thread(target=self._read_output, args=(output,), name=f"{self.name} output")
+        self._output_reader.start()
 
-    def kill(self) -> None:
-        """SIGKILL, in whatever state it is. When this returns the process is gone."""
-        if self._process is not None:
-            self._signal(signal.SIGKILL)
-            self._reap(_GONE_TIMEOUT_S)
+    def pause(self) -> None:
+        self.signal(SIGSTOP)
 
-    def hold_up(self) -> None:
-        self._signal(signal.SIGSTOP)
-
-    def let_go_on(self) -> None:
-        self._signal(signal.SIGCONT)
+    def resume(self) -> None:
+        self.signal(SIGCONT)
 
     def stop(self, timeout_s: float) -> int:
-        """SIGTERM. What it ended with. Raises subprocess.TimeoutExpired if it does not end."""
-        self._signal(signal.SIGTERM)
-        return self._reap(timeout_s)
+        """Send SIGTERM and return the exit code. Raises subprocess.TimeoutExpired."""
+        self.signal(SIGTERM)
+        return self.wait(timeout_s)
 
-    def revive(self) -> bool:
-        """Start it anew if it has ended by itself. Whether it had."""
-        if self._process is None or self._process.poll() is None:
-            return False
-        code = self._reap(_GONE_TIMEOUT_S)
-        self.gave_up.append(f"{self.name} ended by itself with {code}")
-        self.start()
-        return True
-
-    def _listen(self, output: IO[str]) -> None:
-        for line in output:
-            if line.startswith(BEGAN):
-                self.has_begun = True
-            elif line.startswith(WROTE):
-                self.is_inside = True
-            elif line.startswith(COPIED):
-                self.is_inside = False
-                self.copied += int(line.removeprefix(COPIED))
-            elif line.startswith(GAVE_UP):
-                self.gave_up.append(f"{self.name} {line.strip()}")
-
-    def _signal(self, number: signal.Signals) -> None:
-        assert self._process is not None, "there is a process"
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
-
-    def _reap(self, timeout_s: float) -> int:
-        assert self._process is not None, "there is a process"
-        assert self._process.stdout is not None, "it was opened with a pipe"
-        assert self._listener is not None, "it is there as long as the process is"
-        code = self._process.wait(timeout_s)
-        self._listener.join()
-        self._process.stdout.close()
-        self._guardian.forget_group(self._process.pid)
-        self._process = self._listener = None
+    def wait(self, timeout_s: float) -> int:
+        code = super().wait(timeout_s)
+        assert self._output_reader is not None, "it lives as long as the process"
+        self._output_reader.join()
         return code
+
+    def revive(self) -> None:
+        """Restart it if it has exited by itself."""
+        if self.exit_code is not None:
+            code = self.wait(_EXIT_TIMEOUT_S)
+            self.gave_up.append(f"{self.name} exited by itself with {code}")
+            self.start()
+
+    def _read_output(self, output: IO[bytes]) -> None:
+        with output:
+            for line in map(bytes.decode, output):
+                if line.startswith(BEGAN):
+                    self.has_begun = True
+                elif line.startswith(WROTE):
+                    self.is_in_transaction = True
+                elif line.startswith(COPIED):
+                    self.is_in_transaction = False
+                    self.copied += int(line.removeprefix(COPIED))
+                elif line.startswith(GAVE_UP):
+                    self.gave_up.append(f"{self.name} {line.strip()}")

@@ -1,35 +1,35 @@
-"""The power-loss harness: a data directory at work, and every disk that a power loss could leave of it.
+"""The power-loss test: random workloads on the storage engine, and every disk state a power loss could leave.
 
 python -m logbrook.testing.crash --states 100000
 
-workload    a seeded run over several lives, recorded: `life` has the operations, `batches` what is appended,
-            `settings` the sizes that make everything happen soon
-promises    what was promised, folded from the marks that the workload left in the journal
-checker     is everything there that was promised, and nothing else; `agreement`: does everything that the engine
-            keeps beside the log say what the log says, as the `oracle` reads it
-campaign    seed after seed: run, cut the power everywhere, recover for real, check, go on and cut again
+    workload      a seeded run over several processes, recorded; kinds has the mixes of operations, settings the sizes
+    life          one simulated process; client_operations and owner_operations are the operations that run in it
+    batches       random batches
+    promises      the guarantees that recovery must keep, folded from the marks in the journal
+    checker       checks a recovered directory against the promises; agreement compares derived state with the oracle
+    oracle        the state of a log derived from a full scan
+    state_check   recovers and checks one state
+    campaign      runs seeds, simulates power loss at every point, and reports failures
 """
 
-from logbrook.testing.crash.broken_promise import BrokenPromiseError
-from logbrook.testing.crash.campaign import Campaign, Failure, Tally
+from logbrook.testing.crash.campaign import CrashCampaign, CrashTally, Failure, PowerLoss, StateId
 from logbrook.testing.crash.checker import check_directory, check_log
-from logbrook.testing.crash.kinds import KINDS, Kind
-from logbrook.testing.crash.places import Cut, Place
-from logbrook.testing.crash.promises import Promises
+from logbrook.testing.crash.kinds import KINDS, WorkloadKind
+from logbrook.testing.crash.promises import BrokenPromiseError, Promises
 from logbrook.testing.crash.state_check import check_state
 from logbrook.testing.crash.workload import Workload
 
 __all__ = [
     "KINDS",
     "BrokenPromiseError",
-    "Campaign",
-    "Cut",
+    "CrashCampaign",
+    "CrashTally",
     "Failure",
-    "Kind",
-    "Place",
+    "PowerLoss",
     "Promises",
-    "Tally",
+    "StateId",
     "Workload",
+    "WorkloadKind",
     "check_directory",
     "check_log",
     "check_state",

@@ -1,11 +1,12 @@
-"""Seeded batches of every shape that a log is sent: sets, codecs, producers, transactions, tombstones.
+"""Random batches of every shape: codecs, idempotent and transactional producers, tombstones.
 
-Every value is unlike any other, so that a record in the wrong place is never mistaken for the right one.
+Every value is unique, so that a record at the wrong offset is always detected.
 """
 
 from itertools import count
 from random import Random
 
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.records.batch import Codec
 from logbrook.records.builder import build_batch
 from logbrook.records.control import build_marker
@@ -17,7 +18,7 @@ _TIME_SPREAD_MS = 5_000
 
 
 class BatchSource:
-    """Draws from `rng`; `name` keeps the values of two sources apart."""
+    """Draws batches from `rng`; `name` makes the values of two sources distinct."""
 
     def __init__(self, rng: Random, name: str) -> None:
         self._rng = rng
@@ -32,21 +33,27 @@ class BatchSource:
         producer: tuple[int, int, int] | None = None,
         transactional: bool = False,
     ) -> bytearray:
-        """One batch of a client, by `producer` (id, epoch, base sequence) if one is given."""
+        """A client batch, from `producer` (id, epoch, base sequence) if given."""
         producer_id, producer_epoch, base_sequence = producer or (-1, -1, -1)
         return build_batch(
             [self._record(now_ms, keyed) for _ in range(self._rng.choice((1, 1, 2, 3)))],
             codec=self._rng.choice(_CODECS),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
+            producer_id=ProducerId(producer_id),
+            producer_epoch=ProducerEpoch(producer_epoch),
             base_sequence=base_sequence,
             transactional=transactional,
         )
 
     def marker(self, now_ms: int, producer_id: int, producer_epoch: int) -> bytearray:
-        """The control batch with which a coordinator ends a transaction, one way or the other."""
+        """A commit or abort marker."""
         is_commit = self._rng.random() < 0.5
-        return build_marker(producer_id, producer_epoch, is_commit, now_ms, coordinator_epoch=self._rng.randint(0, 3))
+        return build_marker(
+            ProducerId(producer_id),
+            ProducerEpoch(producer_epoch),
+            is_commit,
+            now_ms,
+            coordinator_epoch=self._rng.randint(0, 3),
+        )
 
     def _record(self, now_ms: int, keyed: bool) -> Record:
         rng = self._rng

@@ -1,4 +1,4 @@
-"""Kinds of workload: each has its own weights, so that every part of the engine is somebody's main business."""
+"""Kinds of workload, with operation weights such that each part of the engine is the focus of one kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,8 +24,8 @@ _BASE: Weights = {
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What a workload does, by weight, to which partitions, and how its lives end."""
+class WorkloadKind:
+    """The operations of a workload by weight, its partitions, and how its processes end."""
 
     name: str
     weights: Weights
@@ -63,28 +63,30 @@ _EVERYTHING: Weights = {
 }
 
 KINDS = (
-    Kind("appends", {client.append_transactional: 2, owner.checkpoint: 1}),
-    Kind("checkpoints", {**_CHECKPOINTS, owner.checkpoint_step: 9, owner.roll: 2}),
-    Kind("truncation", {**_CHECKPOINTS, owner.truncate: 4, owner.roll: 2}, _ANY, past_appends=12),
-    Kind(
+    WorkloadKind("appends", {client.append_transactional: 2, owner.checkpoint: 1}),
+    WorkloadKind("checkpoints", {**_CHECKPOINTS, owner.checkpoint_step: 9, owner.roll: 2}),
+    WorkloadKind("truncation", {**_CHECKPOINTS, owner.truncate: 4, owner.roll: 2}, _ANY, past_appends=12),
+    WorkloadKind(
         "retention",
         {**_CHECKPOINTS, owner.retain: 6, owner.delete_before: 2, owner.wait: 3, owner.remove_files: 2, owner.roll: 2},
         partitions=(EVENTS, AUDIT),
         past_appends=16,
     ),
-    Kind("producers", {**_CHECKPOINTS, client.retry: 6, owner.expire_producers: 3, owner.wait: 3, owner.truncate: 1}),
-    Kind(
+    WorkloadKind(
+        "producers", {**_CHECKPOINTS, client.retry: 6, owner.expire_producers: 3, owner.wait: 3, owner.truncate: 1}
+    ),
+    WorkloadKind(
         "compaction",
         {**_CHECKPOINTS, owner.compact: 6, owner.roll: 4, owner.wait: 4, owner.remove_files: 1},
         partitions=(TABLE,),
         past_appends=12,
     ),
-    Kind(
+    WorkloadKind(
         "transactions",
         {**_CHECKPOINTS, client.append_transactional: 12, owner.roll: 1, owner.truncate: 1, owner.delete_before: 1},
         _ANY,
     ),
-    Kind(
+    WorkloadKind(
         "compaction of transactions",
         {
             **_CHECKPOINTS,
@@ -105,8 +107,8 @@ KINDS = (
             client.end_transactions,
         ),
     ),
-    Kind("partitions", {**_CHECKPOINTS, owner.create: 6, owner.delete: 4, owner.remove_files: 2}, _ANY),
-    Kind("interval", _EVERYTHING, (Durability.INTERVAL,), past_appends=16),
-    Kind("kills", _EVERYTHING, _ANY, kill_chance=0.08, past_appends=16),
-    Kind("everything", _EVERYTHING, _ANY, kill_chance=0.02, operations=45, past_appends=16),
+    WorkloadKind("partitions", {**_CHECKPOINTS, owner.create: 6, owner.delete: 4, owner.remove_files: 2}, _ANY),
+    WorkloadKind("interval", _EVERYTHING, (Durability.INTERVAL,), past_appends=16),
+    WorkloadKind("kills", _EVERYTHING, _ANY, kill_chance=0.08, past_appends=16),
+    WorkloadKind("everything", _EVERYTHING, _ANY, kill_chance=0.02, operations=45, past_appends=16),
 )

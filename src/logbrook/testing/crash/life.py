@@ -1,11 +1,11 @@
-"""One life of a process: an open directory, and the marks for what is promised while operations are done to it.
+"""One simulated process: an open directory, and the marks of its promises while operations run.
 
-Operations are functions of a life; `client_operations` and `owner_operations` have them. Each draws what it needs from
-the seeded generator, marks what it is about to do, does it, and marks what was done. It may raise whatever the engine
-raises: the marks are right at every point in between.
+Operations are functions of a `Life`, in `client_operations` and `owner_operations`. Each draws its parameters from the
+seeded generator, marks what it is about to do, does it, and marks the result. It may raise what the engine raises: the
+marks are correct at every point in between.
 
-In another thread than the owner's run commits, the middle step of checkpoints and the reading steps of compactions.
-Here they are interrupted instead: before one of their calls to the disk the owner does something else.
+In production, commits, the sync step of checkpoints and the reading steps of compactions run on other threads. Here
+they are interrupted instead: before one of their file operations the owner runs another operation.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,30 +14,34 @@ from random import Random
 
 from logbrook.config import CleanupPolicy, Durability, TimestampSource
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.records.batch import iter_headers, stamp, stamp_log_append_time
-from logbrook.storage.batch_set import Origin
-from logbrook.storage.checkpoints import CheckpointRun
-from logbrook.storage.disk_errors import IO_FAILURES
+from logbrook.storage.batch_set import AppendOrigin
+from logbrook.storage.checkpoint import CheckpointRun
+from logbrook.storage.durable_files import IO_FAILURES
 from logbrook.storage.errors import StorageError, StorageOfflineError
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
-from logbrook.storage.ticket import Ticket
+from logbrook.storage.pending_append import PendingAppend
 from logbrook.testing.clock import FakeClock
 from logbrook.testing.crash.batches import BatchSource
-from logbrook.testing.crash.promises import Acked, PromiseMark, Refused, Written
+from logbrook.testing.crash.promises import Acked, BatchWritten, PromiseMark, Refused
 from logbrook.testing.crash.settings import PARTITIONS
-from logbrook.testing.kills import MortalFiles
+from logbrook.testing.kills import KillableFiles
 
 Operation = Callable[["Life"], None]
 
+# The share of the file operations of a step on another thread before which the owner runs an operation.
+_INTERRUPTED_SHARE = 0.2
+
 
 class Life:
-    """An open directory and who uses it."""
+    """A process with an open directory, from recovery to close, kill or power loss."""
 
     def __init__(
         self,
         directory: LogDirectory,
-        door: MortalFiles,
+        files: KillableFiles,
         mark: Callable[[PromiseMark], None],
         rng: Random,
         clock: FakeClock,
@@ -52,15 +56,16 @@ class Life:
         self.partitions = partitions
         self.checkpoint: CheckpointRun | None = None
         self.is_checkpoint_run = False
-        self._door = door
+        self._files = files
         self._is_interval = directory.environment.config.durability is Durability.INTERVAL
         self._ends_at_checkpoint: dict[TopicPartition, tuple[int, int]] = {}
-        # Counts what a partition went through that makes earlier appends none of its clients' business.
-        self._turns = dict.fromkeys(PARTITIONS, 0)
+        # Incremented when a partition is truncated, deleted or recreated: appends of earlier generations are not
+        # promised.
+        self._generations = dict.fromkeys(PARTITIONS, 0)
 
     @property
     def is_offline(self) -> bool:
-        """Whether the disk failed in this life. Then what was not acknowledged may be found, or not."""
+        """True after an I/O failure. Unacknowledged appends may then be visible or not."""
         return self.directory.environment.health.failure is not None
 
     def do(self, operation: Operation) -> None:
@@ -71,49 +76,49 @@ class Life:
         logs = list(self.directory)
         return self.rng.choice(logs) if logs else None
 
-    def turn(self, partition: TopicPartition) -> None:
-        """Appends of `partition` that are not acknowledged by now never will be: it is cut, deleted or made anew."""
-        self._turns[partition] += 1
+    def start_generation(self, partition: TopicPartition) -> None:
+        """Exempt the pending appends of a truncated, deleted or recreated partition from the promises."""
+        self._generations[partition] += 1
 
-    def append(self, log: Log, data: bytearray, origin: Origin = Origin.CLIENT) -> None:
+    def append(self, log: Log, data: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
         now_ms = self.clock.now_ms()
         leader_epoch = max(0, log.epochs.latest) + (self.rng.random() < 0.1)
-        written = [Written(log.partition, *batch) for batch in _as_written(log, data, leader_epoch, now_ms)]
+        written = [BatchWritten(log.partition, *batch) for batch in _as_written(log, data, leader_epoch, now_ms)]
         for mark in written:
             self.mark(mark)
         try:
-            ticket = log.append(data, now_ms=now_ms, leader_epoch=leader_epoch, origin=origin)
+            append = log.append(data, now_ms=now_ms, leader_epoch=LeaderEpoch(leader_epoch), origin=origin)
         except StorageError:
             if not self.is_offline:
                 for mark in written:
                     self.mark(Refused(*mark))
             raise
-        self.track(log, ticket)
+        self.track(log, append)
 
-    def track(self, log: Log, ticket: Ticket) -> None:
-        """An acknowledgement is a ticket that was completed without an error, at the moment it is.
+    def track(self, log: Log, append: PendingAppend) -> None:
+        """Mark the append as acknowledged when it completes without an error.
 
-        In interval mode that means nothing: a record is promised when a checkpoint that began after it is finished.
+        In interval mode a record is promised only when a checkpoint that began after it has finished.
         """
         if self._is_interval:
             return
-        turn = self._turns[log.partition]
+        generation = self._generations[log.partition]
 
-        def acknowledge(done: Ticket) -> None:
-            if done.error is None and self._turns[log.partition] == turn:
+        def acknowledge(done: PendingAppend) -> None:
+            if done.error is None and self._generations[log.partition] == generation:
                 self.mark(Acked(log.partition, done.base_offset, done.next_offset))
 
-        ticket.add_done_callback(acknowledge)
+        append.add_done_callback(acknowledge)
 
     def begin_checkpoint(self) -> None:
         self.checkpoint = self.directory.begin_checkpoint()
         self.is_checkpoint_run = False
         self._ends_at_checkpoint = {
-            log.partition: (self._turns[log.partition], log.log_end_offset) for log in self.directory
+            log.partition: (self._generations[log.partition], log.log_end_offset) for log in self.directory
         }
 
     def run_checkpoint(self) -> None:
-        """The step that may be made in another thread. What it raises is the owner's to deal with."""
+        """Run the step that production runs on another thread. Its error is passed to `finish_checkpoint`."""
         assert self.checkpoint is not None
         try:
             self.checkpoint.run()
@@ -126,12 +131,12 @@ class Life:
         assert run is not None
         self.directory.finish_checkpoint(run, error)
         if self._is_interval:
-            for partition, (turn, end) in self._ends_at_checkpoint.items():
-                if self._turns[partition] == turn:
+            for partition, (generation, end) in self._ends_at_checkpoint.items():
+                if self._generations[partition] == generation:
                     self.mark(Acked(partition, 0, end))
 
     def close(self) -> None:
-        """The clean end. Everything is durable then, in either mode."""
+        """Close cleanly, which makes everything durable in either mode."""
         if self.checkpoint is not None:
             if not self.is_checkpoint_run:
                 self.run_checkpoint()
@@ -144,25 +149,27 @@ class Life:
 
     @contextmanager
     def interrupted(self, operations: Sequence[Operation]) -> Iterator[None]:
-        """Maybe do one or two of `operations` before some call to the disk that is made inside."""
-        if self._door.before_call is not None or self.rng.random() < 0.5:
+        """Sometimes run up to three of `operations`, each before a file operation made inside the context."""
+        if self._files.before_call is not None or self.rng.random() < 0.5:
             yield
             return
-        calls_left = self.rng.randint(0, 6)
+        operations_left = self.rng.randint(1, 3)
 
         def before_call() -> None:
-            nonlocal calls_left
-            calls_left -= 1
-            if calls_left < 0:
-                self._door.before_call = None
-                for _ in range(self.rng.randint(1, 2)):
+            nonlocal operations_left
+            if operations_left and self.rng.random() < _INTERRUPTED_SHARE:
+                operations_left -= 1
+                self._files.before_call = None
+                try:
                     self.do(self.rng.choice(operations))
+                finally:
+                    self._files.before_call = before_call
 
-        self._door.before_call = before_call
+        self._files.before_call = before_call
         try:
             yield
         finally:
-            self._door.before_call = None
+            self._files.before_call = None
 
 
 def is_compacted(log: Log) -> bool:
@@ -170,12 +177,12 @@ def is_compacted(log: Log) -> bool:
 
 
 def _as_written(log: Log, data: bytearray, leader_epoch: int, now_ms: int) -> Iterator[tuple[int, bytes]]:
-    """(base offset, bytes) of each batch as the log will hold it."""
+    """Yield (base offset, bytes) of each batch as it will be stored."""
     view = memoryview(bytearray(data))
     offset = log.log_end_offset
     for position, header in iter_headers(data):
-        stamp(view, position, offset, leader_epoch)
+        stamp(view, position, offset, LeaderEpoch(leader_epoch))
         if log.config.message_timestamp_type is TimestampSource.LOG_APPEND_TIME:
             stamp_log_append_time(view, position, now_ms)
         yield offset, bytes(view[position : position + header.size])
-        offset += header.last_offset_delta + 1
+        offset = Offset(offset + header.last_offset_delta + 1)

@@ -1,6 +1,6 @@
-"""What a log implies, worked out the slow way: read everything, and count.
+"""Derives the state of a log from a full scan, as the reference for the engine's own state.
 
-Nothing here uses an index, a snapshot or the engine's own bookkeeping. What the engine says is compared with this.
+Nothing here uses an index, a snapshot or the engine's bookkeeping.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ _BATCHES_KEPT = 5
 _ABORT_KEY = b"\0\0\0\0"
 
 
-# The same batches are met in state after state.
+# The same batches occur in many states.
 @lru_cache(maxsize=8192)
 def records_of(data: bytes) -> tuple[RawRecord, ...]:
     """The records of a batch."""
     return tuple(iter_records(data, bytes_max=_DECOMPRESSED_BYTES_MAX))
 
 
-class ScannedBatch(NamedTuple):
+class OracleBatch(NamedTuple):
     header: BatchHeader
     data: bytes
 
@@ -41,7 +41,7 @@ class SeenBatch(NamedTuple):
 
 @dataclass(slots=True)
 class SeenProducer:
-    """What the batches of a log tell of one producer."""
+    """The state of a producer derived from its batches."""
 
     epoch: int
     batches: list[SeenBatch] = field(default_factory=list)
@@ -51,14 +51,15 @@ class SeenProducer:
 
 @dataclass
 class LogScan:
-    """Every batch that holds an offset from the log's start on, in order."""
+    """All batches with an offset at or above the log start offset, in order."""
 
     log_start_offset: int
-    batches: list[ScannedBatch]
+    log_end_offset: int
+    batches: list[OracleBatch]
 
     @cached_property
     def records(self) -> list[RawRecord]:
-        """The records that may be read, those of control batches left out."""
+        """The readable records, without control records."""
         return [
             record
             for batch in self.batches
@@ -69,30 +70,37 @@ class LogScan:
 
     @cached_property
     def is_dense(self) -> bool:
-        """Whether no offset is missing, as it is where nothing was compacted away."""
+        """True if no offset is missing, as in a log that was never compacted.
+
+        A truncation of a compacted log can leave offsets without a batch at its end, or no batch at all.
+        """
+        if not self.batches:
+            return self.log_start_offset == self.log_end_offset
         pairs = zip(self.batches, self.batches[1:], strict=False)
-        return (not self.batches or self.batches[0].header.base_offset <= self.log_start_offset) and all(
-            one.header.next_offset == other.header.base_offset for one, other in pairs
+        return (
+            self.batches[0].header.base_offset <= self.log_start_offset
+            and self.batches[-1].header.next_offset == self.log_end_offset
+            and all(batch.header.next_offset == following.header.base_offset for batch, following in pairs)
         )
 
     def epochs(self) -> list[tuple[int, int]]:
         """(epoch, first offset) of each leader epoch, the first of them from the log's start."""
-        found: list[tuple[int, int]] = []
+        starts: list[tuple[int, int]] = []
         for batch in self.batches:
             epoch = batch.header.leader_epoch
-            if not found or epoch > found[-1][0]:
-                found.append((epoch, max(batch.header.base_offset, self.log_start_offset)))
-        return found
+            if not starts or epoch > starts[-1][0]:
+                starts.append((epoch, max(batch.header.base_offset, self.log_start_offset)))
+        return starts
 
     def producers(self) -> dict[int, SeenProducer]:
-        found: dict[int, SeenProducer] = {}
+        producers: dict[int, SeenProducer] = {}
         for batch in self.batches:
             header = batch.header
             if header.producer_id == NO_PRODUCER_ID:
                 continue
-            seen = found.get(header.producer_id)
+            seen = producers.get(header.producer_id)
             if seen is None:
-                seen = found[header.producer_id] = SeenProducer(header.producer_epoch)
+                seen = producers[header.producer_id] = SeenProducer(header.producer_epoch)
             elif header.producer_epoch > seen.epoch:
                 seen.epoch = header.producer_epoch
                 seen.batches.clear()
@@ -106,27 +114,26 @@ class LogScan:
                 continue
             seen.batches.append(SeenBatch(header.base_sequence, header.last_sequence, header.base_offset))
             del seen.batches[:-_BATCHES_KEPT]
-        return found
+        return producers
 
     @cached_property
     def is_committed(self) -> list[bool | None]:
-        """Of each batch: whether its records are committed; None for one whose transaction is open."""
+        """For each batch: True if committed, False if aborted, None if its transaction is open."""
         return decisions(self.batches)
 
     def committed_records(self, start_offset: int, end_offset: int, aborted: list[tuple[int, int]]) -> list[int]:
-        """The offsets of the records in this range that a client shows, which is told that these were aborted.
+        """The offsets of the records in this range that a read_committed client delivers, given what was aborted.
 
-        It does what clients do: from its first offset on a transaction is skipped, up to its producer's next marker
-        that says abort.
+        Clients skip a transaction from its first offset up to its producer's next abort marker.
         """
-        coming = sorted(aborted, key=lambda one: one[1], reverse=True)
+        pending = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
         skipped: set[int] = set()
         shown: list[int] = []
         for header, data in self.batches:
             if header.last_offset < start_offset or header.base_offset >= end_offset:
                 continue
-            while coming and coming[-1][1] <= header.last_offset:
-                skipped.add(coming.pop()[0])
+            while pending and pending[-1][1] <= header.last_offset:
+                skipped.add(pending.pop()[0])
             if header.is_control:
                 if _is_abort(data):
                     skipped.discard(header.producer_id)
@@ -141,29 +148,29 @@ class LogScan:
         )
 
 
-def decisions(batches: Sequence[ScannedBatch]) -> list[bool | None]:
-    """Of each batch, in the order of the log, whether it is committed. A producer's next marker decides."""
-    found: list[bool | None] = []
+def decisions(batches: Sequence[OracleBatch]) -> list[bool | None]:
+    """For each batch: True if committed, False if aborted, None if open. A producer's next marker decides."""
+    results: list[bool | None] = []
     ends: dict[int, bool] = {}
     for header, data in reversed(batches):
         if header.is_control:
             ends[header.producer_id] = not _is_abort(data)
-        found.append(ends.get(header.producer_id) if header.is_transactional and not header.is_control else True)
-    return found[::-1]
+        results.append(ends.get(header.producer_id) if header.is_transactional and not header.is_control else True)
+    return results[::-1]
 
 
 def _is_abort(data: bytes) -> bool:
-    """Whether a control batch is the marker of an abort."""
+    """True if a control batch is an abort marker."""
     return [record.key for record in records_of(data)] == [_ABORT_KEY]
 
 
 def scan_log(log: Log) -> LogScan:
-    """Read the whole log as a reader would, every checksum verified. Raises RecordsError or what `read` raises."""
-    batches: list[ScannedBatch] = []
+    """Read the whole log through the read path, verifying every checksum. Raises RecordsError or StorageError."""
+    batches: list[OracleBatch] = []
     for part in log.read_range(log.log_start_offset, log.log_end_offset):
         position, end = 0, len(part.data)
         while position < end:
             header = check_batch(part.data, position, end)
-            batches.append(ScannedBatch(header, bytes(part.data[position : position + header.size])))
+            batches.append(OracleBatch(header, bytes(part.data[position : position + header.size])))
             position += header.size
-    return LogScan(log.log_start_offset, batches)
+    return LogScan(log.log_start_offset, log.log_end_offset, batches)

@@ -1,26 +1,18 @@
-"""What the owner of a directory does to it: commits, checkpoints, segments, retention, compaction, cuts."""
+"""Operations of a directory's owner: commits, checkpoints, rolls, retention, compaction, truncation."""
 
+from collections.abc import Callable
 from contextlib import suppress
 
+from logbrook.model.identifiers import Offset
 from logbrook.storage.compaction import plan_compaction
-from logbrook.storage.errors import OvertakenError
+from logbrook.storage.durable_files import IO_FAILURES
+from logbrook.storage.errors import LogModifiedError, StorageOfflineError
 from logbrook.storage.retention import apply_retention
 from logbrook.storage.truncation import truncate as truncate_log
 from logbrook.storage.verification import verify as verify_log
+from logbrook.testing.crash import promises
 from logbrook.testing.crash.client_operations import append, append_set, read
 from logbrook.testing.crash.life import Life, is_compacted
-from logbrook.testing.crash.promises import (
-    CompactionBegun,
-    CreateBegun,
-    Created,
-    DeleteBegun,
-    Deleted,
-    ExpiryBegun,
-    StartMoved,
-    StartMoving,
-    TruncateBegun,
-    Truncated,
-)
 from logbrook.testing.crash.settings import PRODUCER_ID_EXPIRATION_MS, config_of
 
 
@@ -29,8 +21,13 @@ def commit(life: Life) -> None:
         life.directory.commit()
 
 
+def append_and_commit(life: Life) -> None:
+    append(life)
+    life.directory.commit()
+
+
 def checkpoint(life: Life) -> None:
-    """All steps that are left of a checkpoint in progress, and a whole one."""
+    """Finish a checkpoint in progress, then run a whole one."""
     while life.checkpoint is not None:
         checkpoint_step(life)
     checkpoint_step(life)
@@ -39,7 +36,7 @@ def checkpoint(life: Life) -> None:
 
 
 def checkpoint_step(life: Life) -> None:
-    """One of the three steps; other operations come in between."""
+    """Run the next of the three steps of a checkpoint."""
     if life.checkpoint is None:
         life.begin_checkpoint()
     elif not life.is_checkpoint_run:
@@ -59,17 +56,17 @@ def delete_before(life: Life) -> None:
     log = life.any_log()
     if log is not None and log.high_watermark > log.log_start_offset:
         offset = life.rng.randint(log.log_start_offset, log.high_watermark)
-        life.mark(StartMoving(log.partition, offset))
-        log.delete_before(offset)
-        life.mark(StartMoved(log.partition, log.log_start_offset))
+        life.mark(promises.StartMoving(log.partition, offset))
+        log.delete_before(Offset(offset))
+        life.mark(promises.StartMoved(log.partition, log.log_start_offset))
 
 
 def retain(life: Life) -> None:
     log = life.any_log()
     if log is not None:
-        life.mark(StartMoving(log.partition, log.high_watermark))
+        life.mark(promises.StartMoving(log.partition, log.high_watermark))
         apply_retention(log, life.clock.now_ms())
-        life.mark(StartMoved(log.partition, log.log_start_offset))
+        life.mark(promises.StartMoved(log.partition, log.log_start_offset))
 
 
 def compact(life: Life) -> None:
@@ -77,12 +74,12 @@ def compact(life: Life) -> None:
     if log is None:
         return
     now_ms = life.clock.now_ms()
-    life.mark(CompactionBegun(log.partition, log.log_end_offset, now_ms))
+    life.mark(promises.CompactionBegun(log.partition, log.log_end_offset, now_ms))
     compaction = plan_compaction(log, now_ms, force=True)
     if compaction is None:
         return
-    # A truncation or a deletion in between ends a pass; what it has done by then stays done.
-    with suppress(OvertakenError):
+    # A concurrent truncation or deletion ends the pass; segments it has replaced stay replaced.
+    with suppress(LogModifiedError):
         with life.interrupted(_DURING_COMPACTION):
             compaction.build_map()
         for group in compaction.groups():
@@ -93,27 +90,27 @@ def compact(life: Life) -> None:
 
 
 def truncate(life: Life) -> None:
-    """At any offset, most often near the end."""
+    """Truncate at a random offset, mostly near the end."""
     log = life.any_log()
     if log is None or log.log_end_offset == log.log_start_offset:
         return
     offset = life.rng.randint(log.log_start_offset, log.log_end_offset - 1)
     if life.rng.random() < 0.5:
         offset = max(offset, log.log_end_offset - 3)
-    life.turn(log.partition)
-    life.mark(TruncateBegun(log.partition, offset))
-    life.mark(Truncated(log.partition, truncate_log(log, offset)))
+    life.start_generation(log.partition)
+    life.mark(promises.TruncateBegun(log.partition, offset))
+    life.mark(promises.Truncated(log.partition, truncate_log(log, Offset(offset))))
 
 
 def expire_producers(life: Life) -> None:
-    """A producer that was silent for too long may be unknown from here on; it is only forgotten for good later."""
+    """Expire producers that were idle for too long."""
     now_ms = life.clock.now_ms()
-    life.mark(ExpiryBegun(now_ms - PRODUCER_ID_EXPIRATION_MS))
+    life.mark(promises.ExpiryBegun(now_ms - PRODUCER_ID_EXPIRATION_MS))
     life.directory.expire_producers(now_ms)
 
 
 def repair(life: Life) -> None:
-    """What an operator may do to any partition: of one that is good, every batch is."""
+    """Repair a healthy partition, which must keep every batch."""
     log = life.any_log()
     if log is not None:
         life.directory.repair(log.partition)
@@ -126,24 +123,39 @@ def verify(life: Life) -> None:
 
 
 def create(life: Life) -> None:
-    there = {log.partition for log in life.directory}
-    missing = [partition for partition in life.partitions if partition not in there]
+    existing = {log.partition for log in life.directory}
+    missing = [partition for partition in life.partitions if partition not in existing]
     if missing:
         partition = life.rng.choice(missing)
-        life.turn(partition)
+        life.start_generation(partition)
         if not life.is_offline:
-            life.mark(CreateBegun(partition))
-        life.directory.create(partition, config_of(partition))
-        life.mark(Created(partition))
+            life.mark(promises.CreateBegun(partition))
+        creation = life.directory.begin_create([partition], config_of(partition))
+        with life.interrupted(_DURING_CREATION):
+            error = _error_of(creation.run)
+        life.directory.finish_create(creation, error)
+        life.mark(promises.Created(partition))
 
 
 def delete(life: Life) -> None:
     log = life.any_log()
     if log is not None:
-        life.turn(log.partition)
-        life.mark(DeleteBegun(log.partition))
-        life.directory.delete(log.partition, life.clock.now_ms())
-        life.mark(Deleted(log.partition))
+        life.start_generation(log.partition)
+        life.mark(promises.DeleteBegun(log.partition))
+        deletion = life.directory.begin_delete([log.partition], life.clock.now_ms())
+        with life.interrupted(_DURING_CREATION):
+            error = _error_of(deletion.run)
+        life.directory.finish_delete(deletion, error)
+        life.mark(promises.Deleted(log.partition))
+
+
+def _error_of(run: Callable[[], None]) -> OSError | StorageOfflineError | None:
+    """Run a step that production runs on another thread, and return its error."""
+    try:
+        run()
+    except IO_FAILURES as error:
+        return error
+    return None
 
 
 def remove_files(life: Life) -> None:
@@ -151,9 +163,11 @@ def remove_files(life: Life) -> None:
 
 
 def wait(life: Life) -> None:
-    """Let enough time pass for segments to grow old and for tombstones to go."""
+    """Advance the clock enough for segments and tombstones to expire."""
     life.clock.advance(life.rng.choice((500, 5_000, 30_000)))
 
 
+_DURING_CREATION = (append, append_set, roll, truncate, retain, read, append_and_commit)
 _DURING_COMPACTION = (append, append_set, roll, truncate, retain, delete, create, read)
-_DURING_CHECKPOINT = (*_DURING_COMPACTION, compact)
+# Appends that are committed meanwhile need their entries in the write-ahead log, whatever the checkpoint releases.
+_DURING_CHECKPOINT = (*_DURING_COMPACTION, compact, append_and_commit, append_and_commit, append_and_commit)

@@ -1,12 +1,15 @@
-"""What a workload promised, told by the marks it left, and what may be found after a crash because of it.
+"""The promises of a workload: the guarantees that recovery must keep after a crash, derived from the workload's marks.
 
-A workload marks what it is about to do and what was done. From "begun" on the outcome may be seen, from the other mark
-on it must be. The marks before a crash, folded into `Promises`, say of each partition
+A mark is an entry of the journal (`RecordingFiles.mark`) that a workload writes before an operation (`CreateBegun`,
+`BatchWritten`, ...) and after it (`Created`, `Acked`, ...). After the first mark the result may be visible, after the
+second it must be. The marks before a crash, folded into `Promises`, define for each partition
 
-- whether it must, may or must not be there,
-- which bytes may stand at which offset: all that was ever written there and not truncated since,
-- up to which offset everything must be there, because it was acknowledged or shown to a reader,
-- between which offsets the log must start.
+- whether it must, may or must not exist,
+- which batches may be at which offset: all that were written there and not truncated since,
+- the durable end: everything below it was acknowledged or returned to a reader and must be recovered,
+- the range in which the log start offset must be.
+
+`checker` compares a recovered directory with them.
 
 An acknowledgement covers all records before it: appends of a partition become durable in their order.
 """
@@ -22,6 +25,10 @@ from logbrook.records.batch import read_header
 from logbrook.records.reader import iter_records
 
 _DECOMPRESSED_BYTES_MAX = 1 << 24
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise does not hold in the recovered state."""
 
 
 class CreateBegun(NamedTuple):
@@ -40,19 +47,19 @@ class Deleted(NamedTuple):
     partition: TopicPartition
 
 
-class Written(NamedTuple):
-    """A batch that is about to be appended, as it will stand in the log."""
+class BatchWritten(NamedTuple):
+    """A batch about to be appended, as it will be stored."""
 
     partition: TopicPartition
     base_offset: int
     data: bytes
 
     def __repr__(self) -> str:
-        return f"Written({self.partition}, {self.base_offset}, {len(self.data)} bytes)"
+        return f"BatchWritten({self.partition}, {self.base_offset}, {len(self.data)} bytes)"
 
 
 class Refused(NamedTuple):
-    """An append that was refused while the disk could be believed: nothing of it may ever be found."""
+    """An append that was refused without an I/O failure: nothing of it may ever be visible."""
 
     partition: TopicPartition
     base_offset: int
@@ -63,7 +70,7 @@ class Refused(NamedTuple):
 
 
 class Acked(NamedTuple):
-    """An append whose ticket was completed without an error."""
+    """An append that completed without an error."""
 
     partition: TopicPartition
     base_offset: int
@@ -71,35 +78,35 @@ class Acked(NamedTuple):
 
 
 class StartMoving(NamedTuple):
-    """Records before `offset_max` may go from here on."""
+    """Records below `offset_max` may be deleted from here on."""
 
     partition: TopicPartition
     offset_max: int
 
 
 class StartMoved(NamedTuple):
-    """The log starts at `offset`, and never before it again."""
+    """The log start offset is durably `offset` and must not decrease."""
 
     partition: TopicPartition
     offset: int
 
 
 class TruncateBegun(NamedTuple):
-    """The batch that holds `offset` and all later ones may go from here on."""
+    """The batch that contains `offset` and all later ones may be removed from here on."""
 
     partition: TopicPartition
     offset: int
 
 
 class Truncated(NamedTuple):
-    """What was at `end_offset` and past it is gone, and never comes back."""
+    """Everything from `end_offset` on is removed and must not reappear."""
 
     partition: TopicPartition
     end_offset: int
 
 
 class CompactionBegun(NamedTuple):
-    """Records before `end_offset` of which there is a newer one by the same key may go from here on."""
+    """Records below `end_offset` that a newer record of the same key supersedes may be removed from here on."""
 
     partition: TopicPartition
     end_offset: int
@@ -107,7 +114,7 @@ class CompactionBegun(NamedTuple):
 
 
 class ExpiryBegun(NamedTuple):
-    """Producers that were last seen before `before_ms` may be unknown from here on."""
+    """Producers last seen before `before_ms` may be expired from here on."""
 
     before_ms: int
 
@@ -119,7 +126,7 @@ class ShownLog(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """The directory was opened: what its readers can see now must stay, and what they cannot must stay away."""
+    """The directory was opened: records that are readable now must stay readable, and no others may appear."""
 
     logs: dict[TopicPartition, ShownLog]
 
@@ -128,32 +135,22 @@ class Shown(NamedTuple):
         return f"Shown({ends})"
 
 
-PromiseMark = (
-    CreateBegun
-    | Created
-    | DeleteBegun
-    | Deleted
-    | Written
-    | Refused
-    | Acked
-    | StartMoving
-    | StartMoved
-    | TruncateBegun
-    | Truncated
-    | CompactionBegun
-    | ExpiryBegun
-    | Shown
-)
+_PartitionMark = CreateBegun | Created | DeleteBegun | Deleted | StartMoving | StartMoved | CompactionBegun
+_AppendMark = BatchWritten | Refused | Acked | TruncateBegun | Truncated
+PromiseMark = _PartitionMark | _AppendMark | ExpiryBegun | Shown
 
 
 class Presence(Enum):
-    MAYBE = "may be there"
-    REQUIRED = "must be there"
+    MAYBE = "may exist"
+    REQUIRED = "must exist"
 
 
 @dataclass(slots=True)
 class PartitionPromise:
-    """One partition, from its creation on; a partition of the same name that is made later has a promise of its own."""
+    """The promises of one partition since its creation; a recreated partition gets a new object.
+
+    `batches` has every batch that may be at a base offset. The log start offset must be in [start_min, start_max].
+    """
 
     presence: Presence = Presence.MAYBE
     batches: dict[int, list[bytes]] = field(default_factory=dict)
@@ -161,22 +158,21 @@ class PartitionPromise:
     start_min: int = 0
     start_max: int = 0
     compactions: list[CompactionBegun] = field(default_factory=list)
-    # Keys of which a record was cut off after a compaction may have removed the older ones because of it, and where
-    # the cut was: what is left of such a key before it, nobody can say.
+    # Keys of truncated records, with the offset of the truncation: a compaction may have removed older records of the
+    # key because of the truncated one, so any record of the key below that offset may be missing.
     cut_keys: dict[bytes | None, int] = field(default_factory=dict)
     expired_before_ms: int = 0
 
     def base_of(self, offset: int) -> int:
-        """The lowest base offset of a batch that holds `offset`; the offset itself where there is none."""
+        """The base offset of the batch that contains `offset`, or `offset` if there is none."""
         return max((base for base in self.batches if base <= offset), default=offset)
 
     def release_from(self, offset: int) -> None:
-        """What is at `offset` or past it may be lost from here on."""
+        """Permit the loss of everything from `offset` on: a truncation has begun."""
         self.durable_end = min(self.durable_end, offset)
         if self.compactions:
-            written = [data for found in self.batches.values() for data in found]
-            # With its marker a transaction loses what was decided, and its records may have gone because of that, or
-            # others because of them.
+            written = [data for candidates in self.batches.values() for data in candidates]
+            # Truncating a marker reopens its transaction, whose decision a compaction may have applied already.
             undone = {read_header(data).producer_id for data in written if _is_marker(data) and _reaches(data, offset)}
             for data in written:
                 header = read_header(data)
@@ -185,15 +181,18 @@ class PartitionPromise:
                         self.cut_keys[record.key] = max(offset, self.cut_keys.get(record.key, 0))
 
     def forget_from(self, offset: int) -> None:
-        """Nothing at `offset` or past it may be found any more."""
+        """Forbid everything from `offset` on: a truncation is complete."""
         self.release_from(offset)
-        kept = {base: [data for data in found if not _reaches(data, offset)] for base, found in self.batches.items()}
-        self.batches = {base: found for base, found in kept.items() if found}
+        kept = {
+            base: [data for data in candidates if not _reaches(data, offset)]
+            for base, candidates in self.batches.items()
+        }
+        self.batches = {base: candidates for base, candidates in kept.items() if candidates}
         self.cut_keys = {key: min(cut, offset) for key, cut in self.cut_keys.items()}
 
 
 class Promises:
-    """The promises after some marks. `take` adds one more."""
+    """The promises after a sequence of marks. `take` adds a mark."""
 
     def __init__(self, marks: Iterable[object] = ()) -> None:
         self.partitions: dict[TopicPartition, PartitionPromise] = {}
@@ -206,13 +205,13 @@ class Promises:
         for mark in marks:
             self.take(mark)
 
-    def take(self, mark: object) -> None:  # noqa: PLR0912 - one case per mark
+    def take(self, mark: object) -> None:  # noqa: C901, PLR0912 - one case per mark
         partitions = self.partitions
         match mark:
-            case Written(partition, base_offset, data):
-                found = partitions[partition].batches.setdefault(base_offset, [])
-                if data not in found:
-                    found.append(data)
+            case BatchWritten(partition, base_offset, data):
+                candidates = partitions[partition].batches.setdefault(base_offset, [])
+                if data not in candidates:
+                    candidates.append(data)
             case Refused(partition, base_offset, data):
                 partitions[partition].batches[base_offset].remove(data)
             case Acked(partition, _, next_offset):
@@ -245,7 +244,7 @@ class Promises:
             case Shown(logs):
                 self._show(logs)
             case _:
-                raise AssertionError(f"not a promise: {mark!r}")
+                raise AssertionError(f"unknown mark: {mark!r}")
 
     def _show(self, logs: dict[TopicPartition, ShownLog]) -> None:
         for partition in [partition for partition in self.partitions if partition not in logs]:
@@ -265,6 +264,5 @@ def _is_marker(data: bytes) -> bool:
 
 
 def _reaches(data: bytes, offset: int) -> bool:
-    """Whether a cut at `offset` takes this batch. A batch is cut whole: where the cut falls between its offsets it had
-    gone before, to a compaction."""
+    """True if a truncation at `offset` removes this batch. Truncation removes whole batches."""
     return read_header(data).last_offset >= offset

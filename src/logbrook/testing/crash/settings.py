@@ -1,4 +1,4 @@
-"""The settings of a workload: so small that a few appends fill a segment, a cache and a file of the write-ahead log."""
+"""The settings of workloads: small enough that a few appends fill a segment, a cache and a write-ahead log file."""
 
 from logbrook.config import CleanupPolicy, Durability, LogConfig, StorageConfig, TimestampSource
 from logbrook.model import TopicPartition
@@ -47,7 +47,7 @@ _CONFIGS = {
 
 
 def open_directory(files: Files, durability: Durability, clock: Clock) -> LogDirectory:
-    """Open, and recover, a directory with these settings. Raises what `LogDirectory.open` raises."""
+    """Open and recover a directory with these settings. Raises as `LogDirectory.open` does."""
     return LogDirectory.open(
         files,
         _STORAGE_CONFIGS[durability],
@@ -67,7 +67,7 @@ _STORAGE_CONFIGS = {
         durability=durability,
         wal_file_bytes=4096,
         wal_bytes_max=12288,
-        mapped_segments_max=2,
+        open_segments_max=2,
         open_files_max=3,
         compaction_map_bytes_max=4096,
         producer_id_expiration_ms=PRODUCER_ID_EXPIRATION_MS,

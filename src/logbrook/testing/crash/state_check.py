@@ -1,4 +1,4 @@
-"""Checking one state: recover for real, compare with the promises, and see that life goes on."""
+"""Checks one state: recovers it, compares it with the promises, and sometimes uses it further."""
 
 from random import Random
 
@@ -14,10 +14,10 @@ from logbrook.testing.crash.owner_operations import commit, create
 from logbrook.testing.crash.promises import Promises
 from logbrook.testing.crash.settings import PARTITIONS, open_directory
 from logbrook.testing.crash.workload import shown
-from logbrook.testing.kills import MortalFiles
+from logbrook.testing.kills import KillableFiles
 from logbrook.testing.memory_files import MemoryFiles
 
-# Later than anything a workload does: a power loss takes a while.
+# After the end of every workload.
 RECOVERED_AT_MS = 2_000_000
 _THOROUGH_SHARE = 0.5
 _APPEND_SHARE = 0.1
@@ -26,10 +26,9 @@ _DAMAGE_SHARE = 0.1
 
 
 def check_state(files: MemoryFiles, promises: Promises, rng: Random) -> None:
-    """Recover what a power loss left and hold it against the promises. Raises whatever is wrong.
+    """Recover the disk and check it against the promises. Raises the error found.
 
-    What is looked at beyond the promises, and whether the directory is then used and recovered once more, is drawn
-    from `rng`.
+    `rng` decides about additional checks, and whether the directory is then used and recovered once more.
     """
     clock = FakeClock(RECOVERED_AT_MS)
     if rng.random() < _DAMAGE_SHARE:
@@ -45,8 +44,8 @@ def check_state(files: MemoryFiles, promises: Promises, rng: Random) -> None:
 def _use_and_recover(
     directory: LogDirectory, files: MemoryFiles, promises: Promises, rng: Random, clock: FakeClock
 ) -> None:
-    """The directory goes on as if nothing had been, and what it is given now survives too."""
-    life = Life(directory, MortalFiles(files), promises.take, rng, clock, BatchSource(rng, "after"))
+    """Append to the recovered directory, reopen it, and check that the new records survive."""
+    life = Life(directory, KillableFiles(files), promises.take, rng, clock, BatchSource(rng, "after"))
     for operation in (create, append, retry, append, append, commit, append):
         life.do(operation)
     if rng.random() < 0.5:
@@ -59,7 +58,7 @@ def _use_and_recover(
 
 
 def _damage_aborted(files: MemoryFiles, rng: Random) -> None:
-    """Take the files of aborted transactions away, or parts or bits of them: the log has it all."""
+    """Delete, truncate or corrupt the aborted-transaction indexes, which recovery must rebuild from the log."""
     for partition in PARTITIONS:
         path = f"{partition.directory}/{ABORTED}"
         try:

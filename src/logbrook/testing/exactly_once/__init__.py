@@ -1,5 +1,13 @@
-"""A query from topic to topic that is killed again and again, and whose output must be its input, exactly once.
+"""The exactly-once tests of the Spark sinks: queries whose drivers and workers are killed repeatedly.
 
-`driver` is the query, in a process of its own. `campaign` starts it, kills it and its workers, and compares. Its input
-comes in transactions, of which some are aborted.
+`driver` is a topic-to-topic query, in its own process. `campaign` writes its input in transactions, some of them
+aborted, starts and kills the query and its workers, and compares output with input. `control_files` is how they
+communicate.
+
+`scenarios` are jobs to tables and topics: batch writes, windows, a join through `foreachBatch`, upserts, a pipeline
+with dead letters. `scenario_driver` runs all of them in one process, which `scenario_campaign` kills, at random moments
+or while writers stop at their commits (`stops`, `stopping_topics`, `stopping_tables`). `leftovers` finds what a killed
+driver has left unfinished.
+
+`campaign_broker` are the brokers, which are killed and started again, too. `command` is the command line.
 """

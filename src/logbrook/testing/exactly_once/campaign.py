@@ -1,12 +1,11 @@
-"""Kills a query and its workers at random, lets it end, and compares what it wrote with what it read.
+"""Kills a streaming query and its workers at random, lets it finish, and compares its output with its input.
 
-In each round there is more input, and the driver is started from its checkpoint. Workers are killed under it, or die
-where they are told to; a task that fails is tried again by Spark. Then the driver is killed with its JVM, and
-the next round begins. Its workers may outlive it for a moment, as they would on other machines.
+Each round writes more input and restarts the driver from its checkpoint. Workers are killed, or kill themselves at
+ordered points, and Spark retries the failed tasks. Then the driver is killed with its JVM. Its workers may outlive it
+for a moment, as they would on other machines.
 """
 
 import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -16,27 +15,24 @@ from pathlib import Path
 from random import Random
 from signal import SIGKILL
 from tempfile import TemporaryDirectory
-from threading import Event
-from time import monotonic
-from typing import Any, NamedTuple
-
-import confluent_kafka
+from typing import NamedTuple
 
 from logbrook.client import Client, TransactionalProducer
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
-from logbrook.testing.broker import Broker
-from logbrook.testing.exactly_once.driver import INPUT, OUTPUT, RECORDS_PER_BATCH
-from logbrook.testing.exactly_once.java import QUICK_JAVA
-from logbrook.testing.exactly_once.scene import VARIABLE, Scene, Step, Writing
-from logbrook.testing.kill.guardian import Guardian
+from logbrook.testing.copy.topics import read_topic
+from logbrook.testing.exactly_once.campaign_broker import BrokerFactory, BrokerInProcess, create_topics
+from logbrook.testing.exactly_once.control_files import VARIABLE, ControlFiles, KillPoint, TaskWrite
+from logbrook.testing.exactly_once.driver import INPUT, OUTPUT, QUICK_JAVA, RECORDS_PER_BATCH
+from logbrook.testing.processes import ChildProcess, pause, wait_until
+from logbrook.testing.reaper import Reaper
 
 PARTITIONS = 2
 DRIVER = "the driver"
 WORKER = "a worker"
-# Of each driver, in any order.
-_WORKER_KILLS = (WORKER, *Step, WORKER)
-# Two tasks write each batch, and a kill takes a few of them.
+# The worker kills of each driver, in random order.
+_WORKER_KILLS = (WORKER, *KillPoint, WORKER)
+# Two tasks write each batch, and a kill waits for a few writes.
 _BATCHES_PER_ROUND = 10
 _WRITES_MAX = 3
 _RECORDS_PER_TRANSACTION = 7
@@ -45,23 +41,23 @@ _STEP_S = 0.02
 _STUCK_S = 300.0
 
 
-class Plan(NamedTuple):
+class ExactlyOncePlan(NamedTuple):
     kills: int
     seed: int = 0
 
 
 @dataclass
-class Outcome:
-    """What was killed, and in which partition what was found that should not be, or not found that should."""
+class ExactlyOnceOutcome:
+    """The kills of a campaign and the differences between output and input."""
 
-    plan: Plan
+    plan: ExactlyOncePlan
     kills: Counter[str] = field(default_factory=Counter)
     records: int = 0
-    findings: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
 
     @property
     def is_good(self) -> bool:
-        return not self.findings
+        return not self.differences
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{number} of {kind}" for kind, number in sorted(self.kills.items()))
@@ -69,55 +65,67 @@ class Outcome:
             f"seed {self.plan.seed}: {self.kills.total()} kills ({kinds}); "
             f"{self.records:,} records {'arrived exactly once' if self.is_good else 'did not arrive exactly once'}"
         ]
-        return "\n".join([*lines, *self.findings])
+        return "\n".join([*lines, *self.differences])
 
 
 class StuckError(Exception):
-    """The query did not get on."""
+    """The query made no progress in time."""
 
 
-class Campaign:
-    """A broker, a scene, and one query. A context, at whose end nothing of it is left."""
+class ExactlyOnceCampaign:
+    """A broker and one query. Leaving its context removes everything it created."""
 
-    def __init__(self, plan: Plan, told: Callable[[str], None] = lambda _kind: None) -> None:
+    def __init__(
+        self,
+        plan: ExactlyOncePlan,
+        on_kill: Callable[[str], None] = lambda _kind: None,
+        broker: BrokerFactory = BrokerInProcess,
+    ) -> None:
         self.plan = plan
-        self.outcome = Outcome(plan)
-        self._told = told
+        self.outcome = ExactlyOnceOutcome(plan)
+        self._on_kill = on_kill
         self._random = Random(plan.seed)
-        # In each partition of the input, and committed.
+        # Committed records in each partition of the input.
         self.records_written = 0
-        self._never = Event()
         self._directory = TemporaryDirectory(prefix="logbrook-once-")
-        self._guardian = Guardian()
-        self.broker = Broker({INPUT: PARTITIONS, OUTPUT: PARTITIONS})
-        self.scene = Scene(Path(self._directory.name))
+        self._reaper = Reaper()
+        broker_directory = Path(self._directory.name) / "broker"
+        broker_directory.mkdir()
+        self.broker = broker(broker_directory, self._reaper)
+        self.control = ControlFiles(Path(self._directory.name))
+        self._driver = ChildProcess(str(self.control.log), self._reaper)
 
-    def __enter__(self) -> "Campaign":
-        self._guardian.watch_directory(self._directory.name)
-        self.broker.start()
+    def __enter__(self) -> "ExactlyOnceCampaign":
+        self._reaper.watch_directory(self._directory.name)
+        try:
+            self.broker.start()
+            create_topics(self.broker.bootstrap_servers, dict.fromkeys((INPUT, OUTPUT), PARTITIONS))
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.broker.stop()
-        self._guardian.close()
+        self.broker.kill()
+        self._reaper.close()
         with suppress(FileNotFoundError):
             self._directory.cleanup()
 
     def kill_all(self) -> None:
-        """Round by round until there were as many kills as planned. What is left of the input is still to be copied."""
+        """Run rounds until the planned number of kills is reached. The rest of the input is not copied yet."""
         while self.outcome.kills.total() < self.plan.kills:
             self.write_input()
             self.run_driver(is_killed=True)
 
     def write_input(self) -> None:
-        """Transactions in both partitions, of which every third is aborted."""
+        """Write transactions to both partitions; every third is aborted."""
         with Client(self.broker.bootstrap_servers) as client, TransactionalProducer(client, "input") as producer:
             end = self.records_written + _BATCHES_PER_ROUND * RECORDS_PER_BATCH // PARTITIONS
             number = 0
             while self.records_written < end:
                 producer.begin()
                 first = self.records_written
-                values = [b"%d" % one for one in range(first, first + _RECORDS_PER_TRANSACTION)]
+                values = [b"%d" % value for value in range(first, first + _RECORDS_PER_TRANSACTION)]
                 for partition in range(PARTITIONS):
                     self._produce(producer, partition, values)
                 number += 1
@@ -129,47 +137,42 @@ class Campaign:
                 self.records_written += _RECORDS_PER_TRANSACTION
 
     def run_driver(self, *, is_killed: bool) -> None:
-        """Until it ends, or until it was killed after some of its workers. Raises StuckError."""
+        """Run the query to its end, or until it and some of its workers were killed. Raises StuckError."""
         command = [sys.executable, "-m", "logbrook.testing.exactly_once.driver"]
-        command += [self.broker.bootstrap_servers, str(self.scene.directory)]
-        with TemporaryDirectory(prefix="logbrook-spark-") as temporary, open(self.scene.log, "ab") as log:
-            self._guardian.watch_directory(temporary)
-            # Spark has a JVM of its own find out how to start it.
+        command += [self.broker.bootstrap_servers, str(self.control.directory)]
+        with TemporaryDirectory(prefix="logbrook-spark-") as temporary:
+            self._reaper.watch_directory(temporary)
+            # Spark starts a separate JVM to build its launch command.
             environment = {"JDK_JAVA_OPTIONS": " ".join(QUICK_JAVA)} | os.environ
-            environment |= {"TMPDIR": temporary, VARIABLE: str(self.scene.directory)}
-            driver = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-            self._guardian.watch_group(driver.pid)
+            environment |= {"TMPDIR": temporary, VARIABLE: str(self.control.directory)}
+            self._driver.launch(command, env=environment)
             try:
                 if is_killed:
-                    self._kill(driver)
-                elif self._wait(driver, lambda: False) and driver.returncode:
-                    self.outcome.findings.append(f"the query failed: {self.scene.log.read_text()[-4000:]}")
+                    self._kill()
+                elif self._wait(lambda: False) and self._driver.exit_code:
+                    self.outcome.differences.append(f"the query failed: {self._driver.log_tail()}")
             finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(driver.pid, SIGKILL)
-                driver.wait()
-                self._guardian.forget_group(driver.pid)
-                self.scene.withdraw_orders()
+                self._driver.end()
+                self.control.withdraw_orders()
                 self._wait_for_workers()
 
-    def compare(self) -> Outcome:
-        """What a reader of committed records finds, against what was committed."""
+    def compare(self) -> ExactlyOnceOutcome:
+        """Compare the output as a read_committed consumer sees it with the committed input."""
         expected = list(range(self.records_written))
         self.outcome.records = 0
+        output = read_topic(self.broker.bootstrap_servers, OUTPUT, PARTITIONS, "read_committed", _STUCK_S)
         for partition in range(PARTITIONS):
-            found = self._read(partition)
-            self.outcome.records += len(found)
-            if found == expected:
+            values = [int(value) for _, value in output.get(partition, ())]
+            self.outcome.records += len(values)
+            if values == expected:
                 continue
-            counts = Counter(found)
+            counts = Counter(values)
             lost = [value for value in expected if value not in counts]
-            doubled = sorted(value for value, count in counts.items() if count > 1)
-            self.outcome.findings.append(
+            repeated = sorted(value for value, count in counts.items() if count > 1)
+            self.outcome.differences.append(
                 f"partition {partition}: of {len(expected)} records {len(lost)} are lost {lost[:10]}, "
-                f"{len(doubled)} are there more than once {doubled[:10]}, {len(found)} in all"
-                f"{'' if found == sorted(found) else ', and not in order'}"
+                f"{len(repeated)} are there more than once {repeated[:10]}, {len(values)} in all"
+                f"{'' if values == sorted(values) else ', and not in order'}"
             )
         return self.outcome
 
@@ -183,94 +186,65 @@ class Campaign:
         )
         producer.send(INPUT, partition, batch)
 
-    def _kill(self, driver: "subprocess.Popen[bytes]") -> None:
+    def _kill(self) -> None:
         for kind in self._random.sample(_WORKER_KILLS, len(_WORKER_KILLS)):
             if self.outcome.kills.total() + 1 >= self.plan.kills:
                 break
-            killed = self._kill_worker(driver) if kind == WORKER else self._kill_at(driver, Step(kind))
+            killed = self._kill_worker() if kind == WORKER else self._kill_at(KillPoint(kind))
             if killed:
                 self._count(kind)
-        if self._wait_for_writing(driver) is not None:
-            os.killpg(driver.pid, SIGKILL)
+        if self._wait_for_write() is not None:
+            self._driver.signal(SIGKILL)
             self._count(DRIVER)
 
     def _count(self, kind: str) -> None:
         self.outcome.kills[kind] += 1
-        self._told(kind)
+        self._on_kill(kind)
 
-    def _kill_worker(self, driver: "subprocess.Popen[bytes]") -> bool:
-        writing = self._wait_for_writing(driver)
-        if writing is None:
+    def _kill_worker(self) -> bool:
+        write = self._wait_for_write()
+        if write is None:
             return False
         try:
-            os.kill(writing.pid, SIGKILL)
+            os.kill(write.pid, SIGKILL)
         except ProcessLookupError:
             return False
         return True
 
-    def _kill_at(self, driver: "subprocess.Popen[bytes]", step: Step) -> bool:
-        self.scene.order(step)
-        self._wait(driver, lambda: self.scene.has_been_obeyed(step))
-        return self.scene.has_been_obeyed(step)
+    def _kill_at(self, point: KillPoint) -> bool:
+        self.control.order(point)
+        self._wait(lambda: self.control.is_carried_out(point))
+        return self.control.is_carried_out(point)
 
-    def _wait_for_writing(self, driver: "subprocess.Popen[bytes]") -> Writing | None:
-        """The task that has begun to write last, a few tasks and a moment from now; None if the query ends before."""
-        enough = len(self.scene.begun()) + self._random.randint(1, _WRITES_MAX)
-        if self._wait(driver, lambda: len(self.scene.begun()) >= enough):
+    def _wait_for_write(self) -> TaskWrite | None:
+        """Wait for a few more writes and a short delay; return the latest, or None if the query ends first."""
+        enough = len(self.control.writes()) + self._random.randint(1, _WRITES_MAX)
+        if self._wait(lambda: len(self.control.writes()) >= enough):
             return None
-        self._never.wait(self._random.random() * _DELAY_S_MAX)
-        return self.scene.begun()[-1]
+        pause(self._random.random() * _DELAY_S_MAX)
+        return self.control.writes()[-1]
 
-    def _wait(self, driver: "subprocess.Popen[bytes]", happened: Callable[[], bool]) -> bool:
-        """Whether the query has ended first. Raises StuckError."""
-        give_up_at = monotonic() + _STUCK_S
-        while not happened():
-            if driver.poll() is not None:
-                return True
-            if monotonic() >= give_up_at:
-                raise StuckError(f"nothing has happened for {_STUCK_S:g} s: {self.scene.log.read_text()[-4000:]}")
-            self._never.wait(_STEP_S)
-        return False
+    def _wait(self, condition: Callable[[], bool]) -> bool:
+        """Wait for the condition. Returns True if the query ended first. Raises StuckError."""
+        if not wait_until(lambda: condition() or not self._driver.is_running, _STUCK_S, _STEP_S):
+            raise StuckError(f"no progress for {_STUCK_S:g} s: {self._driver.log_tail()}")
+        return not condition()
 
     def _wait_for_workers(self) -> None:
-        """They end by themselves when they notice that the JVM is gone."""
-        give_up_at = monotonic() + _STUCK_S
-        for pid in {writing.pid for writing in self.scene.begun()}:
-            while _is_running(pid):
-                if monotonic() >= give_up_at:
-                    raise StuckError(f"worker {pid} has outlived its driver")
-                self._never.wait(_STEP_S)
-
-    def _read(self, partition: int) -> list[int]:
-        settings: dict[str, Any] = {
-            "bootstrap.servers": self.broker.bootstrap_servers,
-            "group.id": "nobody",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "log_level": 0,
-        }
-        consumer = confluent_kafka.Consumer(settings)
-        consumer.assign([confluent_kafka.TopicPartition(OUTPUT, partition, 0)])
-        found: list[int] = []
-        while True:
-            message = consumer.poll(_STUCK_S)
-            if message is None:
-                raise StuckError("the output cannot be read")
-            if message.error():
-                consumer.close()
-                return found
-            found.append(int(message.value() or b""))
+        """Wait for the workers, which exit when they notice that the JVM is gone."""
+        pids = {write.pid for write in self.control.writes()}
+        if not wait_until(lambda: not any(map(_is_running, pids)), _STUCK_S, _STEP_S):
+            raise StuckError("a worker has outlived its driver")
 
 
 def _is_running(pid: int) -> bool:
-    """Not when it has ended and waits to be buried by whoever is its parent now."""
+    """True if the process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (ProcessLookupError, FileNotFoundError):
         return False
     except PermissionError:
-        # The number belongs to somebody else by now.
+        # The pid was reused by another user's process.
         return False
     return state != "Z"

@@ -1,7 +1,7 @@
 """The query of a campaign: `python -m logbrook.testing.exactly_once.driver SERVERS DIRECTORY`.
 
-It copies what is committed in `input` to `output` and ends, unless somebody ends it before. Its workers say when they
-begin to write, and die where they are told to.
+It copies the committed records of `input` to `output` and exits, unless it is killed before. Its workers record when
+they begin to write, and kill themselves at the points that the campaign orders.
 """
 
 import os
@@ -20,88 +20,106 @@ from logbrook.client import TransactionalProducer
 from logbrook.protocol.messages.end_txn import EndTxnResponse
 from logbrook.spark import session
 from logbrook.spark.source import LogbrookDataSource
-from logbrook.spark.writer import TopicStreamArrowWriter, Written, stream_writer
-from logbrook.testing.exactly_once.java import QUICK_JAVA
-from logbrook.testing.exactly_once.scene import VARIABLE, Scene, Step, Writing
+from logbrook.spark.writer import TopicCommitMessage, TopicStreamArrowWriter, stream_writer
+from logbrook.testing.exactly_once.control_files import VARIABLE, ControlFiles, KillPoint, TaskWrite
 
+# Options for a JVM that runs for seconds: no optimising compiler, no class verification.
+QUICK_JAVA = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
 INPUT = "input"
 OUTPUT = "output"
-# Few, so that there are many micro-batches to be killed in; and more when nobody is.
+# Small micro-batches while processes are killed, large ones otherwise.
 RECORDS_PER_BATCH = 60
 _RECORDS_PER_QUIET_BATCH = 100_000
-# A task may fail often before the query does.
+# Two threads; a task may fail up to 8 times before the query does.
 MASTER = "local[2,8]"
 
 
-class MortalProducer(TransactionalProducer):
-    """Dies with its process at the steps that the scene orders."""
+class KillableProducer(TransactionalProducer):
+    """Kills its process at the ordered points."""
 
     def _request_end(self, is_commit: bool) -> EndTxnResponse:
-        _die_if_ordered(Step.BEFORE_END)
+        _kill_if_ordered(KillPoint.BEFORE_END)
         answer = super()._request_end(is_commit)
-        _die_if_ordered(Step.AFTER_END)
+        _kill_if_ordered(KillPoint.AFTER_END)
         return answer
 
 
-class MortalWriter(TopicStreamArrowWriter):
-    """The sink's, with a producer that dies when it is told to."""
+class KillableWriter(TopicStreamArrowWriter):
+    """The sink's writer with a `KillableProducer`."""
 
-    def write(self, iterator: Iterator[Any]) -> Written:
-        from logbrook.spark import exactly_once  # noqa: PLC0415 - as the sink's own, where tasks run and nowhere else
+    def write(self, iterator: Iterator[Any]) -> TopicCommitMessage:
+        from logbrook.spark import exactly_once  # noqa: PLC0415 - imported in tasks only, as the sink does
 
-        part = exactly_once.current_part(self.options)
-        Scene.of_worker().note_begin(Writing(os.getpid(), part.batch_id, part.task))
-        exactly_once.PRODUCER = MortalProducer
+        part = exactly_once.current_task_batch(self.options)
+        ControlFiles.of_worker().record_write(TaskWrite(os.getpid(), part.batch_id, part.task))
+        exactly_once.PRODUCER = KillableProducer
         return super().write(iterator)
 
 
-class MortalSink(LogbrookDataSource):
-    """The format `mortal`: `logbrook` with mortal writers."""
+class KillableSink(LogbrookDataSource):
+    """The format `killable`: `logbrook` with `KillableWriter`s."""
 
     @classmethod
     def name(cls) -> str:
-        return "mortal"
+        return "killable"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> MortalWriter:  # noqa: N802 - Spark's name
-        return MortalWriter(stream_writer(dict(self.options), schema, overwrite).options)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KillableWriter:  # noqa: N802 - Spark's name
+        return KillableWriter(stream_writer(dict(self.options), schema, overwrite).options)
 
 
-def start_copy(spark: SparkSession, servers: str, scene: Scene, *, is_mortal: bool = False) -> StreamingQuery:
-    """Copy what there is now, partition by partition and in order, from where the checkpoint has got to."""
-    sink, records = (MortalSink.name(), RECORDS_PER_BATCH) if is_mortal else ("logbrook", _RECORDS_PER_QUIET_BATCH)
+def start_copy(
+    spark: SparkSession, servers: str, control: ControlFiles, *, is_killable: bool = False
+) -> StreamingQuery:
+    """Copy the available records per partition and in order, starting at the checkpoint."""
+    sink, records = (KillableSink.name(), RECORDS_PER_BATCH) if is_killable else ("logbrook", _RECORDS_PER_QUIET_BATCH)
     reader = spark.readStream.format("logbrook").option("kafka.bootstrap.servers", servers).option("subscribe", INPUT)
     reader = reader.option("startingOffsets", "earliest").option("isolation.level", "read_committed")
     frame = reader.option("maxOffsetsPerTrigger", records).load().select("key", "value", "partition")
     writer = frame.writeStream.format(sink).option("kafka.bootstrap.servers", servers).option("topic", OUTPUT)
-    writer = writer.option("delivery", "exactly-once").option("checkpointLocation", str(scene.checkpoint))
+    writer = writer.option("delivery", "exactly-once").option("checkpointLocation", str(control.checkpoint))
     return writer.trigger(availableNow=True).start()
 
 
-def _die_if_ordered(step: Step) -> None:
-    if Scene.of_worker().take_order(step):
+def _kill_if_ordered(point: KillPoint) -> None:
+    if ControlFiles.of_worker().take_order(point):
         os.kill(os.getpid(), SIGKILL)
+
+
+def quick_settings(temporary: str) -> dict[str, str]:
+    """Settings of a local Spark that starts quickly and writes below `temporary`."""
+    return {
+        "spark.driver.extraJavaOptions": " ".join((*QUICK_JAVA, f"-Djava.io.tmpdir={temporary}")),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": f"{temporary}/local",
+        "spark.sql.warehouse.dir": f"{temporary}/warehouse",
+    }
+
+
+def stop(spark: SparkSession) -> None:
+    """Stop Spark, and wait for its JVM so that the process group is empty."""
+    gateway = SparkContext._gateway
+    spark.stop()
+    assert gateway is not None
+    gateway.shutdown()
+    # The JVM exits at the end of its standard input.
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
 
 
 def main() -> int:
     servers, directory = sys.argv[1:]
     os.environ[VARIABLE] = directory
-    conf = {
-        "spark.driver.extraJavaOptions": " ".join((*QUICK_JAVA, f"-Djava.io.tmpdir={os.environ['TMPDIR']}")),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": f"{os.environ['TMPDIR']}/local",
-        "spark.sql.warehouse.dir": f"{os.environ['TMPDIR']}/warehouse",
-    }
-    spark = session("exactly-once", master=MASTER, conf=conf)
-    spark.dataSource.register(MortalSink)
-    start_copy(spark, servers, Scene(Path(directory)), is_mortal=True).awaitTermination()
-    gateway = SparkContext._gateway
-    spark.stop()
-    assert gateway is not None
-    gateway.shutdown()
-    # Its JVM ends when its standard input does, and is waited for, so that nothing is left of this process group.
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
+    spark = session("exactly-once", master=MASTER, conf=quick_settings(os.environ["TMPDIR"]))
+    spark.dataSource.register(KillableSink)
+    start_copy(spark, servers, ControlFiles(Path(directory)), is_killable=True).awaitTermination()
+    stop(spark)
     return 0
 
 

@@ -1,21 +1,21 @@
-"""Histories: what clients sent to a broker and saw of it, and a search for what must never be in one.
+"""Histories of what clients sent and observed, and a checker that searches them for anomalies.
 
-events      what there is to see, each with a time
-recorder    writes it down, from many threads
-checker     searches: `writes` for what is lost, twice, elsewhere, out of order or from nowhere; `reads` for what
-            consumers passed over; `going_back` for offsets that fell; `transactions` for what readers of committed
-            records see and should not, or do not see and should. `evidence` is the history in order for them
-findings    what may be found, one type per rule
-saved       a history as a file
+    events         the kinds of events, each with a time; `Recorder` collects them from many threads, `save` and `load`
+                   store them as JSON Lines
+    index          `HistoryIndex`: the events by kind, by partition and by transaction
+    checker        `check` runs every rule and returns a `Verdict`
+    writes         rules about lost, duplicated, misplaced, reordered and never-sent values
+    reads          rules about skipped and repeated records
+    monotonicity   rules about offsets that went back
+    transactions   rules about the visibility of transactions to read_committed consumers
+    anomalies      `Rule`: every rule, with the sentence that reports a violation
 
-A timeout and a disconnect are unknown, not failed: such a write may be there or not, and neither is a finding.
+A timeout or a disconnect makes an operation's outcome unknown, not failed: it may have taken effect or not, and neither
+is an anomaly. Imports only `logbrook.model`.
 """
 
-from logbrook.testing.history.checker import Verdict, check
-from logbrook.testing.history.counts import Counts
-from logbrook.testing.history.events import Event
-from logbrook.testing.history.findings import Finding
-from logbrook.testing.history.recorder import Recorder
-from logbrook.testing.history.saved import load, save
+from logbrook.testing.history.anomalies import Anomaly, Rule
+from logbrook.testing.history.checker import Counts, Verdict, check
+from logbrook.testing.history.events import Event, Recorder, load, save
 
-__all__ = ["Counts", "Event", "Finding", "Recorder", "Verdict", "check", "load", "save"]
+__all__ = ["Anomaly", "Counts", "Event", "Recorder", "Rule", "Verdict", "check", "load", "save"]

@@ -1,20 +1,23 @@
-"""What clients saw of a broker, as facts with a time.
+"""The events of a history: what clients sent and observed, with timestamps, and their JSON Lines format.
 
-`at_ns` is monotonic, of one clock for all clients, and taken after the client knew. What took a while carries
-`begun_at_ns` too: the moment before it was asked for, so that two such events are in order only if one ended before the
+`at_ns` is the time at which the client learned of the event, on one monotonic clock for all clients. Operations carry
+`begun_at_ns` too, the time just before the request was sent: two operations are ordered only if one ended before the
 other began.
 
-A value is known by its id, which no two writes share: a client that writes again after an answer it never got writes a
-new value. (A retry inside of a client library is not a new write.) Partitions are `TopicPartition`s.
+Every write has a unique value: a client that writes again after a lost response writes a new value. (A retry inside a
+client library is not a new write.)
 """
 
-from typing import NamedTuple
+import json
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from typing import Concatenate, NamedTuple, ParamSpec, TextIO, get_args
 
 from logbrook.model import TopicPartition
 
 
 class ProducerStarted(NamedTuple):
-    """Comes before what the producer sent."""
+    """Precedes everything the producer sent."""
 
     at_ns: int
     producer: str
@@ -22,7 +25,7 @@ class ProducerStarted(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A value was handed to the producer. The order of a producer's sent values is the order they are to be in."""
+    """A value was handed to the producer. Its values must appear in the log in the order in which they were sent."""
 
     at_ns: int
     producer: str
@@ -39,7 +42,7 @@ class Acknowledged(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """It is certain that the value was not written: it never left, or each answer said no."""
+    """The value was certainly not written: it was never sent, or every response was an error."""
 
     at_ns: int
     producer: str
@@ -49,7 +52,7 @@ class Failed(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """A timeout or a disconnect: the value may be there or not, and may even come later."""
+    """A timeout or a disconnect: the value may or may not be written, now or later."""
 
     at_ns: int
     producer: str
@@ -59,7 +62,7 @@ class Unknown(NamedTuple):
 
 
 class TransactionalIdTaken(NamedTuple):
-    """The broker has let the producer have a transactional id: whoever had it before can commit nothing any more."""
+    """InitProducerId succeeded: earlier producers with this transactional id are fenced."""
 
     at_ns: int
     producer: str
@@ -67,7 +70,7 @@ class TransactionalIdTaken(NamedTuple):
 
 
 class TransactionBegun(NamedTuple):
-    """What the producer sends from here on belongs to the transaction, until it begins another."""
+    """The producer's later values belong to this transaction, until it begins another."""
 
     at_ns: int
     producer: str
@@ -75,7 +78,7 @@ class TransactionBegun(NamedTuple):
 
 
 class TransactionCommitted(NamedTuple):
-    """The commit was acknowledged: every value is to be seen."""
+    """The commit was acknowledged: every value must be visible."""
 
     at_ns: int
     begun_at_ns: int
@@ -84,7 +87,7 @@ class TransactionCommitted(NamedTuple):
 
 
 class TransactionUnknown(NamedTuple):
-    """A commit without an answer: every value is to be seen, or none is."""
+    """The commit got no response: either every value must be visible or none."""
 
     at_ns: int
     begun_at_ns: int
@@ -94,7 +97,7 @@ class TransactionUnknown(NamedTuple):
 
 
 class TransactionFailed(NamedTuple):
-    """It is certain that the commit was refused: no value is to be seen."""
+    """The commit was certainly refused: no value may be visible."""
 
     at_ns: int
     begun_at_ns: int
@@ -104,7 +107,7 @@ class TransactionFailed(NamedTuple):
 
 
 class TransactionAborted(NamedTuple):
-    """The abort was acknowledged: no value is to be seen."""
+    """The abort was acknowledged: no value may be visible."""
 
     at_ns: int
     producer: str
@@ -112,7 +115,7 @@ class TransactionAborted(NamedTuple):
 
 
 class Polled(NamedTuple):
-    """A consumer, which reads committed records only, was given one. `group` is empty for one that is in no group."""
+    """A read_committed consumer received a record. `group` is empty for a consumer without a group."""
 
     at_ns: int
     consumer: str
@@ -123,9 +126,9 @@ class Polled(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """The consumer's next record of this partition is not the one after its last: it starts at `offset`.
+    """The consumer's position in the partition was set to `offset`.
 
-    A member of a group starts at what the group has committed, and at the first record if it has not.
+    A member of a group starts at the group's committed offset, or at the first record if there is none.
     """
 
     at_ns: int
@@ -137,7 +140,7 @@ class Resumed(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A commit that was acknowledged."""
+    """An offset commit was acknowledged."""
 
     at_ns: int
     begun_at_ns: int
@@ -147,7 +150,7 @@ class Committed(NamedTuple):
 
 
 class CommitUnknown(NamedTuple):
-    """A commit without an acknowledgement. It may take effect as long as the broker that got it lives."""
+    """An offset commit got no response. It may take effect until the broker process that received it ends."""
 
     at_ns: int
     begun_at_ns: int
@@ -157,7 +160,7 @@ class CommitUnknown(NamedTuple):
 
 
 class CommittedSeen(NamedTuple):
-    """The answer to the question for a group's committed offset; None if there is none."""
+    """The result of an OffsetFetch; None if the group has no committed offset."""
 
     at_ns: int
     begun_at_ns: int
@@ -168,7 +171,7 @@ class CommittedSeen(NamedTuple):
 
 
 class LatestSeen(NamedTuple):
-    """The answer to the question for a partition's latest offset: that of the next record."""
+    """The result of a ListOffsets for the latest offset, the offset of the next record."""
 
     at_ns: int
     begun_at_ns: int
@@ -186,32 +189,32 @@ class TopicCreated(NamedTuple):
 
 
 class BrokerStarted(NamedTuple):
-    """The broker answers."""
+    """The broker responded for the first time after its start."""
 
     at_ns: int
 
 
 class BrokerKilled(NamedTuple):
-    """The broker's process is gone, and with it every request that it had not handled."""
+    """The broker's process was killed; requests it had not handled are lost."""
 
     at_ns: int
 
 
 class BrokerStopped(NamedTuple):
-    """The broker's process ended by itself, as it was asked to."""
+    """The broker's process stopped cleanly."""
 
     at_ns: int
 
 
 class FinalTopics(NamedTuple):
-    """The topics at the end, and how many partitions each has."""
+    """The topics at the end, with their partition counts."""
 
     at_ns: int
     topics: dict[str, int]
 
 
 class FinalRead(NamedTuple):
-    """A partition at the end, read from its start to its end: offsets and values, committed or not."""
+    """The complete content of a partition at the end, read with read_uncommitted: offsets and values."""
 
     at_ns: int
     begun_at_ns: int
@@ -221,7 +224,7 @@ class FinalRead(NamedTuple):
 
 
 class FinalCommittedRead(NamedTuple):
-    """What a reader of committed records is given of a partition at the end, and how far it can read."""
+    """The content of a partition at the end, read with read_committed, and its last stable offset."""
 
     at_ns: int
     partition: TopicPartition
@@ -230,37 +233,72 @@ class FinalCommittedRead(NamedTuple):
 
 
 class FinalMarkers(NamedTuple):
-    """The offsets that the ends of transactions take in a partition, at the end."""
+    """The offsets of transaction markers in a partition, at the end."""
 
     at_ns: int
     partition: TopicPartition
     offsets: list[int]
 
 
-Event = (
-    ProducerStarted
-    | Sent
-    | Acknowledged
-    | Failed
-    | Unknown
-    | TransactionalIdTaken
-    | TransactionBegun
-    | TransactionCommitted
-    | TransactionUnknown
-    | TransactionFailed
-    | TransactionAborted
-    | Polled
-    | Resumed
-    | Committed
-    | CommitUnknown
-    | CommittedSeen
-    | LatestSeen
-    | TopicCreated
-    | BrokerStarted
-    | BrokerKilled
-    | BrokerStopped
-    | FinalTopics
-    | FinalRead
-    | FinalCommittedRead
-    | FinalMarkers
-)
+_ProducerEvent = ProducerStarted | Sent | Acknowledged | Failed | Unknown | TransactionalIdTaken
+_CommitEvent = TransactionCommitted | TransactionUnknown | TransactionFailed
+_TransactionEvent = TransactionBegun | _CommitEvent | TransactionAborted
+_ConsumerEvent = Polled | Resumed | Committed | CommitUnknown | CommittedSeen | LatestSeen
+_BrokerEvent = TopicCreated | BrokerStarted | BrokerKilled | BrokerStopped
+_FinalEvent = FinalTopics | FinalRead | FinalCommittedRead | FinalMarkers
+Event = _ProducerEvent | _TransactionEvent | _ConsumerEvent | _BrokerEvent | _FinalEvent
+
+_KINDS = {kind.__name__: kind for kind in get_args(Event)}
+_Fields = ParamSpec("_Fields")
+
+
+class Recorder:
+    """Collects the events of clients from any number of threads. `now_ns` is the monotonic clock of all events.
+
+    There is no lock: some client libraries invoke callbacks while an exception is pending, and a lock acquired then may
+    never be released. Appending to a list is atomic. Callers take `now_ns()` just before a request.
+    """
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.now_ns = now_ns
+        self._events: list[Event] = []
+
+    def record(
+        self, kind: Callable[Concatenate[int, _Fields], Event], *args: _Fields.args, **kwargs: _Fields.kwargs
+    ) -> None:
+        """Record an event of this kind with the current time and the given further fields."""
+        self._events.append(kind(self.now_ns(), *args, **kwargs))
+
+    def events(self) -> list[Event]:
+        """The events recorded so far, in time order."""
+        return sorted(self._events, key=attrgetter("at_ns"))
+
+
+def save(events: Iterable[Event], file: TextIO) -> None:
+    """Write one JSON array per event: its kind, then its fields in order."""
+    for event in events:
+        json.dump([type(event).__name__, *event], file, separators=(",", ":"))
+        file.write("\n")
+
+
+def load(file: TextIO) -> Iterator[Event]:
+    """Read what `save` wrote. Raises ValueError for a line that is not an event."""
+    for number, line in enumerate(file, 1):
+        try:
+            kind, *values = json.loads(line)
+            yield _event(kind, values)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"line {number} is not an event: {error}") from error
+
+
+def _event(kind: str, values: list[object]) -> Event:
+    cls = _KINDS[kind]
+    fields = dict(zip(cls._fields, values, strict=True))
+    match fields.get("partition"):
+        case [str(topic), int(number)]:
+            fields["partition"] = TopicPartition(topic, number)
+    match fields.get("records"):
+        case list(records):
+            fields["records"] = [(offset, value) for offset, value in records]
+    event: Event = cls(**fields)
+    return event

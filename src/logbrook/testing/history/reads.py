@@ -1,40 +1,41 @@
-"""Rules about what consumers were given: record after record, none passed over, none again unasked.
+"""Rules about what consumers received: every record in order, none skipped, none repeated without a seek.
 
-A consumer that is in no other position goes on with the offset after its last. What a group has committed was given to
-one of its members, be it to another one than the one that committed.
+A consumer continues with the offset after its last record unless its position was set. Every record below a group's
+committed offset was received by a member of the group, not necessarily the one that committed.
 """
 
 from collections import defaultdict
+from operator import attrgetter
 
 from logbrook.model import TopicPartition
+from logbrook.testing.history.anomalies import Rule
 from logbrook.testing.history.events import Committed, Polled, Resumed
-from logbrook.testing.history.evidence import Evidence, PartitionEvidence, between, runs
-from logbrook.testing.history.findings import NeverRead, ReadAgain, Skipped
+from logbrook.testing.history.index import HistoryIndex, PartitionHistory, between, offset_ranges
 
 
-def check_reads(evidence: Evidence) -> None:
+def check_reads(history: HistoryIndex) -> None:
     resumed: dict[TopicPartition, list[Resumed]] = defaultdict(list)
-    for event in evidence.of(Resumed):
+    for event in history.of(Resumed):
         resumed[event.partition].append(event)
     committed: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
-    for commit in evidence.of(Committed):
+    for commit in history.of(Committed):
         groups = committed[commit.partition]
         groups[commit.group] = max(commit.offset, groups.get(commit.group, 0))
-    for partition in evidence.partitions.values():
+    for partition in history.partitions.values():
         known = partition.known_offsets()
-        skipped = _check_positions(evidence, partition, resumed[partition.partition], known)
-        _check_groups(evidence, partition, committed[partition.partition], known, skipped)
+        skipped = _check_positions(history, partition, resumed[partition.partition], known)
+        _check_groups(history, partition, committed[partition.partition], known, skipped)
 
 
 def _check_positions(
-    evidence: Evidence, partition: PartitionEvidence, resumed: list[Resumed], known: list[int]
+    history: HistoryIndex, partition: PartitionHistory, resumed: list[Resumed], known: list[int]
 ) -> dict[str, set[int]]:
-    """Each consumer on its own. Returns the offsets that members of each group passed over."""
+    """Check each consumer separately. Returns the offsets that the members of each group skipped."""
     positions: dict[str, int] = {}
     skipped: dict[str, set[int]] = defaultdict(set)
-    # A consumer resumes before it is given what it resumes with, though both may be known at one moment.
+    # A consumer resumes before it receives the first record, though both may have the same timestamp.
     events: list[Resumed | Polled] = [*resumed, *partition.polled]
-    events.sort(key=_at_ns)
+    events.sort(key=attrgetter("at_ns"))
     for event in events:
         if isinstance(event, Resumed):
             positions[event.consumer] = event.offset
@@ -42,18 +43,24 @@ def _check_positions(
         position = positions.get(event.consumer, event.offset)
         positions[event.consumer] = event.offset + 1
         if event.offset < position:
-            evidence.find(ReadAgain(partition.partition, event.consumer, position, event.offset))
+            history.report(
+                Rule.READ_AGAIN,
+                partition=partition.partition,
+                consumer=event.consumer,
+                position=position,
+                offset=event.offset,
+            )
         elif event.offset > position:
-            passed = between(known, position, event.offset)
-            skipped[event.group].update(passed)
-            for first, last in runs(passed):
-                evidence.find(Skipped(partition.partition, event.consumer, first, last))
+            missed = between(known, position, event.offset)
+            skipped[event.group].update(missed)
+            for offsets in offset_ranges(missed):
+                history.report(Rule.SKIPPED, partition=partition.partition, consumer=event.consumer, offsets=offsets)
     return skipped
 
 
 def _check_groups(
-    evidence: Evidence,
-    partition: PartitionEvidence,
+    history: HistoryIndex,
+    partition: PartitionHistory,
     committed: dict[str, int],
     known: list[int],
     skipped: dict[str, set[int]],
@@ -62,10 +69,8 @@ def _check_groups(
     for event in partition.polled:
         polled[event.group].add(event.offset)
     for group, offset in committed.items():
-        passed = set(between(known, 0, offset)) - polled[group] - skipped[group]
-        for first, last in runs(sorted(passed)):
-            evidence.find(NeverRead(partition.partition, group, first, last, offset))
-
-
-def _at_ns(event: Resumed | Polled) -> int:
-    return event.at_ns
+        missed = set(between(known, 0, offset)) - polled[group] - skipped[group]
+        for offsets in offset_ranges(sorted(missed)):
+            history.report(
+                Rule.NEVER_READ, partition=partition.partition, group=group, committed=offset, offsets=offsets
+            )

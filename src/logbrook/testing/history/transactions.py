@@ -1,108 +1,108 @@
-"""Rules about transactions, as readers of committed records see them: all of one or nothing, and never too early.
+"""Rules about transactions as read_committed consumers see them: atomic, and not visible before the commit.
 
-Nothing is seen of a transaction that was aborted, that nobody asked to commit, or whose producer had been fenced when
-it asked. All is seen of one whose commit was acknowledged. One whose commit had no answer is seen as a whole or not at
-all. What belongs to no transaction is seen, and in the end no transaction is open.
+Nothing is visible of a transaction that was aborted, whose commit was not requested, or whose producer was fenced
+before it requested the commit. Everything is visible of one whose commit was acknowledged. One whose commit got no
+response is visible completely or not at all. Non-transactional records are visible, and in the end no transaction is
+open.
 """
 
 from collections.abc import Iterator
 
-from logbrook.testing.history.evidence import Evidence, PartitionEvidence, runs
-from logbrook.testing.history.findings import (
-    AbortedRead,
-    FencedRead,
-    Finding,
-    HangingTransaction,
-    Hidden,
-    LostCommit,
-    NotRead,
-    TornTransaction,
-    UncommittedRead,
+from logbrook.testing.history.anomalies import Rule
+from logbrook.testing.history.index import (
+    HistoryIndex,
+    ObservedTransaction,
+    PartitionHistory,
+    TransactionEnd,
+    offset_ranges,
 )
-from logbrook.testing.history.transaction_evidence import End, Transaction
 from logbrook.testing.history.writes import FINAL_COMMITTED_READER
 
 
-def check_transactions(evidence: Evidence) -> None:
-    seen_wrongly: set[str] = set()
-    for partition in evidence.partitions.values():
+def check_transactions(history: HistoryIndex) -> None:
+    wrongly_visible: set[str] = set()
+    for partition in history.partitions.values():
         if partition.committed_read is not None:
-            _check_hidden(evidence, partition)
-            _check_stable(evidence, partition)
+            _check_hidden(history, partition)
+            _check_stable(history, partition)
         elif partition.transactional and partition.final_read is not None:
-            evidence.find(NotRead(partition.partition, len(partition.acknowledged)))
-        seen_wrongly |= _check_seen(evidence, partition)
-    refused = {(event.partition, event.value) for one in evidence.partitions.values() for event in one.failed}
-    for transaction in evidence.transactions.values():
-        if transaction.name not in seen_wrongly and transaction.end in (End.COMMITTED, End.UNKNOWN):
+            history.report(Rule.NO_FINAL_READ, partition=partition.partition, acknowledged=len(partition.acknowledged))
+        wrongly_visible |= _check_seen(history, partition)
+    refused = {
+        (event.partition, event.value) for partition in history.partitions.values() for event in partition.failed
+    }
+    for transaction in history.transactions.values():
+        if transaction.name not in wrongly_visible and transaction.end in (
+            TransactionEnd.COMMITTED,
+            TransactionEnd.UNKNOWN,
+        ):
             values = {value for value, at in transaction.values.items() if (at, value) not in refused}
-            _check_whole(evidence, transaction, values)
+            _check_whole(history, transaction, values)
 
 
-def _check_seen(evidence: Evidence, partition: PartitionEvidence) -> set[str]:
-    """The names of the transactions of which something was seen that was not to be."""
-    found: set[str] = set()
+def _check_seen(history: HistoryIndex, partition: PartitionHistory) -> set[str]:
+    """Return the names of the transactions with values that were visible and must not be."""
+    names: set[str] = set()
     for at_ns, offset, value, reader in _reads(partition):
         transaction = partition.transactional.get(value)
-        if transaction is None or offset in partition.told:
+        if transaction is None or offset in partition.reported:
             continue
-        finding = _why_not(transaction, at_ns, partition, offset, value, reader)
-        if finding is not None:
-            found.add(transaction.name)
-            partition.told.add(offset)
-            partition.in_doubt.add(offset)
-            evidence.find(finding)
-    return found
+        rule = _rule_violated(transaction, at_ns)
+        if rule is not None:
+            names.add(transaction.name)
+            partition.reported.add(offset)
+            partition.disputed.add(offset)
+            facts = {"offset": offset, "transaction": transaction.name, "value": value, "reader": reader}
+            history.report(rule, partition=partition.partition, fenced_by=transaction.fenced_by, **facts)
+    return names
 
 
-def _reads(partition: PartitionEvidence) -> Iterator[tuple[int | None, int, str, str]]:
-    """When, where, what and by whom. The last reading is after everything, at no time."""
+def _reads(partition: PartitionHistory) -> Iterator[tuple[int | None, int, str, str]]:
+    """Yield time, offset, value and reader of every read. Final reads have no time: they follow everything."""
     for event in partition.polled:
         yield event.at_ns, event.offset, event.value, event.consumer
     for offset, value in partition.visible.items():
         yield None, offset, value, FINAL_COMMITTED_READER
 
 
-def _why_not(
-    transaction: Transaction, at_ns: int | None, partition: PartitionEvidence, offset: int, value: str, reader: str
-) -> Finding | None:
-    place = (partition.partition, offset, transaction.name, value, reader)
-    if transaction.end is End.ABORTED:
-        return AbortedRead(*place)
+def _rule_violated(transaction: ObservedTransaction, at_ns: int | None) -> Rule | None:
+    """The rule that a read of a value of this transaction violates. `at_ns` is None for a final read."""
+    if transaction.end is TransactionEnd.ABORTED:
+        return Rule.ABORTED_READ
     if transaction.fenced_by is not None:
-        return FencedRead(*place, transaction.fenced_by)
-    asked_at_ns = transaction.commit_asked_at_ns
-    if asked_at_ns is None or (at_ns is not None and at_ns < asked_at_ns):
-        return UncommittedRead(*place)
+        return Rule.FENCED_READ
+    requested_at_ns = transaction.commit_requested_at_ns
+    if requested_at_ns is None or (at_ns is not None and at_ns < requested_at_ns):
+        return Rule.UNCOMMITTED_READ
     return None
 
 
-def _check_whole(evidence: Evidence, transaction: Transaction, values: set[str]) -> None:
-    places = [(evidence.partitions[transaction.values[value]], value) for value in sorted(values)]
+def _check_whole(history: HistoryIndex, transaction: ObservedTransaction, values: set[str]) -> None:
+    places = [(history.partitions[transaction.values[value]], value) for value in sorted(values)]
     places = [(partition, value) for partition, value in places if partition.committed_read is not None]
     hidden = [(partition, value) for partition, value in places if value not in partition.visible_values]
-    if not hidden or any(_is_told(partition, value) for partition, value in hidden):
+    if not hidden or any(_is_reported(partition, value) for partition, value in hidden):
         return
-    name, producer = transaction.name, transaction.producer
+    facts = {"transaction": transaction.name, "producer": transaction.producer, "values": len(values)}
     if len(hidden) < len(places):
         example, value = hidden[0]
-        evidence.find(TornTransaction(name, producer, len(values), len(hidden), example.partition, value))
-        for one, at in transaction.values.items():
-            torn = evidence.partitions[at]
-            torn.in_doubt.update(torn.offsets_of.get(one, ()))
-    elif transaction.end is End.COMMITTED and transaction.fenced_by is None:
-        evidence.find(LostCommit(name, producer, len(values)))
+        history.report(Rule.TORN_TRANSACTION, **facts, hidden=len(hidden), partition=example.partition, value=value)
+        for torn_value, torn_partition in transaction.values.items():
+            torn = history.partitions[torn_partition]
+            torn.disputed.update(torn.offsets_of.get(torn_value, ()))
+    elif transaction.end is TransactionEnd.COMMITTED and transaction.fenced_by is None:
+        history.report(Rule.LOST_COMMIT, **facts)
 
 
-def _is_told(partition: PartitionEvidence, value: str) -> bool:
-    """A value that is gone from the log is lost whatever became of its transaction."""
+def _is_reported(partition: PartitionHistory, value: str) -> bool:
+    """True if the value was reported as lost from the log, whatever its transaction."""
     return value not in partition.offsets_of and any(
-        event.value == value and event.offset in partition.told for event in partition.acknowledged
+        event.value == value and event.offset in partition.reported for event in partition.acknowledged
     )
 
 
-def _check_hidden(evidence: Evidence, partition: PartitionEvidence) -> None:
-    assert partition.committed_read is not None, "only what was read is checked"
+def _check_hidden(history: HistoryIndex, partition: PartitionHistory) -> None:
+    assert partition.committed_read is not None, "checked only after a final read"
     end = partition.committed_read.last_stable_offset
     hidden = (
         offset
@@ -110,14 +110,19 @@ def _check_hidden(evidence: Evidence, partition: PartitionEvidence) -> None:
         if offset < end
         and offset not in partition.visible
         and value not in partition.transactional
-        and offset not in partition.told
+        and offset not in partition.reported
     )
-    for first, last in runs(hidden):
-        evidence.find(Hidden(partition.partition, first, last))
+    for offsets in offset_ranges(hidden):
+        history.report(Rule.COMMITTED_RECORD_HIDDEN, partition=partition.partition, offsets=offsets)
 
 
-def _check_stable(evidence: Evidence, partition: PartitionEvidence) -> None:
-    assert partition.committed_read is not None, "only what was read is checked"
+def _check_stable(history: HistoryIndex, partition: PartitionHistory) -> None:
+    assert partition.committed_read is not None, "checked only after a final read"
     final, stable = partition.final_read, partition.committed_read.last_stable_offset
     if final is not None and stable < final.log_end_offset:
-        evidence.find(HangingTransaction(partition.partition, stable, final.log_end_offset))
+        history.report(
+            Rule.HANGING_TRANSACTION,
+            partition=partition.partition,
+            last_stable_offset=stable,
+            log_end_offset=final.log_end_offset,
+        )

@@ -1,154 +1,140 @@
-"""Rules about what was written: it is there, once, where it was said to be, in order, and nothing else is.
+"""Rules about writes: every acknowledged value is in the log once, at its offset, in order, and nothing else is.
 
-What was written in a transaction is judged here as everything else is, committed or not: it is in the log.
+Transactional values are checked like all others, committed or not: they are in the log.
 
-The last reading of a partition decides what it holds. All that anyone saw before must agree with it.
+The final read of a partition defines its content; everything observed before must agree with it.
 """
 
 from collections.abc import Iterator
 
-from logbrook.testing.history.events import Acknowledged, FinalTopics, TopicCreated
-from logbrook.testing.history.evidence import Evidence, PartitionEvidence, runs
-from logbrook.testing.history.findings import (
-    AcknowledgedElsewhere,
-    Duplicate,
-    FailedButThere,
-    LostTopic,
-    LostWrite,
-    NotDense,
-    NotRead,
-    Reordered,
-    TwoValues,
-    Unsent,
-    Vanished,
-)
+from logbrook.testing.history.anomalies import Rule
+from logbrook.testing.history.events import FinalTopics, TopicCreated
+from logbrook.testing.history.index import HistoryIndex, PartitionHistory, offset_ranges
 
-FINAL_READER = "the last reader"
-FINAL_COMMITTED_READER = "the last reader of committed records"
+FINAL_READER = "the final reader"
+FINAL_COMMITTED_READER = "the final read_committed reader"
 
 
-def check_writes(evidence: Evidence) -> None:
-    """Order matters: a rule leaves out the offsets that one before it has told of."""
-    _check_topics(evidence)
-    for partition in evidence.partitions.values():
+def check_writes(history: HistoryIndex) -> None:
+    """Run the rules in order: each skips the offsets that an earlier one has reported."""
+    _check_topics(history)
+    for partition in history.partitions.values():
         if partition.final_read is None:
-            evidence.find(NotRead(partition.partition, len(partition.acknowledged)))
+            history.report(Rule.NO_FINAL_READ, partition=partition.partition, acknowledged=len(partition.acknowledged))
             continue
-        _check_two_values(evidence, partition)
-        _check_acknowledged(evidence, partition)
-        _check_vanished(evidence, partition)
-        _check_unsent(evidence, partition)
-        _check_failed(evidence, partition)
-        _check_duplicates(evidence, partition)
-        _check_order(evidence, partition)
-        _check_dense(evidence, partition)
+        _check_two_values(history, partition)
+        _check_acknowledged(history, partition)
+        _check_vanished(history, partition)
+        _check_unsent(history, partition)
+        _check_failed(history, partition)
+        _check_duplicates(history, partition)
+        _check_order(history, partition)
+        _check_dense(history, partition)
 
 
-def _check_topics(evidence: Evidence) -> None:
-    finals = evidence.of(FinalTopics)
+def _check_topics(history: HistoryIndex) -> None:
+    finals = history.of(FinalTopics)
     if not finals:
         return
     topics = finals[-1].topics
-    for created in evidence.of(TopicCreated):
-        found = topics.get(created.topic)
-        if found != created.partitions:
-            evidence.find(LostTopic(created.topic, created.partitions, found))
+    for created in history.of(TopicCreated):
+        partitions = topics.get(created.topic)
+        if partitions != created.partitions:
+            history.report(Rule.LOST_TOPIC, topic=created.topic, created=created.partitions, remaining=partitions)
 
 
-def _check_two_values(evidence: Evidence, partition: PartitionEvidence) -> None:
-    """Everybody who read an offset read the same, and no offset was promised twice."""
-    assert partition.final_read is not None, "only what was read is checked"
+def _check_two_values(history: HistoryIndex, partition: PartitionHistory) -> None:
+    """All readers of an offset read the same value, and no offset was acknowledged for two values."""
+    assert partition.final_read is not None, "checked only after a final read"
     seen: dict[int, tuple[str, str]] = {}
-    promised: dict[int, tuple[str, str]] = {}
-    claims = [(seen, offset, value, FINAL_READER) for offset, value in partition.final_read.records]
-    claims += [(seen, offset, value, FINAL_COMMITTED_READER) for offset, value in partition.visible.items()]
-    claims += [(seen, event.offset, event.value, event.consumer) for event in partition.polled]
-    claims += [(promised, event.offset, event.value, event.producer) for event in partition.acknowledged]
-    for claimed, offset, value, client in claims:
-        first, first_by = claimed.setdefault(offset, (value, client))
-        if first != value and offset not in partition.told:
-            partition.told.add(offset)
-            evidence.find(TwoValues(partition.partition, offset, first, first_by, value, client))
+    acknowledged_at: dict[int, tuple[str, str]] = {}
+    observations = [(seen, offset, value, FINAL_READER) for offset, value in partition.final_read.records]
+    observations += [(seen, offset, value, FINAL_COMMITTED_READER) for offset, value in partition.visible.items()]
+    observations += [(seen, event.offset, event.value, event.consumer) for event in partition.polled]
+    observations += [(acknowledged_at, event.offset, event.value, event.producer) for event in partition.acknowledged]
+    for by_offset, offset, value, client in observations:
+        first, first_by = by_offset.setdefault(offset, (value, client))
+        if first != value and offset not in partition.reported:
+            partition.reported.add(offset)
+            facts = {"first": first, "first_by": first_by, "second": value, "second_by": client}
+            history.report(Rule.TWO_VALUES, partition=partition.partition, offset=offset, **facts)
 
 
-def _check_acknowledged(evidence: Evidence, partition: PartitionEvidence) -> None:
+def _check_acknowledged(history: HistoryIndex, partition: PartitionHistory) -> None:
     final, offsets_of = partition.final, partition.offsets_of
     for event in partition.acknowledged:
-        found = final.get(event.offset)
-        if found == event.value:
+        stored = final.get(event.offset)
+        if stored == event.value:
             continue
+        facts = event._asdict() | {"stored": stored}
         if event.value not in offsets_of:
-            finding = LostWrite(partition.partition, event.offset, event.producer, event.value, found)
-            evidence.find(finding)
-        elif event.offset not in partition.told:
-            evidence.find(_elsewhere(partition, event, found))
-        partition.told.add(event.offset)
+            history.report(Rule.LOST_WRITE, **facts)
+        elif event.offset not in partition.reported:
+            history.report(Rule.ACKNOWLEDGED_AT_OTHER_OFFSET, **facts, actual_offset=offsets_of[event.value][0])
+        partition.reported.add(event.offset)
 
 
-def _elsewhere(partition: PartitionEvidence, event: Acknowledged, found: str | None) -> AcknowledgedElsewhere:
-    found_at = partition.offsets_of[event.value][0]
-    return AcknowledgedElsewhere(partition.partition, event.offset, event.producer, event.value, found_at, found)
-
-
-def _check_vanished(evidence: Evidence, partition: PartitionEvidence) -> None:
-    """What was read is still there, acknowledged or not: readers may have acted on it."""
+def _check_vanished(history: HistoryIndex, partition: PartitionHistory) -> None:
+    """Every record a consumer received is still in the log, acknowledged or not."""
     for event in partition.polled:
-        if event.offset not in partition.final and event.offset not in partition.told:
-            partition.told.add(event.offset)
-            evidence.find(Vanished(partition.partition, event.offset, event.value, event.consumer))
+        if event.offset not in partition.final and event.offset not in partition.reported:
+            partition.reported.add(event.offset)
+            history.report(Rule.READ_THEN_LOST, **event._asdict())
 
 
-def _check_unsent(evidence: Evidence, partition: PartitionEvidence) -> None:
+def _check_unsent(history: HistoryIndex, partition: PartitionHistory) -> None:
     sent = partition.sent
     reads = [(offset, value, FINAL_READER) for offset, value in partition.final.items() if value not in sent]
     reads += [(event.offset, event.value, event.consumer) for event in partition.polled if event.value not in sent]
     for offset, value, reader in reads:
-        if offset not in partition.told:
-            partition.told.add(offset)
-            evidence.find(Unsent(partition.partition, offset, value, reader))
+        if offset not in partition.reported:
+            partition.reported.add(offset)
+            history.report(Rule.NEVER_SENT, partition=partition.partition, offset=offset, value=value, reader=reader)
 
 
-def _check_failed(evidence: Evidence, partition: PartitionEvidence) -> None:
+def _check_failed(history: HistoryIndex, partition: PartitionHistory) -> None:
     for event in partition.failed:
         for offset in partition.offsets_of.get(event.value, ()):
-            evidence.find(FailedButThere(partition.partition, offset, event.producer, event.value, event.reason))
+            history.report(Rule.FAILED_WRITE_VISIBLE, **event._asdict(), offset=offset)
 
 
-def _check_duplicates(evidence: Evidence, partition: PartitionEvidence) -> None:
+def _check_duplicates(history: HistoryIndex, partition: PartitionHistory) -> None:
     for value, offsets in partition.offsets_of.items():
         producer = partition.producer_of.get(value)
-        if len(offsets) > 1 and producer in evidence.idempotent and partition.told.isdisjoint(offsets):
-            assert producer is not None, "None is no producer"
-            evidence.find(Duplicate(partition.partition, tuple(offsets), producer, value))
+        if len(offsets) > 1 and producer in history.idempotent and partition.reported.isdisjoint(offsets):
+            history.report(
+                Rule.DUPLICATE, partition=partition.partition, producer=producer, value=value, offsets=offsets
+            )
 
 
-def _check_order(evidence: Evidence, partition: PartitionEvidence) -> None:
-    """The values of an idempotent producer are in the order in which it sent them; each counts where it is first."""
+def _check_order(history: HistoryIndex, partition: PartitionHistory) -> None:
+    """The values of an idempotent producer are in send order, by the first occurrence of each."""
     last: dict[str, tuple[int, str]] = {}
-    for offset, value in _first_places(partition):
+    for offset, value in _first_occurrences(partition):
         producer = partition.producer_of.get(value)
-        if producer not in evidence.idempotent or offset in partition.told:
+        if producer not in history.idempotent or offset in partition.reported:
             continue
-        assert producer is not None, "None is no producer"
+        assert producer is not None, "every idempotent producer has a name"
         last_offset, last_value = last.get(producer, (offset, value))
         if partition.sent[value] < partition.sent[last_value]:
-            evidence.find(Reordered(partition.partition, producer, value, offset, last_value, last_offset))
+            facts = {"earlier": value, "earlier_offset": offset, "later": last_value, "later_offset": last_offset}
+            history.report(Rule.REORDERED, partition=partition.partition, producer=producer, **facts)
         else:
             last[producer] = (offset, value)
 
 
-def _first_places(partition: PartitionEvidence) -> Iterator[tuple[int, str]]:
+def _first_occurrences(partition: PartitionHistory) -> Iterator[tuple[int, str]]:
     for offset in sorted(partition.final):
         value = partition.final[offset]
         if partition.offsets_of[value][0] == offset:
             yield offset, value
 
 
-def _check_dense(evidence: Evidence, partition: PartitionEvidence) -> None:
-    assert partition.final_read is not None, "only what was read is checked"
+def _check_dense(history: HistoryIndex, partition: PartitionHistory) -> None:
+    assert partition.final_read is not None, "checked only after a final read"
     end = max(partition.final_read.log_end_offset, max(partition.final, default=-1) + 1)
     if len(partition.final) < end:
-        there = partition.final.keys() | partition.markers | partition.told
-        missing = (offset for offset in range(end) if offset not in there)
-        for first, last in runs(missing):
-            evidence.find(NotDense(partition.partition, first, last))
+        present = partition.final.keys() | partition.markers | partition.reported
+        missing = (offset for offset in range(end) if offset not in present)
+        for offsets in offset_ranges(missing):
+            history.report(Rule.NOT_DENSE, partition=partition.partition, offsets=offsets)

@@ -1,13 +1,13 @@
-"""The kill test: a loaded broker is killed again and again, and what its clients saw is searched for broken promises.
+"""The kill test: SIGKILL a loaded broker repeatedly and check the clients' histories for anomalies.
 
 python -m logbrook.testing.kill --kills 100
 
-campaign    a run, as its `plan` says: `moments` are when the broker is killed, `broker_process` is what is killed,
-            `guardian` leaves nothing behind
-load        the clients: `producers`, `transactional` ones, `members` of groups, a `prober` of offsets, a
-            `topic_maker`; `scene` is what they share, `clients` the library they use
-final_read  what is there in the end; `logbrook.testing.history` judges
-damage      loses acknowledged writes on purpose, to prove that it would be noticed
+    plan             when the broker is killed and with which flags; the outcome of a run
+    campaign         runs a plan: starts, kills, final read, verdict of `logbrook.testing.history`
+    broker_process   the broker's process
+    load             all clients of a run: producers, transactional producers, group members, a prober, a topic maker
+    load_client      the base class of the clients and the state they share; clients wraps confluent-kafka
+    final_read       reads every partition at the end
 
-The clients need confluent-kafka, so nothing of this is imported with `logbrook.testing`.
+The clients need confluent-kafka, so `logbrook.testing` does not import this package.
 """

@@ -1,6 +1,6 @@
-"""`python -m logbrook.testing.kill`: kill a loaded broker N times, in runs of a few dozen, and check what clients saw.
+"""`python -m logbrook.testing.kill`: kill a loaded broker N times, in runs of a few dozen, and check the histories.
 
-Ends with 1 if something was found, with 2 if there is no client library to make the load with.
+Exits with 1 if a run failed, with 2 if the client library is missing.
 """
 
 import argparse
@@ -12,9 +12,7 @@ from time import monotonic
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from logbrook.testing.kill.errors import ClientMissingError
-from logbrook.testing.kill.moments import Kill
-from logbrook.testing.kill.plan import FLAGS, SMALL_FILES, Outcome, Plan, summary
+from logbrook.testing.kill.plan import FLAGS, SMALL_FILES, ClientMissingError, Kill, KillOutcome, KillPlan, summary
 
 _LINE_EVERY_S = 5.0
 
@@ -22,44 +20,45 @@ _LINE_EVERY_S = 5.0
 def main() -> int:
     arguments = _parse()
     console = Console(highlight=False, soft_wrap=True)
-    outcomes: list[Outcome] = []
+    outcomes: list[KillOutcome] = []
     try:
-        with _shown(console, arguments.kills) as killed:
+        with _progress(console, arguments.kills) as killed:
             _run(arguments, console, killed, outcomes)
     except ClientMissingError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     except KeyboardInterrupt:
-        console.print("interrupted; the run that was under way does not count")
+        console.print("interrupted; the unfinished run is not counted")
     if outcomes:
         console.print(summary(outcomes), markup=False)
     return 0 if outcomes and all(outcome.is_good for outcome in outcomes) else 1
 
 
-def _run(arguments: argparse.Namespace, console: Console, killed: "_Shown", outcomes: list[Outcome]) -> None:
-    from logbrook.testing.kill.campaign import Campaign  # noqa: PLC0415 - it needs a client library
+def _run(arguments: argparse.Namespace, console: Console, killed: "_KillProgress", outcomes: list[KillOutcome]) -> None:
+    from logbrook.testing.kill.campaign import KillCampaign  # noqa: PLC0415 - it needs a client library
 
-    left, seed = arguments.kills, arguments.seed
-    while left > 0:
-        # Every third run has files of the usual sizes.
+    remaining, seed = arguments.kills, arguments.seed
+    while remaining > 0:
+        # Every third run uses the default file sizes.
         flags = FLAGS if seed % 3 == 0 else (*FLAGS, *SMALL_FILES)
-        plan = Plan(min(left, arguments.per_run), seed, flags=flags, keep=arguments.keep)
-        outcome = Campaign(plan, killed).run()
+        plan = KillPlan(min(remaining, arguments.per_run), seed, flags=flags, keep=arguments.keep)
+        outcome = KillCampaign(plan, killed).run()
         outcomes.append(outcome)
         if not outcome.is_good:
             console.print(str(outcome), markup=False)
-        left -= plan.kills
+        remaining -= plan.kills
         seed += 1
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m logbrook.testing.kill", description="Kill a loaded broker again and again."
+        prog="python -m logbrook.testing.kill",
+        description="Kill a loaded broker repeatedly and check that nothing acknowledged is lost.",
     )
-    parser.add_argument("--kills", type=_positive, default=100, help="how often, in all (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first run; others follow it (%(default)s)")
+    parser.add_argument("--kills", type=_positive, default=100, help="total number of kills (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first run; later runs count up (%(default)s)")
     parser.add_argument("--per-run", type=_positive, default=25, help="kills of one broker and history (%(default)s)")
-    parser.add_argument("--keep", metavar="DIR", help="put history, log and data of runs with findings there")
+    parser.add_argument("--keep", metavar="DIR", help="keep history, log and data of failed runs there")
     return parser.parse_args()
 
 
@@ -71,14 +70,14 @@ def _positive(text: str) -> int:
 
 
 @contextmanager
-def _shown(console: Console, kills: int) -> Iterator["_Shown"]:
-    """A bar on a terminal, a line every few seconds elsewhere."""
+def _progress(console: Console, kills: int) -> Iterator["_KillProgress"]:
+    """Show a progress bar on a terminal, a line every few seconds elsewhere."""
     columns = (TextColumn("kills"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("{task.description}"), console=console, disable=not console.is_terminal) as bar:
-        yield _Shown(console, bar, kills)
+        yield _KillProgress(console, bar, kills)
 
 
-class _Shown:
+class _KillProgress:
     def __init__(self, console: Console, bar: Progress, kills: int) -> None:
         self._console = console
         self._bar = bar

@@ -1,14 +1,16 @@
-"""The clients that make the load: confluent-kafka, told to come back quickly.
+"""confluent-kafka clients with settings for fast reconnection.
 
-The library is needed by what imports this module, and by nothing else of the test kit.
+Importing this module needs confluent-kafka; the rest of the test kit does not.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from logbrook.model import TopicPartition
-from logbrook.testing.kill.errors import ClientMissingError
-from logbrook.testing.kill.plan import SESSION_TIMEOUT_MS
-from logbrook.testing.kill.scene import Scene
+from logbrook.testing.history import Recorder
+from logbrook.testing.history.events import Acknowledged, Unknown
+from logbrook.testing.kill.load_client import LoadState
+from logbrook.testing.kill.plan import SESSION_TIMEOUT_MS, ClientMissingError
 
 try:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
@@ -25,21 +27,26 @@ __all__ = [
     "KafkaError",
     "KafkaException",
     "Message",
+    "MustAbortError",
     "NewTopic",
     "Producer",
     "admin_client",
     "client_partition",
     "consumer",
-    "last_answers",
-    "may_pass",
+    "flush_all",
+    "is_retriable",
     "producer",
     "reader",
+    "record_delivery",
+    "retry",
 ]
 
 _POLL_INTERVAL_MS_MAX = 6_000
 _DELIVERY_TIMEOUT_MS = 600_000
 FLUSH_TIMEOUT_S = 30.0
 _FLUSH_STEP_S = 0.1
+
+_T = TypeVar("_T")
 
 _COMMON: dict[str, Any] = {
     "log_level": 0,
@@ -50,42 +57,72 @@ _COMMON: dict[str, Any] = {
     "retry.backoff.max.ms": 200,
     "socket.timeout.ms": 5_000,
     "topic.metadata.refresh.fast.interval.ms": 50,
-    # With the library's default, a producer whose only broker is away forgets that broker, but not that it coordinates
-    # the group: offsets that it sends to a transaction then wait for a connection that nobody makes (issue 5511 of
-    # librdkafka).
+    # By default a producer drops its only broker when that is unreachable, but not the cached group coordinator:
+    # offsets sent to a transaction then wait for a connection that is never opened (librdkafka issue 5511).
     "metadata.recovery.strategy": "none",
 }
 
 
 def producer(address: str, **settings: Any) -> Producer:
-    """Tries for longer than a run takes."""
+    """A producer whose delivery timeout is longer than a run."""
     defaults = {"message.timeout.ms": _DELIVERY_TIMEOUT_MS, "request.timeout.ms": 5_000, "linger.ms": 2}
     return Producer({**_COMMON, **defaults, "bootstrap.servers": address, **settings})
 
 
-def may_pass(error: KafkaError) -> bool:
-    """Whether a call that failed so is to be made again: nothing was refused, there was just no answer yet."""
+def is_retriable(error: KafkaError) -> bool:
+    """True if the call may be repeated: it timed out or there was no connection, but nothing was refused."""
     return error.retriable() or error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._WAIT_COORD)
 
 
-def last_answers(scene: Scene, name: str, sender: Producer) -> None:
-    """Wait for them. A write that gets none while the broker is up for so long is unknown, and a problem.
+class MustAbortError(Exception):
+    """The transaction can only be aborted; nothing of it is visible."""
 
-    Only the time in which the broker is up counts: on a slow machine, kills in a row keep it away for longer than that.
+
+def retry(call: Callable[[], _T], before_retry: Callable[[], None] = lambda: None) -> _T:
+    """Call until it succeeds. Raises MustAbortError, KafkaException if it is not retriable, or as `before_retry`."""
+    while True:
+        try:
+            return call()
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.txn_requires_abort():
+                raise MustAbortError(str(error)) from raised
+            if error.fatal() or not is_retriable(error):
+                raise
+        before_retry()
+
+
+def flush_all(state: LoadState, name: str, sender: Producer) -> None:
+    """Wait for all delivery reports. Writes without one after the timeout are unknown, and a problem.
+
+    Only time with a running broker counts: on a slow machine, consecutive kills can exceed the timeout.
     """
     up_s = 0.0
-    while sender.flush(_FLUSH_STEP_S) and up_s < FLUSH_TIMEOUT_S and not scene.is_abandoned:
-        up_s += _FLUSH_STEP_S if scene.is_up else 0.0
+    while sender.flush(_FLUSH_STEP_S) and up_s < FLUSH_TIMEOUT_S and not state.is_abandoned:
+        up_s += _FLUSH_STEP_S if state.is_up else 0.0
     if len(sender):
-        if not scene.is_abandoned:
+        if not state.is_abandoned:
             waited = f"with the broker up for {FLUSH_TIMEOUT_S:.1f} s"
-            scene.problems.append(f"{name} had {len(sender)} writes without an answer {waited}")
+            state.problems.append(f"{name} had {len(sender)} writes without a response {waited}")
         sender.purge()
         sender.poll(0)
 
 
+def record_delivery(
+    recorder: Recorder, name: str, partition: TopicPartition, value: str, error: KafkaError | None, message: Message
+) -> bool:
+    """Record the delivery report of a value: acknowledged if it has an offset, else unknown. Returns True if
+    it is acknowledged."""
+    offset = message.offset()
+    if error is None and offset is not None and offset >= 0:
+        recorder.record(Acknowledged, name, partition, offset, value)
+        return True
+    recorder.record(Unknown, name, partition, value, "no offset" if error is None else error.name())
+    return False
+
+
 def consumer(address: str, group: str, **settings: Any) -> Consumer:
-    """A member, or with `committed` alone a mere observer, of a group. It commits when it is told to."""
+    """A consumer with manual commits: a group member, or an observer of its offsets if it only calls `committed`."""
     defaults = {
         "group.id": group,
         "session.timeout.ms": SESSION_TIMEOUT_MS,
@@ -101,7 +138,7 @@ def consumer(address: str, group: str, **settings: Any) -> Consumer:
 
 
 def reader(address: str, **settings: Any) -> Consumer:
-    """Reads what it is assigned, and never jumps: an offset that is out of range is an error."""
+    """A consumer for manual assignment; an offset out of range is an error instead of a reset."""
     defaults = {"auto.offset.reset": "error", "enable.partition.eof": True}
     return consumer(address, "kill-test-reader", **{**defaults, **settings})
 

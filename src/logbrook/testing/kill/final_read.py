@@ -1,4 +1,4 @@
-"""The last reading: every partition from its first record to its last, by a client that has seen nothing before."""
+"""The final read: every partition from its first record to its last, by a new client."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,58 +7,58 @@ from typing import NamedTuple
 
 from logbrook.client import Client
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.records.batch import iter_headers
+from logbrook.testing.history.events import FinalCommittedRead, FinalMarkers, FinalRead, FinalTopics
 from logbrook.testing.kill import clients
 from logbrook.testing.kill.clients import Consumer, KafkaError
-from logbrook.testing.kill.payloads import value_of
-from logbrook.testing.kill.scene import Scene
+from logbrook.testing.kill.load_client import LoadState, value_of
 
 _ANSWER_TIMEOUT_S = 10.0
 
 
-def read_everything(scene: Scene, partitions: list[TopicPartition], timeout_s: float) -> None:
-    """Records the topics and what is in the partitions. What cannot be read in time is a problem, and not recorded."""
-    admin = clients.admin_client(scene.address)
+def read_everything(state: LoadState, partitions: list[TopicPartition], timeout_s: float) -> None:
+    """Record the topics and the content of the partitions. A partition that cannot be read in time is a problem."""
+    admin = clients.admin_client(state.address)
     topics = admin.list_topics(timeout=_ANSWER_TIMEOUT_S).topics
-    scene.recorder.final_topics({name: len(topic.partitions) for name, topic in topics.items()})
-    missing = [one for one in partitions if one.topic not in topics]
-    there = [one for one in partitions if one not in missing]
+    state.recorder.record(FinalTopics, {name: len(topic.partitions) for name, topic in topics.items()})
+    existing = [partition for partition in partitions if partition.topic in topics]
     deadline = monotonic() + timeout_s
-    for partition, read in _read(scene, there, "read_uncommitted", deadline).items():
-        scene.recorder.final_read(read.begun_at_ns, partition, read.end, read.records)
-    for partition, read in _read(scene, there, scene.isolation, deadline).items():
-        scene.recorder.final_committed_read(partition, read.end, read.records)
-    with Client(scene.address) as client:
-        for partition in there:
-            scene.recorder.final_markers(partition, list(_markers(client, partition)))
+    for partition, read in _read(state, existing, "read_uncommitted", deadline).items():
+        state.recorder.record(FinalRead, read.begun_at_ns, partition, read.end, read.records)
+    for partition, read in _read(state, existing, state.isolation, deadline).items():
+        state.recorder.record(FinalCommittedRead, partition, read.end, read.records)
+    with Client(state.address) as client:
+        for partition in existing:
+            state.recorder.record(FinalMarkers, partition, list(_markers(client, partition)))
 
 
 class _Read(NamedTuple):
     begun_at_ns: int
     end: int
-    """Of what such a reader can read."""
+    """The end offset visible to the reader: the high watermark or the last stable offset."""
     records: list[tuple[int, str]]
 
 
 def _read(
-    scene: Scene, partitions: list[TopicPartition], isolation: str, deadline: float
+    state: LoadState, partitions: list[TopicPartition], isolation: str, deadline: float
 ) -> dict[TopicPartition, _Read]:
-    """What cannot be read is a problem, and left out."""
-    reader = clients.reader(scene.address, **{"isolation.level": isolation})
+    """Read with a new consumer. Unreadable partitions are recorded as problems and left out."""
+    reader = clients.reader(state.address, **{"isolation.level": isolation})
     try:
-        return _read_with(reader, scene, partitions, deadline)
+        return _read_with(reader, state, partitions, deadline)
     finally:
         reader.close()
 
 
 def _read_with(
-    reader: Consumer, scene: Scene, partitions: list[TopicPartition], deadline: float
+    reader: Consumer, state: LoadState, partitions: list[TopicPartition], deadline: float
 ) -> dict[TopicPartition, _Read]:
     ends: dict[TopicPartition, tuple[int, int]] = {}
     for partition in partitions:
-        begun_at_ns = scene.recorder.now_ns()
+        begun_at_ns = state.recorder.now_ns()
         marks = reader.get_watermark_offsets(clients.client_partition(partition), timeout=_ANSWER_TIMEOUT_S)
-        assert marks is not None, "it has no limit but the time"
+        assert marks is not None, "only a timeout returns None"
         ends[partition] = (begun_at_ns, marks[1])
     reader.assign([clients.client_partition(partition, 0) for partition in partitions])
     records: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
@@ -71,23 +71,27 @@ def _read_with(
             continue
         partition, offset, error = TopicPartition(topic, number), message.offset(), message.error()
         if error is None:
-            assert offset is not None, "a record has an offset"
+            assert offset is not None, "a delivered record has an offset"
             records[partition].append((offset, value_of(message.value())))
             continue
         reading.discard(partition)
-        # What is missing below the end that the log had a moment ago is for the checker to tell.
+        # The checker reports records missing below the end offset read above.
         if error.code() != KafkaError._PARTITION_EOF:
             unreadable[partition] = str(error)
-    unreadable |= dict.fromkeys(reading, "it took too long")
-    scene.problems += [f"the last reading of {partition}: {why}" for partition, why in unreadable.items()]
-    return {one: _Read(*ends[one], records[one]) for one in partitions if one not in unreadable}
+    unreadable |= dict.fromkeys(reading, "timed out")
+    state.problems += [f"final read of {partition}: {why}" for partition, why in unreadable.items()]
+    return {
+        partition: _Read(*ends[partition], records[partition])
+        for partition in partitions
+        if partition not in unreadable
+    }
 
 
 def _markers(client: Client, partition: TopicPartition) -> Iterator[int]:
-    """The offsets of control records, which no client library shows."""
+    """Yield the offsets of control records, which client libraries do not deliver."""
     offset = 0
     while True:
-        fetched = client.fetch(partition.topic, partition.partition, offset, max_wait_ms=0)
+        fetched = client.fetch(partition.topic, partition.partition, Offset(offset), max_wait_ms=0)
         headers = [header for _, header in iter_headers(fetched.records)]
         if not headers:
             return

@@ -1,72 +1,65 @@
-"""Creates a topic when it is told to, and writes to it as soon as it is there."""
+"""Creates a topic on demand and writes to it as soon as it exists."""
 
+from functools import partial
 from threading import Event
 
 from logbrook.model import TopicPartition
+from logbrook.testing.history.events import ProducerStarted, Sent, TopicCreated
 from logbrook.testing.kill import clients
 from logbrook.testing.kill.clients import KafkaError, KafkaException, Message, NewTopic
-from logbrook.testing.kill.payloads import payload
-from logbrook.testing.kill.scene import Client, Scene
+from logbrook.testing.kill.load_client import LoadClient, LoadState, payload
 
 _ANSWER_TIMEOUT_S = 5.0
 _VALUES = 20
 
 
-class TopicMaker(Client):
-    """`make` returns at once. Only a creation that was acknowledged is recorded: others may be there or not."""
+class TopicMaker(LoadClient):
+    """Creates topics. Only acknowledged creations are recorded: others may or may not have taken effect."""
 
-    def __init__(self, scene: Scene, name: str) -> None:
-        super().__init__(scene, name)
+    def __init__(self, state: LoadState, name: str) -> None:
+        super().__init__(state, name)
         self.made: list[TopicPartition] = []
-        """The partitions of topics that are sure to be there."""
-        self._told = Event()
-        self._asked = Event()
+        """The partitions of topics whose creation was acknowledged."""
+        self._requested = Event()
+        self._sending = Event()
         self._topics = 0
 
     def make(self, timeout_s: float) -> None:
-        """Returns when the request is about to leave."""
-        self._asked.clear()
-        self._told.set()
-        self._asked.wait(timeout_s)
+        """Request a creation. Returns when the request is about to be sent."""
+        self._sending.clear()
+        self._requested.set()
+        self._sending.wait(timeout_s)
 
     def run(self) -> None:
-        admin = clients.admin_client(self.scene.address)
+        admin = clients.admin_client(self.state.address)
         while not self.stopping.is_set():
-            if self._told.wait(0.1):
-                self._told.clear()
+            if self._requested.wait(0.1):
+                self._requested.clear()
                 self._topics += 1
                 topic, partitions = f"made-{self._topics}", self.rng.randint(1, 4)
                 created = admin.create_topics([NewTopic(topic, partitions, 1)], request_timeout=_ANSWER_TIMEOUT_S)[
                     topic
                 ]
-                self._asked.set()
+                self._sending.set()
                 try:
                     created.result(2 * _ANSWER_TIMEOUT_S)
                 except (KafkaException, TimeoutError):
                     continue
-                self.scene.recorder.topic_created(topic, partitions)
+                self.state.recorder.record(TopicCreated, topic, partitions)
                 self.made += [TopicPartition(topic, number) for number in range(partitions)]
                 self._write(topic, partitions)
 
     def _write(self, topic: str, partitions: int) -> None:
-        name, recorder = f"{self.name}.{self._topics}", self.scene.recorder
-        recorder.producer_started(name, idempotent=True)
-        producer = clients.producer(self.scene.address, **{"enable.idempotence": True})
+        name, recorder = f"{self.name}.{self._topics}", self.state.recorder
+        recorder.record(ProducerStarted, name, idempotent=True)
+        producer = clients.producer(self.state.address, **{"enable.idempotence": True})
 
-        def answered(error: KafkaError | None, message: Message) -> None:
-            number, offset = message.partition(), message.offset()
-            assert number is not None, "it was sent to a partition"
-            partition, value = TopicPartition(topic, number), values[number, message.key()]
-            if error is None and offset is not None:
-                recorder.acknowledged(name, partition, offset, value)
-            else:
-                recorder.unknown(name, partition, value, "no offset" if error is None else error.name())
+        def delivered(partition: TopicPartition, value: str, error: KafkaError | None, message: Message) -> None:
+            clients.record_delivery(recorder, name, partition, value, error, message)
 
-        values: dict[tuple[int, bytes | None], str] = {}
         for number in range(_VALUES):
             partition, value = TopicPartition(topic, number % partitions), f"{name}:{number}"
-            key = str(number).encode()
-            values[partition.partition, key] = value
-            recorder.sent(name, partition, value)
-            producer.produce(topic, payload(value, 100), key, partition=partition.partition, on_delivery=answered)
-        clients.last_answers(self.scene, name, producer)
+            recorder.record(Sent, name, partition, value)
+            on_delivery = partial(delivered, partition, value)
+            producer.produce(topic, payload(value, 100), partition=partition.partition, on_delivery=on_delivery)
+        clients.flush_all(self.state, name, producer)

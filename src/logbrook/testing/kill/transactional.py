@@ -1,9 +1,9 @@
-"""Transactional producers: values to all partitions, and an end for all of them together.
+"""Transactional producers that write to all partitions.
 
-A transactional id is taken by one producer after another. Most transactions are committed or aborted. Some are left
-open, and some are asked to commit when another producer has the id already: nothing may be seen of either. A commit
-that needs an abort instead is one that had no effect. Any error that the library calls fatal ends the client with a
-problem, unless its producer was replaced.
+Each transactional id is used by one producer after another. Most transactions are committed or aborted. Some are left
+open, and some are committed after another producer has fenced theirs: nothing of either may become visible. A commit
+that fails with an abortable error has had no effect. A fatal error ends the client with a problem, unless its producer
+was fenced.
 """
 
 from collections.abc import Callable
@@ -13,188 +13,176 @@ from time import monotonic
 from typing import NamedTuple
 
 from logbrook.model import TopicPartition
+from logbrook.testing.history import events
 from logbrook.testing.kill import clients
-from logbrook.testing.kill.clients import KafkaError, KafkaException, Message, Producer
-from logbrook.testing.kill.payloads import payload
-from logbrook.testing.kill.scene import Client, Scene
+from logbrook.testing.kill.clients import KafkaError, KafkaException, Message, MustAbortError, Producer
+from logbrook.testing.kill.load_client import LoadClient, LoadState, payload
 
 _TRANSACTION_TIMEOUT_MS = 60_000
 _CALL_TIMEOUT_S = 2.0
-_LEFT_FLUSH_S = 0.2
-_LIFE_S = (1.0, 6.0)
+_OPEN_FLUSH_S = 0.2
+_PRODUCER_LIFETIME_S = (1.0, 6.0)
 _VALUES_MAX = 60
-_ENDS = {"commit": 12, "abort": 4, "leave": 1, "be fenced": 1}
+# Relative frequencies of how a transaction ends.
+_ENDS = {"commit": 12, "abort": 4, "leave open": 1, "be fenced": 1}
 
 
-class _MustAbortError(Exception):
-    """The transaction cannot be committed any more."""
+class _NoOpenTransactionError(Exception):
+    """The broker has no open transaction to abort.
 
-
-class _UnheardOfError(Exception):
-    """The broker knows of no open transaction to abort.
-
-    A kill can swallow the request that adds the first partition to a transaction. The library ends the transaction all
-    the same, and gives up when that is refused, as it is to be after a transaction that was committed.
+    A kill can lose the request that adds the first partition to a transaction. The library ends the transaction all the
+    same, and fails when that is refused, as it must be after a committed transaction.
     """
 
 
-class _LostCountError(Exception):
-    """The library gives sequence numbers a second time.
+class _SequenceReusedError(Exception):
+    """The library reused sequence numbers.
 
-    It does so after it gave up, with a transaction, on records that a kill left in doubt: if they are in the log, the
-    next ones are refused as out of order. Any broker has to; and what it may not lose is checked in the history.
+    It does so after it has purged records of a failed transaction whose outcome a kill left unknown: if they are in the
+    log, every broker must refuse the next ones as out of order. Lost records are found by the history checker.
     """
 
 
 class _AbandonedError(Exception):
-    """The broker is gone for good."""
+    """The run is ending and the broker will not be restarted."""
 
 
-class _Life(NamedTuple):
+class _ActiveProducer(NamedTuple):
     name: str
     producer: Producer
     until: float
 
 
-class TransactionalClient(Client):
-    """A transactional id, which is the client's name, and who has it. Afterwards none of its transactions is open."""
+class TransactionalClient(LoadClient):
+    """A transactional id (the client's name) and its current producer. At the end no transaction is open."""
 
-    def __init__(self, scene: Scene, name: str, settings: dict[str, object]) -> None:
-        super().__init__(scene, name)
+    def __init__(self, state: LoadState, name: str, settings: dict[str, object]) -> None:
+        super().__init__(state, name)
         self._settings = settings
-        self._lives = 0
+        self._producer_count = 0
         self._transactions = 0
         self._values = 0
-        # Producers that do not know of all their records whether they are in the log.
-        self._in_doubt: set[str] = set()
+        # Producers with records whose outcome is unknown.
+        self._with_unknown_records: set[str] = set()
 
     def run(self) -> None:
         try:
-            life = self._take()
+            active = self._acquire()
             while not self.stopping.is_set():
-                with suppress(_UnheardOfError, _LostCountError):
-                    life = self._transact(life)
-                    if monotonic() <= life.until:
+                with suppress(_NoOpenTransactionError, _SequenceReusedError):
+                    active = self._transact(active)
+                    if monotonic() <= active.until:
                         continue
-                life = self._take()
-            self._take()
+                active = self._acquire()
+            self._acquire()
         except _AbandonedError:
             pass
 
-    def _take(self) -> _Life:
-        """A new producer with the id. Whatever the one before left open is aborted when this returns."""
-        self._lives += 1
-        name = f"{self.name}.{self._lives}"
-        self.scene.recorder.producer_started(name, idempotent=True)
+    def _acquire(self) -> _ActiveProducer:
+        """Return a new producer for the id. It fences its predecessor, whose open transaction is aborted."""
+        self._producer_count += 1
+        name = f"{self.name}.{self._producer_count}"
+        self.state.recorder.record(events.ProducerStarted, name, idempotent=True)
         timeouts = dict.fromkeys(("transaction.timeout.ms", "message.timeout.ms"), _TRANSACTION_TIMEOUT_MS)
-        producer = clients.producer(self.scene.address, **{**self._settings, **timeouts, "transactional.id": self.name})
-        self._insist(lambda: producer.init_transactions(_CALL_TIMEOUT_S))
-        self.scene.recorder.transactional_id_taken(name, self.name)
-        return _Life(name, producer, monotonic() + self.rng.uniform(*_LIFE_S))
+        producer = clients.producer(self.state.address, **{**self._settings, **timeouts, "transactional.id": self.name})
+        self._retry(lambda: producer.init_transactions(_CALL_TIMEOUT_S))
+        self.state.recorder.record(events.TransactionalIdTaken, name, self.name)
+        return _ActiveProducer(name, producer, monotonic() + self.rng.uniform(*_PRODUCER_LIFETIME_S))
 
-    def _transact(self, life: _Life) -> _Life:
-        """One transaction. Returns who is to make the next one. Raises _LostCountError."""
+    def _transact(self, active: _ActiveProducer) -> _ActiveProducer:
+        """Run one transaction. Returns the producer of the next one. Raises _SequenceReusedError."""
         try:
-            return self._transact_counted(life)
+            return self._run_transaction(active)
         except KafkaException as raised:
-            if raised.args[0].code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER and life.name in self._in_doubt:
-                raise _LostCountError from raised
+            if (
+                raised.args[0].code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+                and active.name in self._with_unknown_records
+            ):
+                raise _SequenceReusedError from raised
             raise
 
-    def _transact_counted(self, life: _Life) -> _Life:
+    def _run_transaction(self, active: _ActiveProducer) -> _ActiveProducer:
         self._transactions += 1
-        transaction = f"{life.name}/{self._transactions}"
-        life.producer.begin_transaction()
-        self.scene.recorder.transaction_begun(life.name, transaction)
+        transaction = f"{active.name}/{self._transactions}"
+        active.producer.begin_transaction()
+        self.state.recorder.record(events.TransactionBegun, active.name, transaction)
         for _ in range(self.rng.randint(1, _VALUES_MAX)):
-            self._send(life)
-        life.producer.poll(self.rng.choice((0, 0.005, 0.03)))
+            self._send(active)
+        active.producer.poll(self.rng.choice((0, 0.005, 0.03)))
         end = self.rng.choices(list(_ENDS), weights=list(_ENDS.values()))[0]
         if end == "commit":
-            self._commit(life, transaction)
+            self._commit(active, transaction)
         elif end == "abort":
-            self._abort(life, transaction)
+            self._abort(active, transaction)
         else:
-            life.producer.flush(_LEFT_FLUSH_S)
-            heir = self._take()
+            active.producer.flush(_OPEN_FLUSH_S)
+            successor = self._acquire()
             if end == "be fenced":
-                self._commit_too_late(life, transaction)
-            # It may be told now that it was replaced, which is no problem of anybody's.
+                self._commit_after_fencing(active, transaction)
+            # The fenced producer may raise that it was fenced, which is expected.
             with suppress(KafkaException):
-                life.producer.purge()
-                life.producer.poll(0)
-            return heir
-        return life
+                active.producer.purge()
+                active.producer.poll(0)
+            return successor
+        return active
 
-    def _send(self, life: _Life) -> None:
+    def _send(self, active: _ActiveProducer) -> None:
         self._values += 1
-        partition, value = self.rng.choice(self.scene.partitions), f"{life.name}:{self._values}"
-        self.scene.recorder.sent(life.name, partition, value)
-        answered = partial(self._answered, life.name, partition, value)
+        partition, value = self.rng.choice(self.state.partitions), f"{active.name}:{self._values}"
+        self.state.recorder.record(events.Sent, active.name, partition, value)
+        on_delivery = partial(self._delivered, active.name, partition, value)
         data = payload(value, int(1_000 ** self.rng.random()))
-        life.producer.produce(partition.topic, data, partition=partition.partition, on_delivery=answered)
+        active.producer.produce(partition.topic, data, partition=partition.partition, on_delivery=on_delivery)
 
-    def _answered(
+    def _delivered(
         self, name: str, partition: TopicPartition, value: str, error: KafkaError | None, message: Message
     ) -> None:
-        offset = message.offset()
-        if error is None and offset is not None and offset >= 0:
-            self.scene.recorder.acknowledged(name, partition, offset, value)
-        else:
-            self._in_doubt.add(name)
-            self.scene.recorder.unknown(name, partition, value, "no offset" if error is None else error.name())
+        if not clients.record_delivery(self.state.recorder, name, partition, value, error, message):
+            self._with_unknown_records.add(name)
 
-    def _commit(self, life: _Life, transaction: str) -> None:
-        begun_at_ns = self.scene.recorder.now_ns()
+    def _commit(self, active: _ActiveProducer, transaction: str) -> None:
+        begun_at_ns = self.state.recorder.now_ns()
         try:
-            self._insist(lambda: life.producer.commit_transaction(_CALL_TIMEOUT_S))
-        except _MustAbortError:
-            self._abort(life, transaction)
+            self._retry(lambda: active.producer.commit_transaction(_CALL_TIMEOUT_S))
+        except MustAbortError:
+            self._abort(active, transaction)
         except BaseException as error:
-            self.scene.recorder.transaction_unknown(begun_at_ns, life.name, transaction, repr(error))
+            self.state.recorder.record(events.TransactionUnknown, begun_at_ns, active.name, transaction, repr(error))
             raise
         else:
-            self.scene.recorder.transaction_committed(begun_at_ns, life.name, transaction)
-            self.scene.transactions += 1
+            self.state.recorder.record(events.TransactionCommitted, begun_at_ns, active.name, transaction)
+            self.state.transactions += 1
 
-    def _abort(self, life: _Life, transaction: str) -> None:
+    def _abort(self, active: _ActiveProducer, transaction: str) -> None:
         try:
-            self._insist(lambda: life.producer.abort_transaction(_CALL_TIMEOUT_S))
+            self._retry(lambda: active.producer.abort_transaction(_CALL_TIMEOUT_S))
         except KafkaException as raised:
             if raised.args[0].code() == KafkaError.INVALID_TXN_STATE:
-                raise _UnheardOfError from raised
+                raise _NoOpenTransactionError from raised
             raise
-        self.scene.recorder.transaction_aborted(life.name, transaction)
+        self.state.recorder.record(events.TransactionAborted, active.name, transaction)
 
-    def _commit_too_late(self, life: _Life, transaction: str) -> None:
-        """What comes of it is for the readers to see: it is recorded as not known."""
-        begun_at_ns = self.scene.recorder.now_ns()
+    def _commit_after_fencing(self, active: _ActiveProducer, transaction: str) -> None:
+        """Commit with a fenced producer; recorded as unknown, so that the checker looks for visible records."""
+        begun_at_ns = self.state.recorder.now_ns()
         try:
-            self._insist(lambda: life.producer.commit_transaction(_CALL_TIMEOUT_S))
-            reason = "it was acknowledged"
-        except (KafkaException, _MustAbortError) as error:
+            self._retry(lambda: active.producer.commit_transaction(_CALL_TIMEOUT_S))
+            reason = "the commit was acknowledged"
+        except (KafkaException, MustAbortError) as error:
             reason = repr(error)
-        self.scene.recorder.transaction_unknown(begun_at_ns, life.name, transaction, reason)
+        self.state.recorder.record(events.TransactionUnknown, begun_at_ns, active.name, transaction, reason)
 
-    def _insist(self, call: Callable[[], object]) -> None:
-        """Raises _MustAbortError, _AbandonedError, or KafkaException for what is beyond help."""
-        while True:
-            try:
-                call()
-            except KafkaException as raised:
-                error = raised.args[0]
-                if error.txn_requires_abort():
-                    raise _MustAbortError(str(error)) from raised
-                if error.fatal() or not clients.may_pass(error):
-                    raise
-                if self.scene.is_abandoned:
-                    raise _AbandonedError from raised
-            else:
-                return
+    def _retry(self, call: Callable[[], object]) -> None:
+        """Call until it succeeds. Raises as `clients.retry` does, and _AbandonedError."""
+        clients.retry(call, self._check_not_abandoned)
+
+    def _check_not_abandoned(self) -> None:
+        if self.state.is_abandoned:
+            raise _AbandonedError
 
 
-def transactional_clients(scene: Scene) -> list[TransactionalClient]:
+def transactional_clients(state: LoadState) -> list[TransactionalClient]:
     return [
-        TransactionalClient(scene, "transactional-0", {}),
-        TransactionalClient(scene, "transactional-1", {"linger.ms": 0, "compression.type": "lz4"}),
+        TransactionalClient(state, "transactional-0", {}),
+        TransactionalClient(state, "transactional-1", {"linger.ms": 0, "compression.type": "lz4"}),
     ]

@@ -38,8 +38,8 @@ public final class WordCount {
         properties.put("num.stream.threads", "2");
         properties.put("commit.interval.ms", "100");
         // An application that is closed does not leave its group: the next one waits for this.
-        properties.put("session.timeout.ms", "4000");
-        properties.put("heartbeat.interval.ms", "200");
+        properties.put("session.timeout.ms", "1500");
+        properties.put("heartbeat.interval.ms", "100");
         Map<String, String> counts = new TreeMap<>();
         Properties reading = new Properties();
         reading.put("bootstrap.servers", arguments[0]);

@@ -1,23 +1,24 @@
-"""What the tests of groups are made of."""
+"""Builders and a driver for the tests of the group coordinator shard."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from logbrook.config.groups import GroupConfig
-from logbrook.core.fields import FieldWriter
-from logbrook.core.groups import (
+from logbrook.config import GroupConfig
+from logbrook.core.groups.errors import GroupError
+from logbrook.core.groups.group import GroupState
+from logbrook.core.groups.messages import (
     CommitRequest,
-    GroupCoordinator,
-    GroupState,
+    GroupOutcome,
+    GroupWrite,
     JoinRequest,
     JoinResult,
     OffsetToCommit,
-    Outcome,
     SyncRequest,
-    Write,
 )
-from logbrook.core.groups.errors import GroupError
+from logbrook.core.groups.shard import GroupCoordinatorShard
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
+from logbrook.records.fields import FieldWriter
 from logbrook.testing.seeded_random import SeededRandom
 
 T0 = TopicPartition("t", 0)
@@ -25,7 +26,7 @@ T1 = TopicPartition("t", 1)
 
 
 def subscription(*topics: str) -> bytes:
-    """The metadata of a consumer, version 0."""
+    """Return the subscription metadata of a consumer, version 0."""
     writer = FieldWriter().int16(0).int32(len(topics))
     for topic in topics:
         writer.string(topic)
@@ -36,9 +37,9 @@ def a_config(**settings: Any) -> GroupConfig:
     return GroupConfig(**{"initial_rebalance_delay_ms": 0, **settings})
 
 
-def a_coordinator(**settings: int) -> GroupCoordinator:
-    """One that is open for requests since the time 0."""
-    coordinator = GroupCoordinator(a_config(**settings), SeededRandom())
+def a_coordinator(**settings: int) -> GroupCoordinatorShard:
+    """Return a shard that is open for requests since the time 0."""
+    coordinator = GroupCoordinatorShard(a_config(**settings), SeededRandom())
     coordinator.finish_loading(now_ms=0)
     return coordinator
 
@@ -70,26 +71,26 @@ def a_join(
 def a_commit(
     offset: int, *, partition: TopicPartition = T0, member_id: str = "", generation: int = -1
 ) -> CommitRequest:
-    return CommitRequest("g", member_id, generation, [OffsetToCommit(partition, offset)])
+    return CommitRequest("g", member_id, generation, [OffsetToCommit(partition, Offset(offset))])
 
 
 @dataclass(slots=True)
 class Shell:
     """Carries out what a coordinator returns, as the server does; each write is durable at once."""
 
-    coordinator: GroupCoordinator
+    coordinator: GroupCoordinatorShard
     now_ms: int = 0
     results: dict[object, object] = field(default_factory=dict)
     log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
 
-    def apply(self, outcome: Outcome) -> None:
+    def apply(self, outcome: GroupOutcome) -> None:
         for reply in outcome.replies:
             assert reply.reply_to not in self.results, "answered twice"
             self.results[reply.reply_to] = reply.result
         for write in outcome.writes:
             self.write(write)
 
-    def write(self, write: Write) -> None:
+    def write(self, write: GroupWrite) -> None:
         for key, value in write.records:
             self.log.append((key, value))
             self.coordinator.replay(key, value)
@@ -98,7 +99,7 @@ class Shell:
             self.results[reply.reply_to] = reply.result
 
     def join(self, reply_to: object, request: JoinRequest) -> object:
-        """What the join was answered; None if it waits."""
+        """Return the reply to the join; None if it is pending."""
         self.apply(self.coordinator.join(request, reply_to, self.now_ms))
         return self.results.get(reply_to)
 
@@ -107,7 +108,7 @@ class Shell:
         return self.results.get(reply_to)
 
     def stable_member(self) -> JoinResult:
-        """A group `g` that is Stable with one member."""
+        """Return a Stable group `g` with one member."""
         joined = self.join("first join", a_join())
         assert isinstance(joined, JoinResult)
         self.sync("first sync", SyncRequest("g", joined.generation, joined.member_id))
@@ -116,6 +117,6 @@ class Shell:
 
 
 def refusal(result: object) -> type[GroupError]:
-    """The class of the error that a request was answered with."""
+    """Return the class of the error that a request was answered with."""
     assert isinstance(result, GroupError), result
     return type(result)

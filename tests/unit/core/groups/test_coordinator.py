@@ -1,21 +1,11 @@
-"""What the scenarios do not show: the edges of the interface, the records, the bounds."""
+"""Group coordinator beyond the scenarios: edge cases of the interface, record formats and bounds."""
 
 import re
 
 import pytest
 
-from logbrook.core.groups import (
-    GroupCoordinator,
-    JoinResult,
-    LeavingMember,
-    OffsetToCommit,
-    SyncRequest,
-    SyncResult,
-)
+from logbrook.core.coordinator import CoordinatorNotAvailableError, CorruptCoordinatorRecordError
 from logbrook.core.groups.errors import (
-    CoordinatorLoadingError,
-    CoordinatorNotAvailableError,
-    CorruptGroupRecordError,
     FencedInstanceIdError,
     GroupError,
     IllegalGenerationError,
@@ -25,8 +15,19 @@ from logbrook.core.groups.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
+from logbrook.core.groups.group import GroupState
+from logbrook.core.groups.messages import (
+    CommitRequest,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    OffsetToCommit,
+    SyncRequest,
+    SyncResult,
+)
 from logbrook.core.groups.records import GroupKey, OffsetKey, decode_key
-from logbrook.core.groups.requests import CommitRequest, JoinRequest
+from logbrook.core.groups.shard import GroupCoordinatorShard
+from logbrook.model.identifiers import Offset
 from logbrook.testing.seeded_random import SeededRandom
 from tests.unit.core.groups.kit import T0, T1, Shell, a_commit, a_config, a_coordinator, a_join, refusal
 
@@ -97,7 +98,7 @@ def test_the_largest_assignment_that_a_leader_sends_comes_back_whole() -> None:
     assert result == SyncResult("consumer", "range", assignment)
 
 
-def test_an_assignment_for_a_stranger_is_nobodys() -> None:
+def test_an_assignment_for_an_unknown_member_is_ignored() -> None:
     shell = Shell(a_coordinator())
     joined = shell.join(1, a_join())
     assert isinstance(joined, JoinResult)
@@ -114,8 +115,8 @@ def test_a_sync_with_another_protocol_type_is_refused() -> None:
     assert isinstance(shell.sync(3, SyncRequest("g", 1, joined.member_id, protocol_type="consumer")), SyncResult)
 
 
-def test_a_heartbeat_of_a_new_member_that_waits_shortens_its_wait_in_time() -> None:
-    """It proves to be there, so from then on it is held to its session; the queue must know of the earlier end."""
+def test_a_heartbeat_of_a_new_member_with_a_pending_join_starts_its_session_timeout() -> None:
+    """The heartbeat starts its session timeout, which is earlier than the deadline that is queued."""
     coordinator = a_coordinator(initial_rebalance_delay_ms=100_000)
     required = coordinator.join(JoinRequest("g", "", "c", "", 6_000, 6_000, "consumer", [("r", b"")], None, True), 1, 0)
     error = required.replies[0].result
@@ -180,18 +181,18 @@ def test_disconnecting_what_does_not_wait_changes_nothing() -> None:
 def test_a_commit_writes_one_record_per_partition_and_acknowledges_nothing_by_itself() -> None:
     coordinator = a_coordinator()
     decision = coordinator.commit_offsets(
-        CommitRequest("g", "", -1, [OffsetToCommit(T0, 5), OffsetToCommit(T1, 6)]), now_ms=9
+        CommitRequest("g", "", -1, [OffsetToCommit(T0, Offset(5)), OffsetToCommit(T1, Offset(6))]), now_ms=9
     )
     assert [decode_key(key) for key, _ in decision.write.records] == [OffsetKey("g", T0), OffsetKey("g", T1)]
     assert decision.errors == {}
     assert coordinator.fetch_offsets("g", None) == {}
 
 
-def test_transactional_commits_name_nobody_in_old_clients_and_pass_in_a_rebalance() -> None:
+def test_transactional_commits_of_old_clients_have_no_member_and_pass_in_a_rebalance() -> None:
     shell = Shell(a_coordinator())
     joined = shell.join(1, a_join())
     assert isinstance(joined, JoinResult)
-    offsets = [OffsetToCommit(T0, 5)]
+    offsets = [OffsetToCommit(T0, Offset(5))]
     shell.coordinator.commit_offsets(CommitRequest("g", "", -1, offsets, transactional=True), 0)
     shell.coordinator.commit_offsets(CommitRequest("g", joined.member_id, 1, offsets, transactional=True), 0)
     with pytest.raises(IllegalGenerationError):
@@ -204,9 +205,31 @@ def test_transactional_commits_name_nobody_in_old_clients_and_pass_in_a_rebalanc
 def test_a_write_that_failed_is_answered_as_retriable_and_leaves_no_trace() -> None:
     coordinator = a_coordinator()
     decision = coordinator.commit_offsets(a_commit(5), now_ms=0)
-    assert [group.group_id for group in coordinator.list_groups()] == ["g"]
-    assert coordinator.write_failed(decision.write, 0).replies == []
     assert coordinator.list_groups() == []
+    assert coordinator.append_refused(decision.write, 0).replies == []
+    assert coordinator.list_groups() == []
+
+
+def test_a_group_that_becomes_empty_before_its_first_assignment_keeps_its_generation() -> None:
+    shell = Shell(a_coordinator())
+    joined = shell.join(1, a_join())
+    assert isinstance(joined, JoinResult)
+    shell.apply(shell.coordinator.leave("g", [LeavingMember(joined.member_id, None)], 0)[1])
+    assert shell.coordinator.describe("g").state == GroupState.EMPTY
+    shell.coordinator.validate()
+    joined_next = shell.join(2, a_join())
+    assert isinstance(joined_next, JoinResult)
+    assert (joined.generation, joined_next.generation) == (1, 3)
+
+
+def test_a_group_whose_first_metadata_cannot_be_written_is_removed_when_it_is_empty() -> None:
+    shell = Shell(a_coordinator())
+    joined = shell.join(1, a_join())
+    assert isinstance(joined, JoinResult)
+    _, outcome = shell.coordinator.leave("g", [LeavingMember(joined.member_id, None)], 0)
+    assert shell.coordinator.append_refused(outcome.writes[0], 0).writes == []
+    assert shell.coordinator.list_groups() == []
+    shell.coordinator.validate()
 
 
 def test_a_failed_takeover_of_a_static_member_makes_the_group_rebalance() -> None:
@@ -216,35 +239,16 @@ def test_a_failed_takeover_of_a_static_member_makes_the_group_rebalance() -> Non
     shell.sync(2, SyncRequest("g", 1, joined.member_id, "i"))
     outcome = shell.coordinator.join(a_join(instance_id="i"), 3, 0)
     assert outcome.replies == []
-    failed = shell.coordinator.write_failed(outcome.writes[0], 0)
+    failed = shell.coordinator.append_refused(outcome.writes[0], 0)
     assert [(reply.reply_to, type(reply.result)) for reply in failed.replies] == [(3, CoordinatorNotAvailableError)]
     assert shell.coordinator.describe("g").state == "PreparingRebalance"
     shell.coordinator.validate()
 
 
-def test_the_failed_write_of_an_older_generation_does_not_disturb_the_present_one() -> None:
-    shell = Shell(a_coordinator())
-    joined = shell.join(1, a_join())
-    assert isinstance(joined, JoinResult)
-    first = shell.coordinator.sync(SyncRequest("g", 1, joined.member_id), 2, 0)
-    shell.join(3, a_join(member_id=joined.member_id))
-    shell.sync(4, SyncRequest("g", 2, joined.member_id))
-    shell.coordinator.write_failed(first.writes[0], 0)
-    assert shell.coordinator.describe("g").state == "Stable"
-
-
-def test_until_it_is_loaded_nothing_is_known() -> None:
-    coordinator = GroupCoordinator(a_config(), SeededRandom())
+def test_no_timer_runs_before_the_log_has_been_read() -> None:
+    coordinator = GroupCoordinatorShard(a_config(), SeededRandom())
     assert coordinator.next_deadline_ms() is None
     assert coordinator.tick(10**12).writes == []
-    for request in (
-        lambda: coordinator.fetch_offsets("g", [T0]),
-        lambda: coordinator.commit_offsets(a_commit(5), 0),
-        lambda: coordinator.delete_topic_offsets({"t"}),
-        lambda: coordinator.delete_group("g"),
-    ):
-        with pytest.raises(CoordinatorLoadingError):
-            request()
 
 
 def test_a_record_that_does_not_read_changes_nothing() -> None:
@@ -255,7 +259,7 @@ def test_a_record_that_does_not_read_changes_nothing() -> None:
         (GroupKey("g").encode(), b"rubbish"),
         (OffsetKey("g", T0).encode(), b"\x00\x03"),
     ):
-        with pytest.raises(CorruptGroupRecordError):
+        with pytest.raises(CorruptCoordinatorRecordError):
             coordinator.replay(key, value)
     assert coordinator.list_groups() == []
 
@@ -270,7 +274,7 @@ def test_tombstones_in_the_log_leave_nothing_behind() -> None:
     shell = Shell(a_coordinator())
     shell.write(shell.coordinator.commit_offsets(a_commit(5), 0).write)
     shell.write(shell.coordinator.delete_group("g"))
-    fresh = GroupCoordinator(a_config(), SeededRandom())
+    fresh = GroupCoordinatorShard(a_config(), SeededRandom())
     for key, value in shell.log:
         fresh.replay(key, value)
     fresh.finish_loading(0)
@@ -281,13 +285,13 @@ def test_tombstones_in_the_log_leave_nothing_behind() -> None:
 def test_groups_can_be_listed_by_state() -> None:
     shell = Shell(a_coordinator())
     shell.stable_member()
-    shell.write(shell.coordinator.commit_offsets(CommitRequest("h", "", -1, [OffsetToCommit(T0, 1)]), 0).write)
+    shell.write(shell.coordinator.commit_offsets(CommitRequest("h", "", -1, [OffsetToCommit(T0, Offset(1))]), 0).write)
     assert [group.group_id for group in shell.coordinator.list_groups()] == ["g", "h"]
     assert [group.group_id for group in shell.coordinator.list_groups(["stable"])] == ["g"]
     assert [group.group_id for group in shell.coordinator.list_groups(["EMPTY", "Dead"])] == ["h"]
 
 
-def test_a_group_that_is_not_there_is_dead() -> None:
+def test_a_group_that_does_not_exist_is_dead() -> None:
     description = a_coordinator().describe("nobody")
     assert (description.state, description.members) == ("Dead", ())
 

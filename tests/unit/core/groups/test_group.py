@@ -83,7 +83,7 @@ def test_a_static_member_keeps_its_place_under_another_id() -> None:
     assert group.current_member("a2", "i") is group.members["a2"]
 
 
-def test_an_instance_id_that_nobody_has_is_an_unknown_member() -> None:
+def test_an_unused_instance_id_is_an_unknown_member() -> None:
     group = a_group(a_member("a"))
     with pytest.raises(UnknownMemberIdError):
         group.current_member("a", "i")
@@ -120,7 +120,7 @@ def test_a_group_is_restored_from_what_was_written() -> None:
     assert value is not None
 
     restored = Group("g")
-    restored.durable_metadata = decode_group_metadata(value)
+    restored.written_metadata = decode_group_metadata(value)
     restored.restore(now_ms=100)
     restored.validate()
     assert restored.state is GroupState.STABLE
@@ -132,13 +132,13 @@ def test_a_group_is_restored_from_what_was_written() -> None:
     assert restored.subscribed_topics == group.subscribed_topics
 
 
-def test_a_leader_that_is_not_there_is_replaced_at_a_restore() -> None:
+def test_a_leader_that_does_not_exist_is_replaced_at_a_restore() -> None:
     group = a_group(a_member("a"))
     group.begin_generation()
     group.leader_id = "stranger"
     _, value = group.metadata_record()
     assert value is not None
     restored = Group("g")
-    restored.durable_metadata = decode_group_metadata(value)
+    restored.written_metadata = decode_group_metadata(value)
     restored.restore(now_ms=0)
     assert restored.leader_id == "a"

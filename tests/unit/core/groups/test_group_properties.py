@@ -1,39 +1,40 @@
-"""Whatever clients do, in whatever order and at whatever time, these hold.
+"""Invariants of the group coordinator under random requests, times, failures and restarts.
 
 - `validate()` after each step.
 - Every request is answered exactly once, or still waits and has a deadline.
 - In one group's life generations never go back, and one generation has one assignment.
-- Nobody is told an assignment that is not durable.
+- No reply has an assignment that is not committed.
 - The log alone gives a fresh coordinator the same offsets and the same group metadata.
 
-Writes become durable late, in order, and some fail. Some commits are part of transactions, which end later: then, of
-all that was committed for a partition, what is last in the log counts.
+Writes are replayed when they are appended and committed later, in order. Some are refused; some cannot be committed,
+and the coordinator is loaded again. Some commits are part of transactions, which end later: then, of all that was
+committed for a partition, what is last in the log counts.
 """
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from logbrook.core.groups import (
+from logbrook.core.coordinator import CoordinatorError, CoordinatorNotAvailableError, ProducerIdentity
+from logbrook.core.groups.errors import (
+    GroupError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+)
+from logbrook.core.groups.messages import (
     CommitRequest,
-    GroupCoordinator,
+    GroupOutcome,
+    GroupReply,
+    GroupWrite,
     JoinRequest,
     JoinResult,
     LeavingMember,
     OffsetToCommit,
-    Outcome,
-    Reply,
     SyncRequest,
     SyncResult,
-    Write,
-)
-from logbrook.core.groups.errors import (
-    CoordinatorNotAvailableError,
-    GroupError,
-    MemberIdRequiredError,
-    RebalanceInProgressError,
 )
 from logbrook.core.groups.records import (
     GroupKey,
@@ -43,7 +44,9 @@ from logbrook.core.groups.records import (
     decode_key,
     decode_offset_value,
 )
+from logbrook.core.groups.shard import GroupCoordinatorShard
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset, ProducerEpoch, ProducerId
 from logbrook.testing.seeded_random import SeededRandom
 from tests.unit.core.groups.kit import a_config, subscription
 
@@ -63,13 +66,13 @@ RARELY = st.sampled_from([False] * 7 + [True])
 
 @dataclass(slots=True)
 class Client:
-    """Knows what it was told. Clients 4 and 5 are static, and have the same instance id."""
+    """A client with the state from its last responses. Clients 4 and 5 are static, and share an instance id."""
 
     number: int
     group_id: str = "g"
     member_id: str = ""
     generation: int = -1
-    # What a well-behaved client would do next.
+    # The next request of a client that follows the protocol.
     next_step: str = "join"
     reply_to: int | None = None
 
@@ -80,8 +83,8 @@ class Client:
     def forget(self) -> None:
         self.member_id, self.generation, self.next_step = "", -1, "join"
 
-    def take(self, result: JoinResult | SyncResult | GroupError | None) -> None:
-        """Learn from an answer. None is a heartbeat that went well."""
+    def take(self, result: JoinResult | SyncResult | CoordinatorError | None) -> None:
+        """Update the state from a response. None is the response to a successful heartbeat."""
         match result:
             case JoinResult():
                 self.member_id, self.generation, self.next_step = result.member_id, result.generation, "sync"
@@ -91,7 +94,7 @@ class Client:
                 self.member_id = result.member_id
             case RebalanceInProgressError() | CoordinatorNotAvailableError():
                 self.next_step = "join"
-            case GroupError():
+            case CoordinatorError():
                 self.forget()
 
 
@@ -106,44 +109,50 @@ class Answers:
 
 @dataclass(slots=True)
 class Entry:
-    """Something that goes to the log: a write, which may be part of a producer's transaction, or its end."""
+    """A log entry: a write, which may be part of a producer's transaction, or the marker that ends one."""
 
-    write: Write
+    write: GroupWrite
     producer_id: int | None = None
     is_commit: bool | None = None
 
-    def replay(self, coordinator: GroupCoordinator) -> None:
+    def replay(self, coordinator: GroupCoordinatorShard) -> None:
         if self.is_commit is not None:
             assert self.producer_id is not None
-            coordinator.end_transaction(self.producer_id, is_commit=self.is_commit)
+            coordinator.replay_marker(
+                ProducerIdentity(ProducerId(self.producer_id), ProducerEpoch(0)), is_commit=self.is_commit
+            )
         for key, value in self.write.records:
             if self.producer_id is None:
                 coordinator.replay(key, value)
             else:
-                coordinator.replay_transactional(self.producer_id, key, value)
+                coordinator.replay(key, value, ProducerIdentity(ProducerId(self.producer_id), ProducerEpoch(0)))
 
 
 class Groups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.random = SeededRandom()
-        self.coordinator = GroupCoordinator(CONFIG, self.random)
+        self.coordinator = GroupCoordinatorShard(CONFIG, self.random)
         self.coordinator.finish_loading(0)
         self.now_ms = 0
         self.clients = [Client(number) for number in range(6)]
+        # All that was appended; the first `committed` entries are committed.
         self.log: list[Entry] = []
-        self.in_flight: list[Entry] = []
+        self.committed = 0
+        # Replies with the length of the log when they were decided.
+        self.held: list[tuple[int, GroupReply]] = []
+        self.refuses = False
         self.requests = 0
         self.answers = Answers()
         self.generations: dict[str, int] = {}
         # What was written, by group, generation and member.
         self.assignments: dict[tuple[str, int, str], bytes] = {}
 
-    # What clients do
+    # Actions of clients
 
     @rule(numbers=st.lists(CLIENTS, min_size=1, max_size=6), rounds=st.integers(1, 4), salt=st.integers(0, 3))
     def behave(self, numbers: list[int], rounds: int, salt: int) -> None:
-        """Some clients do what clients do: join, sync, heartbeat, join when they are told to."""
+        """Let some clients follow the protocol: join, sync, heartbeat, and rejoin when required."""
         for _ in range(rounds):
             for number in numbers:
                 client = self.clients[number]
@@ -243,7 +252,7 @@ class Groups(RuleBasedStateMachine):
         client = self.clients[number]
         member_id, generation = ("", -1) if simple else (client.member_id, client.generation)
         instance_id = None if simple else client.instance_id
-        offsets = [OffsetToCommit(partition, offset, metadata="x" * offset)]
+        offsets = [OffsetToCommit(partition, Offset(offset), metadata="x" * offset)]
         request = CommitRequest(client.group_id, member_id, generation, offsets, instance_id)
         try:
             decision = self.coordinator.commit_offsets(request, self.now_ms)
@@ -258,19 +267,19 @@ class Groups(RuleBasedStateMachine):
         producer_id=st.integers(1, 3),
     )
     def commit_in_transaction(self, group_id: str, partition: TopicPartition, offset: int, producer_id: int) -> None:
-        offsets = [OffsetToCommit(partition, offset)]
-        request = CommitRequest(group_id, "", -1, offsets, transactional=True, producer_id=producer_id)
+        offsets = [OffsetToCommit(partition, Offset(offset))]
+        request = CommitRequest(group_id, "", -1, offsets, transactional=True, producer_id=ProducerId(producer_id))
         try:
             decision = self.coordinator.commit_offsets(request, self.now_ms)
         except GroupError:
             return
-        self.in_flight.append(Entry(decision.write, producer_id))
+        self.append(Entry(decision.write, producer_id))
 
     @rule(producer_id=st.integers(1, 3), is_commit=st.booleans())
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
-        self.in_flight.append(Entry(Write("", []), producer_id, is_commit))
+        self.append(Entry(GroupWrite("", []), producer_id, is_commit))
 
-    # What others do
+    # Actions of the environment
 
     @rule(group_id=st.sampled_from(GROUPS), partition=PARTITIONS, kind=st.integers(0, 2))
     def delete(self, group_id: str, partition: TopicPartition, kind: int) -> None:
@@ -305,48 +314,53 @@ class Groups(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 10**6))
     def disconnect(self, pick: int) -> None:
-        waiting = sorted(self.unanswered() - self.held())
+        waiting = sorted(self.unanswered() - self.held_tokens())
         if waiting:
             reply_to = waiting[pick % len(waiting)]
             self.answers.disconnected.add(reply_to)
             self.coordinator.disconnect(reply_to, self.now_ms)
 
-    @precondition(lambda self: self.in_flight)
+    @precondition(lambda self: self.committed < len(self.log))
     @rule(count=st.integers(1, 5))
-    def make_durable(self, count: int) -> None:
-        for entry in self.in_flight[:count]:
-            self.log.append(entry)
-            entry.replay(self.coordinator)
+    def commit_appends(self, count: int) -> None:
+        for entry in self.log[self.committed : self.committed + count]:
             for key, value in entry.write.records:
                 self.check_one_assignment(key, value)
-            for reply in entry.write.replies:
-                self.deliver(reply)
-        del self.in_flight[:count]
+        self.committed = min(self.committed + count, len(self.log))
+        self.release()
 
-    @precondition(lambda self: self.in_flight)
+    @rule(refuses=RARELY)
+    def fill_disk(self, refuses: bool) -> None:
+        """Appends are refused until there is room again."""
+        self.refuses = refuses
+
+    @precondition(lambda self: self.committed < len(self.log))
     @rule(really=RARELY)
-    def fail(self, really: bool) -> None:
-        """The disk is full: what waits now is refused, all of it, as order demands."""
+    def fail_sync(self, really: bool) -> None:
+        """Fail the commit of appended records: their replies fail, and the coordinator is loaded again."""
         if not really:
-            self.make_durable(1)
+            self.commit_appends(1)
             return
-        failed, self.in_flight = self.in_flight, []
-        for entry in failed:
-            if entry.is_commit is None:
-                self.apply(self.coordinator.write_failed(entry.write, self.now_ms))
-            else:
-                # A decision is not taken back: its marker is tried again.
-                self.in_flight.append(entry)
+        for reply_to in sorted(self.unanswered()):
+            client, _ = self.answers.asked[reply_to]
+            self.answers.answered.add(reply_to)
+            if reply_to == client.reply_to:
+                client.take(CoordinatorNotAvailableError("g"))
+        self.reload()
 
     @rule(really=RARELY)
     def restart(self, really: bool) -> None:
-        """Everything that is not durable is lost, with the connections."""
+        """Lose all uncommitted entries and all connections."""
         if not really:
             return
-        self.in_flight = []
         for client in self.clients:
             client.reply_to = None
         self.answers = Answers()
+        self.reload()
+
+    def reload(self) -> None:
+        del self.log[self.committed :]
+        self.held = []
         self.generations = {}
         self.coordinator = self.fresh_coordinator()
 
@@ -356,9 +370,10 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_for_ever(self) -> None:
-        waiting = set(self.coordinator._waiting)
-        assert self.unanswered() == (waiting | self.held())
-        assert waiting.isdisjoint(self.held())
+        waiting = set(self.coordinator._pending_replies)
+        held = self.held_tokens()
+        assert self.unanswered() == (waiting | held)
+        assert waiting.isdisjoint(held)
         assert not waiting or self.coordinator.next_deadline_ms() is not None
 
     @invariant()
@@ -374,17 +389,17 @@ class Groups(RuleBasedStateMachine):
         fresh.validate()
         for group_id in GROUPS:
             assert fresh.fetch_offsets(group_id, None) == self.coordinator.fetch_offsets(group_id, None)
-            assert durable(fresh, group_id) == durable(self.coordinator, group_id)
-            assert fresh.unstable(group_id) == self.coordinator.unstable(group_id)
+            assert written(fresh, group_id) == written(self.coordinator, group_id)
+            assert fresh.unstable_partitions(group_id) == self.coordinator.unstable_partitions(group_id)
 
     @invariant()
     def what_is_last_in_the_log_counts(self) -> None:
         for group_id in GROUPS:
-            told = self.coordinator.fetch_offsets(group_id, None)
-            assert {partition: each.offset for partition, each in told.items()} == self.last_offsets(group_id)
+            committed = self.coordinator.fetch_offsets(group_id, None)
+            assert {partition: each.offset for partition, each in committed.items()} == self.last_offsets(group_id)
 
     def last_offsets(self, group_id: str) -> dict[TopicPartition, int]:
-        """Of each partition the last of what is decided and not aborted, unless a deletion is behind it."""
+        """Return the last decided and not aborted offset of each partition, unless it was deleted later."""
         ends = {at: entry for at, entry in enumerate(self.log) if entry.is_commit is not None}
         offsets: dict[TopicPartition, int] = {}
         for at, entry in enumerate(self.log):
@@ -405,8 +420,8 @@ class Groups(RuleBasedStateMachine):
                         offsets[what.partition] = decode_offset_value(value).offset
         return offsets
 
-    def fresh_coordinator(self) -> GroupCoordinator:
-        fresh = GroupCoordinator(CONFIG, self.random)
+    def fresh_coordinator(self) -> GroupCoordinatorShard:
+        fresh = GroupCoordinatorShard(CONFIG, self.random)
         for entry in self.log:
             entry.replay(fresh)
         fresh.finish_loading(self.now_ms)
@@ -418,46 +433,65 @@ class Groups(RuleBasedStateMachine):
         self.answers.asked[self.requests] = (client, client.group_id)
         return self.requests
 
-    def held(self) -> set[object]:
-        return {reply.reply_to for entry in self.in_flight for reply in entry.write.replies}
+    def held_tokens(self) -> set[object]:
+        return {reply.reply_to for _, reply in self.held} - self.answers.disconnected
 
     def unanswered(self) -> set[int]:
         return self.answers.asked.keys() - self.answers.answered - self.answers.disconnected
 
-    def apply(self, outcome: Outcome) -> None:
-        for reply in outcome.replies:
-            self.deliver(reply)
+    def apply(self, outcome: GroupOutcome) -> None:
         for write in outcome.writes:
             self.write(write)
+        self.hold(outcome.replies)
 
-    def write(self, write: Write) -> None:
-        self.in_flight.append(Entry(write))
+    def write(self, write: GroupWrite) -> None:
+        if self.refuses:
+            self.apply(self.coordinator.append_refused(write, self.now_ms))
+            return
+        self.append(Entry(write))
+        self.hold(write.replies)
 
-    def deliver(self, reply: Reply) -> None:
+    def append(self, entry: Entry) -> None:
+        self.log.append(entry)
+        entry.replay(self.coordinator)
+
+    def hold(self, replies: list[GroupReply]) -> None:
+        self.held += [(len(self.log), reply) for reply in replies]
+        self.release()
+
+    def release(self) -> None:
+        released = [reply for length, reply in self.held if length <= self.committed]
+        self.held = [(length, reply) for length, reply in self.held if length > self.committed]
+        for reply in released:
+            self.deliver(reply)
+
+    def deliver(self, reply: GroupReply) -> None:
         assert isinstance(reply.reply_to, int)
         assert reply.reply_to not in self.answers.answered, "answered twice"
         assert reply.reply_to not in self.answers.disconnected, "answered to nobody"
         self.answers.answered.add(reply.reply_to)
         client, group_id = self.answers.asked[reply.reply_to]
         if isinstance(reply.result, SyncResult):
-            self.check_told_durably(group_id, reply.result)
+            self.check_is_durable(group_id, reply.result)
         if reply.reply_to == client.reply_to:
             client.take(reply.result)
 
-    def check_told_durably(self, group_id: str, result: SyncResult) -> None:
+    def check_is_durable(self, group_id: str, result: SyncResult) -> None:
         key = GroupKey(group_id).encode()
-        records = [record for entry in self.log for record in entry.write.records]
+        records = [record for entry in self.log[: self.committed] for record in entry.write.records]
         written = [decode_group_metadata(value) for each, value in records if each == key and value is not None]
-        told = {member.assignment for metadata in written for member in metadata.members}
-        assert result.assignment in told, "an assignment that a restart would forget"
+        assignments = {member.assignment for metadata in written for member in metadata.members}
+        assert result.assignment in assignments, "an assignment that a restart would lose"
 
     def check_one_assignment(self, key: bytes, value: bytes | None) -> None:
         what = decode_key(key)
         if not isinstance(what, GroupKey):
             return
         if value is None:
-            # The end of a group's life: the next one counts from the start again, if it gets that far.
-            self.assignments = {each: told for each, told in self.assignments.items() if each[0] != what.group_id}
+            # The group is deleted: the next one of this id counts generations from the start again.
+            self.assignments = {
+                each: assigned for each, assigned in self.assignments.items() if each[0] != what.group_id
+            }
             return
         metadata = decode_group_metadata(value)
         for member in metadata.members:
@@ -465,10 +499,15 @@ class Groups(RuleBasedStateMachine):
             assert self.assignments.setdefault(place, member.assignment) == member.assignment
 
 
-def durable(coordinator: GroupCoordinator, group_id: str) -> GroupMetadata | None:
+def written(coordinator: GroupCoordinatorShard, group_id: str) -> GroupMetadata | None:
     group = coordinator._groups.get(group_id)
-    return None if group is None else group.durable_metadata
+    return None if group is None else group.written_metadata
+
+
+@pytest.mark.long
+def test_many_operations_on_groups() -> None:
+    run_state_machine_as_test(Groups, settings=settings(max_examples=750, stateful_step_count=60))
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=150, stateful_step_count=60)
+TestGroups.settings = settings(max_examples=70, stateful_step_count=50)

@@ -1,4 +1,4 @@
-"""The bytes are Kafka's: the expected ones are put together here by hand, after Kafka's message definitions."""
+"""Record formats of groups: the expected bytes are assembled by hand from Kafka's message definitions."""
 
 import struct
 from contextlib import suppress
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbrook.core.groups.errors import CorruptGroupRecordError
+from logbrook.core.coordinator import CorruptCoordinatorRecordError
 from logbrook.core.groups.records import (
     GroupKey,
     GroupMetadata,
@@ -19,6 +19,7 @@ from logbrook.core.groups.records import (
     decode_offset_value,
 )
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import LeaderEpoch, Offset
 
 
 def text(value: str) -> bytes:
@@ -79,7 +80,7 @@ def test_keys_of_other_group_protocols_are_passed_over(version: int) -> None:
 
 def test_an_offset_value_is_offset_commit_value_v3() -> None:
     data = struct.pack(">hqi", 3, 42, 5) + text("note") + struct.pack(">q", 99)
-    value = OffsetValue(42, 5, "note", 99)
+    value = OffsetValue(Offset(42), LeaderEpoch(5), "note", 99)
     assert value.encode() == data
     assert decode_offset_value(data) == value
 
@@ -87,17 +88,29 @@ def test_an_offset_value_is_offset_commit_value_v3() -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (struct.pack(">hq", 0, 42) + text("note") + struct.pack(">q", 99), OffsetValue(42, -1, "note", 99)),
-        (struct.pack(">hq", 1, 42) + text("note") + struct.pack(">qq", 99, 500), OffsetValue(42, -1, "note", 99, 500)),
-        (struct.pack(">hq", 1, 42) + text("note") + struct.pack(">qq", 99, -1), OffsetValue(42, -1, "note", 99)),
-        (struct.pack(">hq", 2, 42) + text("note") + struct.pack(">q", 99), OffsetValue(42, -1, "note", 99)),
+        (
+            struct.pack(">hq", 0, 42) + text("note") + struct.pack(">q", 99),
+            OffsetValue(Offset(42), LeaderEpoch(-1), "note", 99),
+        ),
+        (
+            struct.pack(">hq", 1, 42) + text("note") + struct.pack(">qq", 99, 500),
+            OffsetValue(Offset(42), LeaderEpoch(-1), "note", 99, 500),
+        ),
+        (
+            struct.pack(">hq", 1, 42) + text("note") + struct.pack(">qq", 99, -1),
+            OffsetValue(Offset(42), LeaderEpoch(-1), "note", 99),
+        ),
+        (
+            struct.pack(">hq", 2, 42) + text("note") + struct.pack(">q", 99),
+            OffsetValue(Offset(42), LeaderEpoch(-1), "note", 99),
+        ),
         (
             struct.pack(">hqi", 4, 42, 5) + compact(b"note") + struct.pack(">q", 99) + b"\x00",
-            OffsetValue(42, 5, "note", 99),
+            OffsetValue(Offset(42), LeaderEpoch(5), "note", 99),
         ),
         (
             struct.pack(">hqi", 4, 42, 5) + compact(b"note") + struct.pack(">q", 99) + b"\x01\x00\x10" + bytes(16),
-            OffsetValue(42, 5, "note", 99),
+            OffsetValue(Offset(42), LeaderEpoch(5), "note", 99),
         ),
     ],
     ids=["v0", "v1", "v1 without expiry", "v2", "v4", "v4 with an unknown tag"],
@@ -148,59 +161,59 @@ def test_flexible_group_metadata_is_read() -> None:
     assert decode_group_metadata(data) == METADATA
 
 
-@pytest.mark.parametrize("length", range(len(METADATA_V3)))
-def test_metadata_that_is_cut_short_is_corrupt(length: int) -> None:
-    with pytest.raises(CorruptGroupRecordError):
-        decode_group_metadata(METADATA_V3[:length])
+def test_metadata_that_is_cut_short_is_corrupt() -> None:
+    for length in range(len(METADATA_V3)):
+        with pytest.raises(CorruptCoordinatorRecordError):
+            decode_group_metadata(METADATA_V3[:length])
 
 
 def test_bytes_too_many_are_corrupt() -> None:
     for decode, data in (
         (decode_group_metadata, METADATA_V3),
-        (decode_offset_value, OffsetValue(1, 2, "", 3).encode()),
+        (decode_offset_value, OffsetValue(Offset(1), LeaderEpoch(2), "", 3).encode()),
         (decode_key, GroupKey("g").encode()),
     ):
-        with pytest.raises(CorruptGroupRecordError, match="too many"):
+        with pytest.raises(CorruptCoordinatorRecordError, match="too many"):
             decode(data + b"x")
 
 
 @pytest.mark.parametrize("version", [-1, 5, 32_767])
 def test_an_unknown_version_of_a_value_is_corrupt(version: int) -> None:
-    with pytest.raises(CorruptGroupRecordError, match="version"):
+    with pytest.raises(CorruptCoordinatorRecordError, match="version"):
         decode_offset_value(struct.pack(">h", version) + bytes(40))
-    with pytest.raises(CorruptGroupRecordError, match="version"):
+    with pytest.raises(CorruptCoordinatorRecordError, match="version"):
         decode_group_metadata(struct.pack(">h", version) + bytes(40))
 
 
 @pytest.mark.parametrize("count", [2, 2**31 - 1, -1])
 def test_a_count_of_members_that_cannot_be_is_refused_before_any_is_read(count: int) -> None:
     data = struct.pack(">h", 3) + text("consumer") + struct.pack(">ihhqi", 8, -1, -1, -1, count)
-    with pytest.raises(CorruptGroupRecordError, match=r"counts|null"):
+    with pytest.raises(CorruptCoordinatorRecordError, match=r"counts|null"):
         decode_group_metadata(data)
 
 
 def test_a_member_that_is_there_twice_is_corrupt() -> None:
     twice = GroupMetadata("consumer", 7, "range", "c-1", 1, METADATA.members * 2)
-    with pytest.raises(CorruptGroupRecordError, match="twice"):
+    with pytest.raises(CorruptCoordinatorRecordError, match="twice"):
         decode_group_metadata(twice.encode())
 
 
 def test_members_without_a_protocol_are_corrupt() -> None:
-    with pytest.raises(CorruptGroupRecordError, match="protocol"):
+    with pytest.raises(CorruptCoordinatorRecordError, match="protocol"):
         decode_group_metadata(GroupMetadata("consumer", 7, None, "c-1", 1, METADATA.members).encode())
 
 
 @given(st.binary(max_size=200))
 def test_rubbish_is_a_typed_error_or_a_value(data: bytes) -> None:
     for decode in (decode_key, decode_offset_value, decode_group_metadata):
-        with suppress(CorruptGroupRecordError):
+        with suppress(CorruptCoordinatorRecordError):
             decode(data)
 
 
 @given(st.integers(0, 4), st.binary(max_size=200))
 def test_rubbish_behind_a_version_is_a_typed_error_or_a_value(version: int, data: bytes) -> None:
     for decode in (decode_key, decode_offset_value, decode_group_metadata):
-        with suppress(CorruptGroupRecordError):
+        with suppress(CorruptCoordinatorRecordError):
             decode(struct.pack(">h", version) + data)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import entity_writer
 
-from logbrook.core.groups.subscription import subscribed_topics
+from logbrook.core.groups.member import subscribed_topics
 from tests.unit.core.groups.kit import subscription
 
 

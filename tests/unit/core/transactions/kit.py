@@ -1,29 +1,25 @@
-"""What the tests of transactions are made of."""
+"""Builders and a driver for the tests of the transaction coordinator shard."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from logbrook.config.transactions import TransactionConfig
-from logbrook.core.transactions import (
-    Ended,
-    Initialized,
-    InitRequest,
-    Record,
-    TransactionCoordinator,
-    TransactionState,
-)
+from logbrook.config import TransactionConfig
+from logbrook.core.coordinator import CoordinatorRecord, ProducerIdentity
+from logbrook.core.transactions.messages import InitRequest
 from logbrook.core.transactions.records import decode_key, decode_value, encode_key, encode_value
-from logbrook.core.transactions.transaction import Transaction
+from logbrook.core.transactions.shard import TransactionCoordinatorShard
+from logbrook.core.transactions.transaction import Transaction, TransactionState
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)
 
-# A transactional id in the middle of its life: everything that may change has a value of its own.
+# A transactional id with a distinct value in every field that can change.
 ID = "x"
-PRODUCER_ID = 7
-EPOCH = 5
+PRODUCER_ID = ProducerId(7)
+EPOCH = ProducerEpoch(5)
 TIMEOUT_MS = 60_000
 NOW_MS = 1_000
 
@@ -48,9 +44,9 @@ def a_transaction(state: TransactionState, **facts: Any) -> Transaction:
     return replace(STATES[state], **facts)
 
 
-def a_coordinator(*transactions: Transaction, **settings: int) -> TransactionCoordinator:
-    """One that is open for requests since the time 0, and knows these."""
-    coordinator = TransactionCoordinator(TransactionConfig(**settings))
+def a_coordinator(*transactions: Transaction, **settings: int) -> TransactionCoordinatorShard:
+    """A shard with these transactions, open for requests since the time 0."""
+    coordinator = TransactionCoordinatorShard(TransactionConfig(**settings))
     for transaction in transactions:
         coordinator.replay(encode_key(transaction.transactional_id), encode_value(transaction))
     coordinator.finish_loading(now_ms=0)
@@ -58,8 +54,8 @@ def a_coordinator(*transactions: Transaction, **settings: int) -> TransactionCoo
     return coordinator
 
 
-def decoded(records: list[Record]) -> Transaction:
-    """What the only one of these records says."""
+def decoded(records: list[CoordinatorRecord]) -> Transaction:
+    """Decode the only record."""
     ((key, value),) = records
     transactional_id = decode_key(key)
     assert transactional_id is not None
@@ -73,21 +69,21 @@ def decoded(records: list[Record]) -> Transaction:
 class Shell:
     """Carries out what a coordinator returns, as the server does; markers are written at once unless they are held."""
 
-    coordinator: TransactionCoordinator = field(default_factory=a_coordinator)
+    coordinator: TransactionCoordinatorShard = field(default_factory=a_coordinator)
     now_ms: int = 0
-    log: list[Record] = field(default_factory=list)
+    log: list[CoordinatorRecord] = field(default_factory=list)
     next_producer_id: int = 100
     # All markers that were written: the producer, whether it commits, and the partition.
     written: list[tuple[int, int, bool, TopicPartition]] = field(default_factory=list)
 
-    def append(self, records: list[Record]) -> None:
+    def append(self, records: list[CoordinatorRecord]) -> None:
         self.log += records
         for key, value in records:
             self.coordinator.replay(key, value)
         self.coordinator.validate()
 
-    def init(self, transactional_id: str = ID, producer_id: int = -1, producer_epoch: int = -1) -> Initialized:
-        request = InitRequest(transactional_id, TIMEOUT_MS, producer_id, producer_epoch)
+    def init(self, transactional_id: str = ID, producer_id: int = -1, producer_epoch: int = -1) -> ProducerIdentity:
+        request = InitRequest(transactional_id, TIMEOUT_MS, ProducerId(producer_id), ProducerEpoch(producer_epoch))
         decision = self.coordinator.init_producer(request, self.fresh_id(transactional_id), self.now_ms)
         self.append(decision.records)
         if decision.result is None:
@@ -98,7 +94,7 @@ class Shell:
         assert decision.result is not None
         return decision.result
 
-    def add(self, producer: Initialized | Ended, *partitions: TopicPartition, transactional_id: str = ID) -> None:
+    def add(self, producer: ProducerIdentity, *partitions: TopicPartition, transactional_id: str = ID) -> None:
         epoch = producer.producer_epoch
         self.append(
             self.coordinator.add_partitions(transactional_id, producer.producer_id, epoch, partitions, self.now_ms)
@@ -106,13 +102,13 @@ class Shell:
 
     def end(
         self,
-        producer: Initialized | Ended,
+        producer: ProducerIdentity,
         *,
         is_commit: bool = True,
         bumps_epoch: bool = True,
         finish: bool = True,
         transactional_id: str = ID,
-    ) -> Ended:
+    ) -> ProducerIdentity:
         decision = self.coordinator.end(
             transactional_id,
             producer.producer_id,
@@ -130,15 +126,12 @@ class Shell:
     def finish(self, transactional_id: str = ID) -> None:
         markers = self.coordinator.markers(transactional_id)
         assert markers is not None
-        self.written += [
-            (markers.producer_id, markers.producer_epoch, markers.is_commit, partition)
-            for partition in markers.partitions
-        ]
+        self.written += [(*markers.producer, markers.is_commit, partition) for partition in markers.partitions]
         self.append(self.coordinator.complete(transactional_id, self.now_ms))
         assert self.coordinator.markers(transactional_id) is None
 
-    def fresh_id(self, transactional_id: str) -> int | None:
+    def fresh_id(self, transactional_id: str) -> ProducerId | None:
         if not self.coordinator.needs_producer_id(transactional_id):
             return None
         self.next_producer_id += 1
-        return self.next_producer_id
+        return ProducerId(self.next_producer_id)

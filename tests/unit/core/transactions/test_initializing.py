@@ -1,20 +1,20 @@
-"""Who becomes the producer of a transactional id."""
+"""InitProducerId for a transactional id: epochs, fencing and recovery of the producer's session."""
 
 from dataclasses import replace
 
 import pytest
 
-from logbrook.core.transactions import (
+from logbrook.core.coordinator import ProducerIdentity
+from logbrook.core.transactions.errors import (
     ConcurrentTransactionsError,
-    Initialized,
-    InitRequest,
     InvalidTransactionalIdError,
     InvalidTransactionTimeoutError,
     TooManyTransactionalIdsError,
     TransactionalProducerFencedError,
-    TransactionState,
 )
-from logbrook.core.transactions.transaction import Transaction
+from logbrook.core.transactions.messages import InitRequest
+from logbrook.core.transactions.transaction import Transaction, TransactionState
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from tests.unit.core.transactions.kit import (
     EMPTY,
     EPOCH,
@@ -31,18 +31,18 @@ from tests.unit.core.transactions.kit import (
 
 AT_REST = [TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT]
 PREPARED = [TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT]
-FRESH_ID = 99
+FRESH_ID = ProducerId(99)
 NEW = InitRequest(ID, 30_000)
 
 
 def going_on(producer_id: int = PRODUCER_ID, producer_epoch: int = EPOCH) -> InitRequest:
-    """The request of a producer that says who it is."""
-    return InitRequest(ID, 30_000, producer_id, producer_epoch)
+    """Return the request of a producer with its current id and epoch (KIP-360)."""
+    return InitRequest(ID, 30_000, ProducerId(producer_id), ProducerEpoch(producer_epoch))
 
 
 def initialized(
     before: Transaction, request: InitRequest, *, after_abort: bool = False
-) -> tuple[Transaction, Initialized | None]:
+) -> tuple[Transaction, ProducerIdentity | None]:
     decision = a_coordinator(before).init_producer(request, FRESH_ID, NOW_MS, after_abort=after_abort)
     return decoded(decision.records), decision.result
 
@@ -52,9 +52,9 @@ def test_an_id_that_was_never_seen_gets_a_fresh_producer(request_: InitRequest) 
     coordinator = a_coordinator()
     assert coordinator.needs_producer_id(ID)
     decision = coordinator.init_producer(request_, FRESH_ID, NOW_MS)
-    assert decision.result == Initialized(FRESH_ID, 0)
+    assert decision.result == ProducerIdentity(FRESH_ID, ProducerEpoch(0))
     assert decoded(decision.records) == Transaction(
-        ID, FRESH_ID, 0, 30_000, TransactionState.EMPTY, last_update_ms=NOW_MS
+        ID, FRESH_ID, ProducerEpoch(0), 30_000, TransactionState.EMPTY, last_update_ms=NOW_MS
     )
 
 
@@ -62,10 +62,10 @@ def test_an_id_that_was_never_seen_gets_a_fresh_producer(request_: InitRequest) 
 def test_a_new_producer_gets_the_next_epoch(state: TransactionState) -> None:
     before = a_transaction(state, last_producer_epoch=EPOCH - 1)
     after, result = initialized(before, NEW)
-    assert result == Initialized(PRODUCER_ID, EPOCH + 1)
+    assert result == ProducerIdentity(PRODUCER_ID, ProducerEpoch(EPOCH + 1))
     assert after == replace(
         EMPTY,
-        producer_epoch=EPOCH + 1,
+        producer_epoch=ProducerEpoch(EPOCH + 1),
         timeout_ms=30_000,
         last_update_ms=NOW_MS,
         previous_producer_id=PRODUCER_ID,
@@ -75,10 +75,10 @@ def test_a_new_producer_gets_the_next_epoch(state: TransactionState) -> None:
 @pytest.mark.parametrize("state", AT_REST)
 def test_a_producer_that_goes_on_gets_the_next_epoch_and_may_ask_again(state: TransactionState) -> None:
     after, result = initialized(a_transaction(state), going_on())
-    assert result == Initialized(PRODUCER_ID, EPOCH + 1)
+    assert result == ProducerIdentity(PRODUCER_ID, ProducerEpoch(EPOCH + 1))
     assert after.last_producer_epoch == EPOCH
     again, result = initialized(after, going_on())
-    assert result == Initialized(PRODUCER_ID, EPOCH + 1)
+    assert result == ProducerIdentity(PRODUCER_ID, ProducerEpoch(EPOCH + 1))
     assert again == after
     with pytest.raises(TransactionalProducerFencedError):
         initialized(after, going_on(producer_epoch=EPOCH - 1))
@@ -123,15 +123,15 @@ def test_an_open_transaction_is_aborted_with_an_epoch_that_fences(request_: Init
     assert after == replace(
         before,
         state=TransactionState.PREPARE_ABORT,
-        producer_epoch=EPOCH + 1,
-        last_producer_epoch=-1,
+        producer_epoch=ProducerEpoch(EPOCH + 1),
+        last_producer_epoch=ProducerEpoch(-1),
         last_update_ms=NOW_MS,
         previous_producer_id=PRODUCER_ID,
     )
 
 
 @pytest.mark.parametrize("producer_epoch", [EPOCH - 1, EPOCH + 1, -1])
-def test_a_producer_that_was_replaced_does_not_abort_what_is_open(producer_epoch: int) -> None:
+def test_a_replaced_producer_does_not_abort_the_open_transaction(producer_epoch: int) -> None:
     before = a_transaction(TransactionState.ONGOING, last_producer_epoch=EPOCH - 1)
     with pytest.raises(TransactionalProducerFencedError):
         initialized(before, going_on(producer_epoch=producer_epoch))
@@ -146,17 +146,17 @@ def test_while_a_transaction_is_being_completed_it_is_to_be_tried_again(
         initialized(a_transaction(state), request_)
 
 
-def test_a_stranger_is_fenced_even_while_a_transaction_is_being_completed() -> None:
+def test_another_producer_id_is_fenced_even_while_a_transaction_is_being_completed() -> None:
     with pytest.raises(TransactionalProducerFencedError):
         initialized(a_transaction(TransactionState.PREPARE_ABORT), going_on(producer_id=8))
 
 
-def test_after_the_abort_of_what_was_open_the_epoch_is_above_the_fencing_one() -> None:
+def test_after_the_abort_of_an_open_transaction_the_epoch_is_above_the_fencing_one() -> None:
     shell = Shell()
     first = shell.init()
     shell.add(first, T0)
     second = shell.init()
-    assert second == Initialized(first.producer_id, first.producer_epoch + 2)
+    assert second == ProducerIdentity(first.producer_id, ProducerEpoch(first.producer_epoch + 2))
     assert shell.written == [(first.producer_id, first.producer_epoch + 1, False, T0)]
 
 
@@ -166,7 +166,7 @@ def test_a_producer_whose_own_transaction_was_open_goes_on_and_may_ask_again() -
     shell.add(first, T0)
     for _ in range(2):
         known = shell.init(producer_id=first.producer_id, producer_epoch=first.producer_epoch)
-        assert known == Initialized(first.producer_id, first.producer_epoch + 2)
+        assert known == ProducerIdentity(first.producer_id, ProducerEpoch(first.producer_epoch + 2))
 
 
 def test_a_producer_whose_transaction_was_aborted_for_it_is_fenced_by_one_that_came_in_between() -> None:
@@ -181,19 +181,19 @@ def test_a_producer_whose_transaction_was_aborted_for_it_is_fenced_by_one_that_c
         shell.coordinator.init_producer(request, None, 0, after_abort=True)
 
 
-def test_that_its_transaction_was_aborted_by_a_timeout_does_not_let_a_producer_go_on() -> None:
+def test_that_its_transaction_was_aborted_by_a_timeout_does_not_let_a_producer_continue() -> None:
     shell = Shell()
     first = shell.init()
     shell.add(first, T0)
-    shell.append(shell.coordinator.expire(ID, TIMEOUT_MS))
+    shell.append(shell.coordinator.abort_timed_out(ID, TIMEOUT_MS))
     shell.finish()
     with pytest.raises(TransactionalProducerFencedError):
         shell.init(producer_id=first.producer_id, producer_epoch=first.producer_epoch)
 
 
-# Epochs are used up
+# Epochs are exhausted
 
-LAST_EPOCH = 32_766
+LAST_EPOCH = ProducerEpoch(32_766)
 
 
 @pytest.mark.parametrize(("epoch", "needs"), [(32_765, False), (32_766, True), (32_767, True)])
@@ -204,7 +204,7 @@ def test_the_last_epochs_need_a_fresh_producer_id(epoch: int, needs: bool) -> No
 
 def test_the_last_epoch_that_is_given_out_leaves_one_for_fencing() -> None:
     before = a_transaction(TransactionState.EMPTY, producer_epoch=LAST_EPOCH - 1)
-    assert initialized(before, NEW)[1] == Initialized(PRODUCER_ID, LAST_EPOCH)
+    assert initialized(before, NEW)[1] == ProducerIdentity(PRODUCER_ID, LAST_EPOCH)
 
 
 @pytest.mark.parametrize(
@@ -213,24 +213,24 @@ def test_the_last_epoch_that_is_given_out_leaves_one_for_fencing() -> None:
 def test_after_the_last_epoch_comes_a_fresh_producer_id(request_: InitRequest, last_epoch: int) -> None:
     before = a_transaction(TransactionState.COMPLETE_COMMIT, producer_epoch=LAST_EPOCH)
     after, result = initialized(before, request_)
-    assert result == Initialized(FRESH_ID, 0)
+    assert result == ProducerIdentity(FRESH_ID, ProducerEpoch(0))
     assert after == replace(
         EMPTY,
         producer_id=FRESH_ID,
-        producer_epoch=0,
+        producer_epoch=ProducerEpoch(0),
         timeout_ms=30_000,
         last_update_ms=NOW_MS,
-        last_producer_epoch=last_epoch,
+        last_producer_epoch=ProducerEpoch(last_epoch),
         previous_producer_id=PRODUCER_ID,
     )
 
 
-def test_a_producer_that_got_a_fresh_id_may_ask_again_as_what_it_was() -> None:
+def test_a_producer_with_a_new_id_may_retry_with_its_old_one() -> None:
     known = going_on(producer_epoch=LAST_EPOCH)
     after, _ = initialized(a_transaction(TransactionState.EMPTY, producer_epoch=LAST_EPOCH), known)
     for _ in range(2):
         after, result = initialized(after, known)
-        assert result == Initialized(FRESH_ID, 0)
+        assert result == ProducerIdentity(FRESH_ID, ProducerEpoch(0))
     with pytest.raises(TransactionalProducerFencedError):
         initialized(after, going_on(producer_id=FRESH_ID, producer_epoch=LAST_EPOCH))
     replaced, _ = initialized(after, NEW)
@@ -241,24 +241,28 @@ def test_a_producer_that_got_a_fresh_id_may_ask_again_as_what_it_was() -> None:
 def test_a_transaction_of_the_last_epoch_can_be_fenced() -> None:
     before = a_transaction(TransactionState.ONGOING, producer_epoch=LAST_EPOCH)
     shell = Shell(a_coordinator(before))
-    assert shell.init(producer_id=PRODUCER_ID, producer_epoch=LAST_EPOCH) == Initialized(102, 0)
+    assert shell.init(producer_id=PRODUCER_ID, producer_epoch=LAST_EPOCH) == ProducerIdentity(
+        ProducerId(102), ProducerEpoch(0)
+    )
     assert {epoch for _, epoch, _, _ in shell.written} == {LAST_EPOCH + 1}
-    assert shell.init(producer_id=PRODUCER_ID, producer_epoch=LAST_EPOCH) == Initialized(102, 0)
+    assert shell.init(producer_id=PRODUCER_ID, producer_epoch=LAST_EPOCH) == ProducerIdentity(
+        ProducerId(102), ProducerEpoch(0)
+    )
 
 
 def test_an_epoch_never_overflows() -> None:
-    """Nobody is told the highest epoch, but a client may guess it."""
+    """The coordinator never returns the highest epoch, but a client may guess it."""
     shell = Shell(a_coordinator(a_transaction(TransactionState.COMPLETE_ABORT, producer_epoch=32_767)))
-    guessed = Initialized(PRODUCER_ID, 32_767)
+    guessed = ProducerIdentity(PRODUCER_ID, ProducerEpoch(32_767))
     shell.add(guessed, T0)
-    shell.append(shell.coordinator.expire(ID, TIMEOUT_MS))
+    shell.append(shell.coordinator.abort_timed_out(ID, TIMEOUT_MS))
     shell.finish()
     shell.add(guessed, T0)
     assert shell.end(guessed).producer_epoch == 0
     assert shell.init().producer_id == 101
 
 
-# What is refused
+# Refused requests
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 900_001])
@@ -288,5 +292,5 @@ def test_there_is_a_bound_to_the_number_of_transactional_ids() -> None:
     shell.init("a")
     with pytest.raises(TooManyTransactionalIdsError) as caught:
         shell.init("b")
-    assert (caught.value.transactional_id, caught.value.ids_max) == ("b", 1)
+    assert (caught.value.transactional_id, caught.value.limit) == ("b", 1)
     assert shell.init("a").producer_epoch == 1

@@ -1,4 +1,4 @@
-"""The bytes are Kafka's: the expected ones are put together here by hand, after Kafka's message definitions."""
+"""Record formats of transactions: the expected bytes are assembled by hand from Kafka's message definitions."""
 
 import struct
 from contextlib import suppress
@@ -7,25 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbrook.core.transactions import CorruptTransactionRecordError, TransactionState
+from logbrook.core.coordinator import CorruptCoordinatorRecordError
 from logbrook.core.transactions.records import decode_key, decode_value, encode_key, encode_value
-from logbrook.core.transactions.transaction import Transaction
+from logbrook.core.transactions.transaction import Transaction, TransactionState
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from tests.unit.core.transactions.kit import STATES
 
 FULL = Transaction(
     "x",
-    producer_id=7,
-    producer_epoch=32_767,
+    producer_id=ProducerId(7),
+    producer_epoch=ProducerEpoch(32_767),
     timeout_ms=60_000,
     state=TransactionState.PREPARE_COMMIT,
     last_update_ms=1_234,
     partitions=frozenset({TopicPartition("u", 3), TopicPartition("t", 1), TopicPartition("t", 0)}),
     start_ms=1_000,
-    last_producer_epoch=32_766,
-    previous_producer_id=6,
-    next_producer_id=8,
-    next_producer_epoch=9,
+    last_producer_epoch=ProducerEpoch(32_766),
+    previous_producer_id=ProducerId(6),
+    next_producer_id=ProducerId(8),
+    next_producer_epoch=ProducerEpoch(9),
     client_version=2,
 )
 FULL_V1 = (
@@ -39,10 +40,10 @@ FULL_V1 = (
     + (bytes([1, 8]) + struct.pack(">q", 8))
     + (bytes([2, 2]) + struct.pack(">h", 2))
     + (bytes([3, 2]) + struct.pack(">h", 9))
-    # Our own, of tag 1000, which is 0x68 and 7 * 128.
+    # The field of Logbrook's own with tag 1000, which is 0x68 and 7 * 128.
     + (bytes([0xE8, 0x07, 2]) + struct.pack(">h", 32_766))
 )
-EMPTY = Transaction("x", 7, 0, 60_000, TransactionState.EMPTY, last_update_ms=1_234)
+EMPTY = Transaction("x", ProducerId(7), ProducerEpoch(0), 60_000, TransactionState.EMPTY, last_update_ms=1_234)
 EMPTY_V1 = struct.pack(">hqhib", 1, 7, 0, 60_000, 0) + b"\x00" + struct.pack(">qq", 1_234, -1) + b"\x00"
 
 
@@ -74,7 +75,9 @@ def test_values_of_version_0_are_read() -> None:
         + struct.pack(">qq", 1_234, 1_000)
     )
     partitions = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
-    expected = Transaction("x", 7, 2, 60_000, TransactionState.ONGOING, 1_234, partitions, 1_000)
+    expected = Transaction(
+        "x", ProducerId(7), ProducerEpoch(2), 60_000, TransactionState.ONGOING, 1_234, partitions, 1_000
+    )
     assert decode_value("x", ongoing) == expected
     empty = struct.pack(">hqhibiqq", 0, 7, 0, 60_000, 0, -1, 1_234, -1)
     assert decode_value("x", empty) == EMPTY
@@ -86,7 +89,7 @@ def test_tags_that_are_not_known_are_passed_over() -> None:
 
 @pytest.mark.parametrize(("number", "state"), list(enumerate(TransactionState)))
 def test_states_have_the_numbers_of_kafka(number: int, state: TransactionState) -> None:
-    """The order in which the names stand in the class is the one of Kafka's numbers."""
+    """The order of the enum's members is that of Kafka's numbers."""
     assert encode_value(STATES[state])[2 + 8 + 2 + 4] == number
     assert decode_value("x", encode_value(STATES[state])) == STATES[state]
 
@@ -99,7 +102,7 @@ def test_kinds_of_records_that_are_not_ours_are_passed_over() -> None:
     "key", [b"", b"\x00", b"\xff\xff\x00\x01x", b"\x00\x00\x00\x02x", b"\x00\x00\xff\xff", b"\x00\x00\x00\x01x!"]
 )
 def test_keys_that_do_not_read_are_corrupt(key: bytes) -> None:
-    with pytest.raises(CorruptTransactionRecordError):
+    with pytest.raises(CorruptCoordinatorRecordError):
         decode_key(key)
 
 
@@ -123,15 +126,15 @@ CORRUPT = {
 
 @pytest.mark.parametrize("value", CORRUPT.values(), ids=CORRUPT.keys())
 def test_values_that_do_not_read_are_corrupt(value: bytes) -> None:
-    with pytest.raises(CorruptTransactionRecordError):
+    with pytest.raises(CorruptCoordinatorRecordError):
         decode_value("x", value)
 
 
 @given(st.binary(max_size=80), st.integers(0, 1))
 def test_rubbish_is_corrupt_and_nothing_else(rubbish: bytes, version: int) -> None:
-    with suppress(CorruptTransactionRecordError):
+    with suppress(CorruptCoordinatorRecordError):
         decode_key(rubbish)
-    with suppress(CorruptTransactionRecordError):
+    with suppress(CorruptCoordinatorRecordError):
         decode_value("x", struct.pack(">h", version) + rubbish)
 
 
@@ -139,7 +142,7 @@ def test_rubbish_is_corrupt_and_nothing_else(rubbish: bytes, version: int) -> No
 def test_a_value_with_a_byte_that_changed_reads_or_is_corrupt(at: int, change: int) -> None:
     damaged = bytearray(FULL_V1)
     damaged[at] ^= change
-    with suppress(CorruptTransactionRecordError):
+    with suppress(CorruptCoordinatorRecordError):
         decode_value("x", bytes(damaged))
 
 
@@ -154,17 +157,17 @@ def test_what_is_written_is_read(
 ) -> None:
     transaction = Transaction(
         "x",
-        producer_id,
-        producer_epoch=max(epoch, 0),
+        ProducerId(producer_id),
+        producer_epoch=ProducerEpoch(max(epoch, 0)),
         timeout_ms=1,
         state=TransactionState.PREPARE_ABORT,
         last_update_ms=2**62,
         partitions=partitions,
         start_ms=2**61,
-        last_producer_epoch=epoch,
-        previous_producer_id=other_id,
-        next_producer_id=other_id,
-        next_producer_epoch=epoch,
+        last_producer_epoch=ProducerEpoch(epoch),
+        previous_producer_id=ProducerId(other_id),
+        next_producer_id=ProducerId(other_id),
+        next_producer_epoch=ProducerEpoch(epoch),
         client_version=max(epoch, 0),
     )
     assert decode_value("x", encode_value(transaction)) == transaction

@@ -21,7 +21,7 @@ from tests.unit.server.handlers.kit import Peer
 
 NAMES_VERSION = 9
 SESSION_MS = 60_000
-# So often is something asked that is about to come true.
+# Number of polls for a condition that is about to hold.
 REQUESTS_MAX = 10_000
 
 
@@ -31,7 +31,7 @@ class Member(NamedTuple):
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says in JoinGroup: version 0, the topics, no user data."""
+    """Return a consumer's subscription for JoinGroup: version 0, the topics, no user data."""
     names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     return b"\x00\x00" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
@@ -64,7 +64,7 @@ def join(
     metadata: bytes = b"m",
     protocol_type: str = "consumer",
 ) -> JoinGroupResponse:
-    """Join an empty group, with the second request where the first one is for an id."""
+    """Join an empty group, with a second request if the first one returns a member id (KIP-394)."""
 
     def request(member_id: str) -> JoinGroupRequest:
         return join_request(group, member_id, instance_id=instance_id, metadata=metadata, protocol_type=protocol_type)
@@ -77,7 +77,7 @@ def join(
 
 
 def rejoin_with_another(peer: Peer, group: str, member_id: str, version: int) -> JoinGroupResponse:
-    """Join again, as the leader, until another member is there, whose request may come later than this one's."""
+    """Rejoin as the leader until another member, whose request may arrive later, has joined."""
     for _ in range(REQUESTS_MAX):
         answer = peer.ask(join_request(group, member_id), JoinGroupResponse, version)
         assert answer.error_code == ErrorCode.NONE
@@ -87,7 +87,7 @@ def rejoin_with_another(peer: Peer, group: str, member_id: str, version: int) ->
 
 
 def sync(peer: Peer, group: str, member: Member, assignment: bytes = b"a") -> None:
-    """As the leader, which assigns to itself."""
+    """Send SyncGroup as the leader, with all partitions for itself."""
     request = SyncGroupRequest(
         group_id=group,
         generation_id=member.generation,
@@ -107,7 +107,7 @@ def stable_member(
     metadata: bytes = b"m",
     protocol_type: str = "consumer",
 ) -> Member:
-    """The one member of a group that is Stable."""
+    """Return the only member of a Stable group."""
     joined = join(peer, group, instance_id=instance_id, metadata=metadata, protocol_type=protocol_type)
     member = Member(joined.member_id, joined.generation_id)
     sync(peer, group, member)
@@ -115,17 +115,17 @@ def stable_member(
 
 
 def commit(peer: Peer, group: str, topic: str, offset: int, *, partition: int = 0, metadata: str | None = "") -> None:
-    """As one who is in no group."""
-    one = OffsetCommitRequestPartition(
+    """Commit without being a member of the group."""
+    entry = OffsetCommitRequestPartition(
         partition_index=partition, committed_offset=offset, committed_leader_epoch=0, committed_metadata=metadata
     )
-    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[one])])
+    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[entry])])
     (answer,) = peer.ask(request, OffsetCommitResponse, NAMES_VERSION).topics
     assert answer.partitions[0].error_code == ErrorCode.NONE
 
 
 def committed(peer: Peer, group: str, topic: str, partition: int = 0) -> int:
-    """-1 for no offset."""
+    """Return the committed offset; -1 if there is none."""
     wanted = OffsetFetchRequestGroup(
         group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])]
     )

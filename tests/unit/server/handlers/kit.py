@@ -1,12 +1,14 @@
-"""A client for the tests of the handlers: any message in any version, over a real socket."""
+"""A client for the tests of the handlers: any message in any version, without a socket."""
 
+import inspect
+import re
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from logbrook.client.connection import Connection, Sent
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
     CreatableTopic,
@@ -40,9 +42,12 @@ from logbrook.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from logbrook.protocol.schema import ApiMessage
+from logbrook.protocol.schema import ApiMessage, Message
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
+from logbrook.server.api import Api
+from logbrook.server.handlers import all_apis
+from tests.unit.server.handler_kit import DispatchedRequest, HandlerShell
 
 R = TypeVar("R", bound=ApiMessage)
 
@@ -50,22 +55,63 @@ NODE_ID = 1
 DEFAULT = -1
 TOPIC = 2
 BROKER = 4
+BROKER_LOGGER = 8
+GROUP = 32
 EARLIEST = -2
 LATEST = -1
-# The last in which topics go by name.
+NOT_REQUESTED = -(2**31)
+READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = range(
+    3, 13
+)
+# The last version that identifies topics by name.
 FETCH_VERSION = 12
 _numbers = count(1)
 
 
 def fresh(word: str = "topic") -> str:
-    """A name that no other test has."""
+    """Return a unique name."""
     return f"{word}-{next(_numbers)}"
 
 
-def every_version(message: type[ApiMessage], first: int = 0) -> pytest.MarkDecorator:
-    """Run a test with each version of a request, from `first` on."""
-    versions = message.VERSIONS
-    return pytest.mark.parametrize("version", range(max(first, versions.first), versions.last + 1))
+def operations(bits: int) -> list[int]:
+    """Return the numbers of the operations in a bit field of authorized operations."""
+    return [number for number in range(32) if bits >> number & 1]
+
+
+def distinct_versions(message: type[ApiMessage], first: int = 0) -> pytest.MarkDecorator:
+    """Run a test with the versions of a request that a handler can tell apart, from `first` on.
+
+    They are the oldest and the newest, each that adds or removes a field of the request or the response, and those
+    around a version number in the handler's source. The codec's tests have the versions in between.
+    """
+    api = next(api for api in all_apis() if api.request is message)
+    oldest, newest = max(first, message.VERSIONS.first), message.VERSIONS.last
+    chosen = {oldest, newest}
+    chosen |= {version for version in range(oldest + 1, newest) if _has_new_shape(api, version)}
+    source = inspect.getsource(inspect.getmodule(api.handle) or api.handle)
+    for threshold in map(int, _THRESHOLD.findall(source)):
+        chosen |= {version for version in (threshold - 1, threshold) if oldest < version < newest}
+    return pytest.mark.parametrize("version", sorted(chosen))
+
+
+# As in `_TOPIC_IDS_SINCE = 10` and `fenced_since=2`.
+_THRESHOLD = re.compile(r"_since ?= ?(\d+)", re.IGNORECASE)
+
+
+def _has_new_shape(api: Api[Any], version: int) -> bool:
+    return any(_shape(part, version) != _shape(part, version - 1) for part in (api.request, api.response))
+
+
+def _shape(message: type[Message], version: int) -> tuple[object, ...]:
+    return tuple(
+        (
+            field.name,
+            field.nullable is not None and version in field.nullable,
+            () if isinstance(field.kind, str) else _shape(field.kind, version),
+        )
+        for field in message.FIELDS
+        if version in field.versions
+    )
 
 
 class Producer(NamedTuple):
@@ -75,30 +121,29 @@ class Producer(NamedTuple):
 
 
 class Peer:
-    """A client with one connection."""
+    """A client, with methods for common requests."""
 
-    def __init__(self, bootstrap_servers: str, client_id: str = "peer") -> None:
-        host, port = bootstrap_servers.rsplit(":", 1)
-        self.connection = Connection(host, int(port), client_id=client_id)
+    def __init__(self, shell: HandlerShell, client_id: str = "peer") -> None:
+        self.client = shell.client(client_id)
 
     def __enter__(self) -> "Peer":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.connection.close()
+        self.client.close()
 
     def ask(self, message: ApiMessage, response: type[R], version: int | None = None) -> R:
-        """Without a version, in the newest."""
-        return self.connection.request(message, response, type(message).VERSIONS.last if version is None else version)
+        """Send a request, by default in the newest version, and return the response."""
+        return self.client.request(message, response, version)
 
-    def send(self, message: ApiMessage, response: type[R], version: int | None = None) -> Sent[R]:
-        return self.connection.send(message, response, type(message).VERSIONS.last if version is None else version)
+    def send(self, message: ApiMessage, response: type[R], version: int | None = None) -> DispatchedRequest[R]:
+        return self.client.send(message, response, version)
 
-    def receive(self, sent: Sent[R]) -> R:
-        return self.connection.receive(sent)
+    def receive(self, sent: DispatchedRequest[R]) -> R:
+        return self.client.receive(sent)
 
     def create(self, name: str | None = None, partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:
-        """A new topic; its name."""
+        """Create a topic and return its name."""
         name = name or fresh()
         configs = [CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items()]
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=DEFAULT, configs=configs)
@@ -131,7 +176,10 @@ class Peer:
             batch = build_batch(records)
         else:
             batch = build_batch(
-                records, producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=producer.sequence
+                records,
+                producer_id=ProducerId(producer.id),
+                producer_epoch=ProducerEpoch(producer.epoch),
+                base_sequence=producer.sequence,
             )
         data = TopicProduceData(
             name=topic,
@@ -147,9 +195,9 @@ class Peer:
         wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
         (answer,) = self.ask(request, ListOffsetsResponse).topics
-        (found,) = answer.partitions
-        assert found.error_code == ErrorCode.NONE
-        return found.offset
+        (listed,) = answer.partitions
+        assert listed.error_code == ErrorCode.NONE
+        return listed.offset
 
     def configs(
         self, name: str, resource_type: int = TOPIC, keys: Sequence[str] | None = None
@@ -165,7 +213,7 @@ class Peer:
 
 
 def fetch_request(topic: str, offset: int, *, wait_ms: int) -> FetchRequest:
-    """One that waits for more bytes than anybody writes; to be sent in `FETCH_VERSION`."""
+    """Return a fetch that waits for more bytes than any test writes; to be sent in `FETCH_VERSION`."""
     wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     return FetchRequest(
         replica_id=-1,

@@ -20,45 +20,45 @@ every_client_version = pytest.mark.parametrize("version", range(ADD_PARTITIONS_V
 
 
 @every_client_version
-def test_what_is_added_may_be_written_to(peer: Peer, version: int) -> None:
-    first, second, who = peer.create(partitions=2), peer.create(), init(peer)
-    added = add_partitions(peer, who, {first: [0], second: [0]}, version)
+def test_added_partitions_may_be_written_to(peer: Peer, version: int) -> None:
+    first, second, identity = peer.create(partitions=2), peer.create(), init(peer)
+    added = add_partitions(peer, identity, {first: [0], second: [0]}, version)
     assert added == {(first, 0): ErrorCode.NONE, (second, 0): ErrorCode.NONE}
     for topic in (first, second):
-        assert write(peer, who, topic, version=FIRST_PROTOCOL_PRODUCE_VERSION) == ErrorCode.NONE
-    code = write(peer, who, first, version=FIRST_PROTOCOL_PRODUCE_VERSION, partition=1)
+        assert write(peer, identity, topic, version=FIRST_PROTOCOL_PRODUCE_VERSION) == ErrorCode.NONE
+    code = write(peer, identity, first, version=FIRST_PROTOCOL_PRODUCE_VERSION, partition=1)
     assert code == ErrorCode.TRANSACTION_ABORTABLE
-    assert end(peer, who, FIRST_PROTOCOL_END_VERSION).error_code == ErrorCode.NONE
+    assert end(peer, identity, FIRST_PROTOCOL_END_VERSION).error_code == ErrorCode.NONE
     assert stable_end(peer, first) == stable_end(peer, second) == 2
     assert peer.offset(first, partition=1) == 0
 
 
 @every_client_version
 def test_adding_again_changes_nothing(peer: Peer, version: int) -> None:
-    topic, who = peer.create(), init(peer)
+    topic, identity = peer.create(), init(peer)
     for _ in range(3):
-        assert add_partitions(peer, who, {topic: [0, 0]}, version) == {(topic, 0): ErrorCode.NONE}
-    assert end(peer, who, FIRST_PROTOCOL_END_VERSION).error_code == ErrorCode.NONE
+        assert add_partitions(peer, identity, {topic: [0, 0]}, version) == {(topic, 0): ErrorCode.NONE}
+    assert end(peer, identity, FIRST_PROTOCOL_END_VERSION).error_code == ErrorCode.NONE
     assert peer.offset(topic) == 1, "one marker"
 
 
 @every_client_version
 def test_all_are_added_or_none(peer: Peer, version: int) -> None:
-    topic, who = peer.create(), init(peer)
-    assert add_partitions(peer, who, {topic: [0, 1, -1], "nobody": [0]}, version) == {
+    topic, identity = peer.create(), init(peer)
+    assert add_partitions(peer, identity, {topic: [0, 1, -1], "nobody": [0]}, version) == {
         (topic, 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
         (topic, 1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         (topic, -1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("nobody", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    code = write(peer, who, topic, version=FIRST_PROTOCOL_PRODUCE_VERSION)
+    code = write(peer, identity, topic, version=FIRST_PROTOCOL_PRODUCE_VERSION)
     assert code == ErrorCode.TRANSACTION_ABORTABLE
 
 
 @every_client_version
-def test_a_transaction_may_not_have_what_is_the_brokers_own(peer: Peer, version: int) -> None:
-    who = init(peer)
-    added = add_partitions(peer, who, {"__transaction_state": [0]}, version)
+def test_internal_topics_cannot_be_added_to_a_transaction(peer: Peer, version: int) -> None:
+    identity = init(peer)
+    added = add_partitions(peer, identity, {"__transaction_state": [0]}, version)
     assert added == {("__transaction_state", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
@@ -71,11 +71,11 @@ def test_a_producer_that_was_replaced_adds_nothing(peer: Peer, version: int) -> 
 
 @every_client_version
 def test_who_is_not_known_adds_nothing(peer: Peer, version: int) -> None:
-    topic, who = peer.create(), init(peer)
+    topic, identity = peer.create(), init(peer)
     for stranger, code in (
-        (who._replace(producer_id=who.producer_id + 1_000_000), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        (who._replace(transactional_id="nobody"), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        (who._replace(transactional_id=""), ErrorCode.INVALID_REQUEST),
+        (identity._replace(producer_id=identity.producer_id + 1_000_000), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (identity._replace(transactional_id="nobody"), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (identity._replace(transactional_id=""), ErrorCode.INVALID_REQUEST),
     ):
         assert add_partitions(peer, stranger, {topic: [0]}, version) == {(topic, 0): code}
 

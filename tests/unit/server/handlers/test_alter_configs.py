@@ -10,8 +10,8 @@ from logbrook.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from logbrook.testing.broker import Broker
-from tests.unit.server.handlers.kit import BROKER, NODE_ID, TOPIC, Peer, every_version
+from tests.unit.server.handler_kit import HandlerShell
+from tests.unit.server.handlers.kit import BROKER, BROKER_LOGGER, NODE_ID, TOPIC, Peer, distinct_versions
 
 
 def resource(resource_type: int, name: str, *settings: tuple[str, str | None]) -> AlterConfigsResource:
@@ -29,7 +29,7 @@ def alter(
     return list(peer.ask(request, AlterConfigsResponse, version).responses)
 
 
-@every_version(AlterConfigsRequest)
+@distinct_versions(AlterConfigsRequest)
 def test_a_topic_has_these_settings_and_no_others(peer: Peer, version: int) -> None:
     name = peer.create(settings={"retention.ms": "1000", "segment.bytes": "1000000"})
     (response,) = alter(peer, resource(TOPIC, name, ("retention.ms", "5000")), version=version)
@@ -42,7 +42,7 @@ def test_a_topic_has_these_settings_and_no_others(peer: Peer, version: int) -> N
     assert (peer.config(name, "retention.ms"), peer.config(name, "segment.bytes")) == ("5000", "1073741824")
 
 
-@every_version(AlterConfigsRequest)
+@distinct_versions(AlterConfigsRequest)
 def test_a_request_that_only_validates_changes_nothing(peer: Peer, version: int) -> None:
     name = peer.create(settings={"retention.ms": "1000"})
     (response,) = alter(peer, resource(TOPIC, name), version=version, validate_only=True)
@@ -51,15 +51,15 @@ def test_a_request_that_only_validates_changes_nothing(peer: Peer, version: int)
 
 
 def test_this_broker_has_these_dynamic_settings_and_no_others() -> None:
-    with Broker() as broker, Peer(broker.bootstrap_servers) as peer:
-        alter(peer, resource(BROKER, "", ("log.retention.ms", "5000")))
+    with HandlerShell() as broker, Peer(broker) as peer:
+        alter(peer, resource(BROKER, str(NODE_ID), ("log.retention.ms", "5000")))
         alter(peer, resource(BROKER, str(NODE_ID), ("message.max.bytes", "500")))
         name = peer.create()
         assert (peer.config(name, "retention.ms"), peer.config(name, "max.message.bytes")) == ("604800000", "500")
         assert peer.produce(name, bytes(1_000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-@every_version(AlterConfigsRequest)
+@distinct_versions(AlterConfigsRequest)
 def test_a_setting_takes_effect_at_once(peer: Peer, version: int) -> None:
     name = peer.create()
     alter(peer, resource(TOPIC, name, ("max.message.bytes", "500")), version=version)
@@ -94,10 +94,10 @@ def test_each_resource_has_its_own_answer(peer: Peer) -> None:
         resource(TOPIC, "nobody"),
         resource(BROKER, str(NODE_ID + 1)),
         resource(BROKER, "", ("num.partitions", "7")),
-        resource(8, str(NODE_ID)),
+        resource(BROKER_LOGGER, str(NODE_ID), ("logbrook", "DEBUG")),
         resource(TOPIC, name, ("retention.ms", "5000")),
     )
-    assert [one.error_code for one in responses] == [
+    assert [response.error_code for response in responses] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST,
@@ -110,4 +110,4 @@ def test_each_resource_has_its_own_answer(peer: Peer) -> None:
 def test_a_resource_may_be_changed_once_in_a_request(peer: Peer) -> None:
     name = peer.create()
     responses = alter(peer, resource(TOPIC, name), resource(TOPIC, name))
-    assert [one.error_code for one in responses] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [response.error_code for response in responses] == [ErrorCode.INVALID_REQUEST] * 2

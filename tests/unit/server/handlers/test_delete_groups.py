@@ -1,13 +1,12 @@
 """DeleteGroups."""
 
-from pathlib import Path
-
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from logbrook.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from logbrook.testing.broker import Broker
+from logbrook.testing import MemoryFiles
+from tests.unit.server.handler_kit import HandlerShell
 from tests.unit.server.handlers.group_kit import commit, committed, stable_member
-from tests.unit.server.handlers.kit import Peer, every_version, fresh
+from tests.unit.server.handlers.kit import Peer, distinct_versions, fresh
 
 
 def delete(peer: Peer, *groups: str, version: int | None = None) -> list[tuple[str, ErrorCode]]:
@@ -19,7 +18,7 @@ def listed(peer: Peer) -> set[str]:
     return {group.group_id for group in peer.ask(ListGroupsRequest(), ListGroupsResponse).groups}
 
 
-@every_version(DeleteGroupsRequest)
+@distinct_versions(DeleteGroupsRequest)
 def test_an_empty_group_goes_with_its_offsets(peer: Peer, version: int) -> None:
     group, name = fresh("group"), peer.create()
     commit(peer, group, name, 5)
@@ -28,7 +27,7 @@ def test_an_empty_group_goes_with_its_offsets(peer: Peer, version: int) -> None:
     assert committed(peer, group, name) == -1
 
 
-@every_version(DeleteGroupsRequest)
+@distinct_versions(DeleteGroupsRequest)
 def test_each_group_has_its_own_answer(peer: Peer, version: int) -> None:
     live, idle, nobody = fresh("group"), fresh("group"), fresh("group")
     stable_member(peer, live)
@@ -47,11 +46,13 @@ def test_a_group_is_deleted_once(peer: Peer) -> None:
     assert delete(peer, group, group) == [(group, ErrorCode.NONE)]
 
 
-def test_a_group_that_was_deleted_does_not_come_back_with_a_restart(tmp_path: Path) -> None:
-    with Broker(["orders"], data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+def test_a_group_that_was_deleted_does_not_reappear_with_a_restart() -> None:
+    files = MemoryFiles()
+    with HandlerShell(files=files) as broker, Peer(broker) as peer:
+        broker.create("orders")
         commit(peer, "kept", "orders", 4)
         commit(peer, "deleted", "orders", 5)
         delete(peer, "deleted")
-    with Broker(data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+    with HandlerShell(files=files) as broker, Peer(broker) as peer:
         assert listed(peer) == {"kept"}
         assert committed(peer, "deleted", "orders") == -1

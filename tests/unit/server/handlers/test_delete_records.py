@@ -1,7 +1,5 @@
 """DeleteRecords."""
 
-from pathlib import Path
-
 import pytest
 
 from logbrook.protocol.error_codes import ErrorCode
@@ -13,9 +11,10 @@ from logbrook.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from logbrook.protocol.messages.fetch import FetchResponse
-from logbrook.testing.broker import Broker
+from logbrook.testing import MemoryFiles
+from tests.unit.server.handler_kit import HandlerShell
 from tests.unit.server.handlers.group_kit import commit
-from tests.unit.server.handlers.kit import EARLIEST, FETCH_VERSION, Peer, every_version, fetch_request, fresh
+from tests.unit.server.handlers.kit import EARLIEST, FETCH_VERSION, Peer, distinct_versions, fetch_request, fresh
 
 HIGH_WATERMARK = -1
 
@@ -38,7 +37,7 @@ def topic_with_records(peer: Peer, count: int) -> str:
     return name
 
 
-@every_version(DeleteRecordsRequest)
+@distinct_versions(DeleteRecordsRequest)
 def test_the_log_starts_at_the_offset_and_what_is_before_it_cannot_be_read(peer: Peer, version: int) -> None:
     name = topic_with_records(peer, 10)
     result = delete(peer, name, 4, version)
@@ -48,7 +47,7 @@ def test_the_log_starts_at_the_offset_and_what_is_before_it_cannot_be_read(peer:
     assert response.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-@every_version(DeleteRecordsRequest)
+@distinct_versions(DeleteRecordsRequest)
 def test_minus_one_deletes_all_there_is(peer: Peer, version: int) -> None:
     name = topic_with_records(peer, 10)
     assert delete(peer, name, HIGH_WATERMARK, version).low_watermark == 10
@@ -62,7 +61,7 @@ def test_a_start_never_moves_back(peer: Peer) -> None:
     assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, 6)
 
 
-@every_version(DeleteRecordsRequest)
+@distinct_versions(DeleteRecordsRequest)
 @pytest.mark.parametrize("offset", [11, 2**62, -2])
 def test_an_offset_that_the_log_has_not_reached_is_refused(peer: Peer, version: int, offset: int) -> None:
     name = topic_with_records(peer, 10)
@@ -72,7 +71,7 @@ def test_an_offset_that_the_log_has_not_reached_is_refused(peer: Peer, version: 
 
 
 @pytest.mark.parametrize("partition", [1, -1])
-def test_a_partition_that_is_not_there_is_refused(peer: Peer, partition: int) -> None:
+def test_a_partition_that_does_not_exist_is_refused(peer: Peer, partition: int) -> None:
     name = peer.create()
     assert delete(peer, name, 0, partition=partition).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert delete(peer, "nobody", 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -92,7 +91,7 @@ def test_the_brokers_own_topics_keep_theirs(peer: Peer) -> None:
     assert delete(peer, "__consumer_offsets", 1).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_those_who_wait_for_more_are_told_that_what_they_had_is_gone(peer: Peer, other: Peer) -> None:
+def test_waiting_fetches_below_the_new_log_start_are_answered_out_of_range(peer: Peer, other: Peer) -> None:
     name = topic_with_records(peer, 10)
     waiting = other.send(fetch_request(name, 5, wait_ms=600_000), FetchResponse, FETCH_VERSION)
     assert delete(peer, name, HIGH_WATERMARK).error_code == ErrorCode.NONE
@@ -100,9 +99,10 @@ def test_those_who_wait_for_more_are_told_that_what_they_had_is_gone(peer: Peer,
     assert topic.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_what_was_deleted_stays_deleted_after_a_restart(tmp_path: Path) -> None:
-    with Broker(data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+def test_what_was_deleted_stays_deleted_after_a_restart() -> None:
+    files = MemoryFiles()
+    with HandlerShell(files=files) as broker, Peer(broker) as peer:
         name = topic_with_records(peer, 10)
         delete(peer, name, 4)
-    with Broker(data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+    with HandlerShell(files=files) as broker, Peer(broker) as peer:
         assert peer.offset(name, EARLIEST) == 4

@@ -1,6 +1,9 @@
 """DeleteTopics."""
 
+import gc
 from collections.abc import Sequence
+
+import pytest
 
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.delete_topics import (
@@ -11,8 +14,12 @@ from logbrook.protocol.messages.delete_topics import (
 )
 from logbrook.protocol.messages.fetch import FetchResponse
 from logbrook.protocol.schema import ZERO_UUID
+from logbrook.server.topic_changes import ChangePendingError, RequestDeadline
+from logbrook.testing import MemoryFiles
+from tests.unit.server.handler_kit import HandlerShell
 from tests.unit.server.handlers.group_kit import commit, committed
-from tests.unit.server.handlers.kit import FETCH_VERSION, LATEST, Peer, every_version, fetch_request, fresh
+from tests.unit.server.handlers.kit import FETCH_VERSION, LATEST, Peer, distinct_versions, fetch_request, fresh
+from tests.unit.server.shell_kit import HeldFiles
 
 STATES_SINCE = 6
 MESSAGES_SINCE = 5
@@ -34,7 +41,7 @@ def is_there(peer: Peer, name: str) -> bool:
     return peer.metadata(name).error_code == ErrorCode.NONE
 
 
-@every_version(DeleteTopicsRequest)
+@distinct_versions(DeleteTopicsRequest)
 def test_a_topic_is_deleted_by_its_name(peer: Peer, version: int) -> None:
     name = peer.create()
     topic_id = peer.topic_id(name)
@@ -53,16 +60,16 @@ def test_a_topic_is_deleted_by_its_id(peer: Peer) -> None:
     assert not is_there(peer, name)
 
 
-@every_version(DeleteTopicsRequest)
+@distinct_versions(DeleteTopicsRequest)
 def test_a_name_that_is_not_known_does_not_keep_the_others(peer: Peer, version: int) -> None:
     name = peer.create()
     results = delete_by_name(peer, ["nobody", name], version)
-    assert [one.error_code for one in results] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+    assert [result.error_code for result in results] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
     assert results[0].name == "nobody"
     assert (results[0].error_message is not None) == (version >= MESSAGES_SINCE)
 
 
-def test_an_id_that_is_not_known_is_told_as_such(peer: Peer) -> None:
+def test_an_unknown_id_is_an_unknown_topic_id(peer: Peer) -> None:
     (result,) = delete(peer, DeleteTopicState(topic_id=NOBODY))
     assert (result.name, result.topic_id, result.error_code) == (None, NOBODY, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -72,26 +79,26 @@ def test_a_topic_goes_by_its_name_or_its_id_and_not_by_both_or_neither(peer: Pee
     results = delete(
         peer, DeleteTopicState(name=name, topic_id=peer.topic_id(name)), DeleteTopicState(topic_id=ZERO_UUID)
     )
-    assert [one.error_code for one in results] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 2
     assert is_there(peer, name)
 
 
-@every_version(DeleteTopicsRequest)
+@distinct_versions(DeleteTopicsRequest)
 def test_a_topic_that_is_named_twice_stays(peer: Peer, version: int) -> None:
     name = peer.create()
     results = delete_by_name(peer, [name, name], version)
-    assert [one.error_code for one in results] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 2
     assert is_there(peer, name)
 
 
 def test_a_topic_that_is_named_by_its_name_and_by_its_id_stays(peer: Peer) -> None:
     name = peer.create()
     results = delete(peer, DeleteTopicState(name=name), DeleteTopicState(topic_id=peer.topic_id(name)))
-    assert [one.error_code for one in results] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 2
     assert is_there(peer, name)
 
 
-@every_version(DeleteTopicsRequest)
+@distinct_versions(DeleteTopicsRequest)
 def test_the_offsets_of_the_groups_cannot_be_deleted(peer: Peer, version: int) -> None:
     commit(peer, fresh("group"), peer.create(), 1)
     (result,) = delete_by_name(peer, ["__consumer_offsets"], version)
@@ -119,9 +126,38 @@ def test_offsets_that_groups_committed_go_with_the_topic(peer: Peer) -> None:
     assert committed(peer, group, another) == 8
 
 
-def test_those_who_wait_for_its_records_are_told(peer: Peer, other: Peer) -> None:
+def test_waiting_fetches_get_an_error_when_the_topic_is_deleted(peer: Peer, other: Peer) -> None:
     name = peer.create()
     waiting = other.send(fetch_request(name, 0, wait_ms=600_000), FetchResponse, FETCH_VERSION)
     delete(peer, DeleteTopicState(name=name))
     (topic,) = other.receive(waiting).responses
     assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_deletion_that_takes_too_long_times_out_and_continues() -> None:
+    files = HeldFiles(MemoryFiles())
+    with HandlerShell(files=files) as shell, Peer(shell) as peer:
+        name, group = peer.create("t", 3), fresh("group")
+        commit(peer, group, name, 7)
+        files.hold()
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=100)
+        (result,) = peer.ask(request, DeleteTopicsResponse).responses
+        assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+        files.release()
+        shell.until(lambda: not shell.files.list("").count("t-0") and name not in shell.services.topics.metadata.topics)
+        peer.create(name)
+        assert committed(peer, group, name) == -1
+
+
+def test_a_deletion_that_is_not_begun_in_time_leaves_no_coroutine_behind(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    def is_over(_deadline: RequestDeadline) -> None:
+        raise ChangePendingError("not begun within 1 ms")
+
+    name = peer.create()
+    monkeypatch.setattr(RequestDeadline, "remaining_ms", is_over)
+    (result,) = delete(peer, DeleteTopicState(name=name))
+    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from logbrook.config.kafka_settings import broker_settings, topic_settings
+from logbrook.config.kafka_settings import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -10,15 +10,26 @@ from logbrook.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from logbrook.testing.broker import Broker
-from tests.unit.server.handlers.kit import BROKER, NODE_ID, TOPIC, Peer, every_version
+from tests.unit.server.handler_kit import HandlerShell
+from tests.unit.server.handlers.kit import (
+    BROKER,
+    BROKER_LOGGER,
+    GROUP,
+    NODE_ID,
+    TOPIC,
+    Peer,
+    distinct_versions,
+    fresh,
+)
 from tests.unit.server.handlers.settings_kit import set_settings
 
 DETAILS_SINCE = 3
 DYNAMIC_TOPIC = 1
 DYNAMIC_BROKER = 2
+DYNAMIC_DEFAULT_BROKER = 3
 STATIC_BROKER = 4
 DEFAULT_CONFIG = 5
+DYNAMIC_LOGGER = 6
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 
 
@@ -41,26 +52,26 @@ def describe(
     return list(peer.ask(request, DescribeConfigsResponse, version).results)
 
 
-@every_version(DescribeConfigsRequest)
+@distinct_versions(DescribeConfigsRequest)
 def test_a_topic_has_every_setting_with_its_value_and_source(peer: Peer, version: int) -> None:
     name = peer.create(settings={"retention.ms": "5000"})
     (result,) = describe(peer, (TOPIC, name), version=version)
     assert (result.resource_type, result.resource_name, result.error_code) == (TOPIC, name, ErrorCode.NONE)
     entries = {entry.name: entry for entry in result.configs}
-    assert set(entries) == set(topic_settings())
+    assert set(entries) == set(TOPIC_SETTINGS)
     assert (entries["retention.ms"].value, entries["retention.ms"].config_source) == ("5000", DYNAMIC_TOPIC)
     assert (entries["segment.ms"].value, entries["segment.ms"].config_source) == ("3600000", STATIC_BROKER)
     assert (entries["segment.bytes"].value, entries["segment.bytes"].config_source) == ("1073741824", DEFAULT_CONFIG)
     assert not any(entry.read_only or entry.is_sensitive or entry.synonyms for entry in result.configs)
 
 
-@every_version(DescribeConfigsRequest)
-@pytest.mark.parametrize("name", ["", str(NODE_ID)])
-def test_this_broker_has_every_setting_and_some_cannot_be_changed(peer: Peer, version: int, name: str) -> None:
+@distinct_versions(DescribeConfigsRequest)
+def test_this_broker_has_every_setting_and_some_cannot_be_changed(peer: Peer, version: int) -> None:
+    name = str(NODE_ID)
     (result,) = describe(peer, (BROKER, name), version=version)
     assert (result.resource_type, result.resource_name, result.error_code) == (BROKER, name, ErrorCode.NONE)
     entries = {entry.name: entry for entry in result.configs}
-    assert set(entries) == set(broker_settings())
+    assert set(entries) == set(BROKER_SETTINGS)
     assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == ("2", STATIC_BROKER)
     assert entries["num.partitions"].read_only
     assert entries["node.id"].read_only
@@ -68,42 +79,83 @@ def test_this_broker_has_every_setting_and_some_cannot_be_changed(peer: Peer, ve
     assert not entries["log.roll.ms"].read_only
 
 
-@every_version(DescribeConfigsRequest)
+@distinct_versions(DescribeConfigsRequest)
 @pytest.mark.parametrize("keys", [["retention.ms"], ["retention.ms", "no.such.setting", "retention.ms"]])
-def test_only_what_is_asked_for_is_told(peer: Peer, version: int, keys: list[str]) -> None:
+def test_only_requested_settings_are_described(peer: Peer, version: int, keys: list[str]) -> None:
     (result,) = describe(peer, (TOPIC, peer.create()), keys=keys, version=version)
     assert [entry.name for entry in result.configs] == ["retention.ms"]
 
 
-@every_version(DescribeConfigsRequest)
+@distinct_versions(DescribeConfigsRequest)
 def test_no_names_at_all_ask_for_all(peer: Peer, version: int) -> None:
     (result,) = describe(peer, (TOPIC, peer.create()), keys=[], version=version)
-    assert len(result.configs) == len(topic_settings())
+    assert len(result.configs) == len(TOPIC_SETTINGS)
 
 
-@every_version(DescribeConfigsRequest)
+@distinct_versions(DescribeConfigsRequest)
 def test_synonyms_tell_where_a_value_could_be_from_the_first_of_which_counts(version: int) -> None:
-    with Broker(settings={"log": {"retention_ms": 3_000}}) as broker, Peer(broker.bootstrap_servers) as peer:
+    with HandlerShell({"log": {"retention_ms": 3_000}}) as broker, Peer(broker) as peer:
         name = peer.create(settings={"retention.ms": "1000"})
-        set_settings(peer, BROKER, "", {"log.retention.ms": "2000"})
+        set_settings(peer, BROKER, "", {"log.retention.ms": "2500"})
+        set_settings(peer, BROKER, str(NODE_ID), {"log.retention.ms": "2000"})
         (result,) = describe(peer, (TOPIC, name), keys=["retention.ms"], version=version, synonyms=True)
         (entry,) = result.configs
         assert (entry.value, entry.config_source) == ("1000", DYNAMIC_TOPIC)
         of_broker = [
             ("log.retention.ms", "2000", DYNAMIC_BROKER),
+            ("log.retention.ms", "2500", DYNAMIC_DEFAULT_BROKER),
             ("log.retention.ms", "3000", STATIC_BROKER),
             ("log.retention.ms", "604800000", DEFAULT_CONFIG),
         ]
-        synonyms = [(one.name, one.value, one.source) for one in entry.synonyms]
+        synonyms = [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms]
         assert synonyms == [("retention.ms", "1000", DYNAMIC_TOPIC), *of_broker]
-        (result,) = describe(peer, (BROKER, ""), keys=["log.retention.ms"], version=version, synonyms=True)
+        named = (BROKER, str(NODE_ID))
+        (result,) = describe(peer, named, keys=["log.retention.ms"], version=version, synonyms=True)
         (entry,) = result.configs
         assert (entry.value, entry.config_source) == ("2000", DYNAMIC_BROKER)
-        assert [(one.name, one.value, one.source) for one in entry.synonyms] == of_broker
+        assert [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms] == of_broker
 
 
-@every_version(DescribeConfigsRequest, first=DETAILS_SINCE)
-def test_types_are_told_and_documentation_where_it_is_wanted(peer: Peer, version: int) -> None:
+@distinct_versions(DescribeConfigsRequest)
+def test_all_brokers_have_only_what_is_set_for_them(version: int) -> None:
+    with HandlerShell({"log": {"retention_ms": 3_000}}) as broker, Peer(broker) as peer:
+        (result,) = describe(peer, (BROKER, ""), version=version)
+        assert (result.error_code, result.configs) == (ErrorCode.NONE, [])
+        set_settings(peer, BROKER, "", {"log.retention.ms": "2500", "log.cleaner.threads": "2"})
+        set_settings(peer, BROKER, str(NODE_ID), {"log.retention.ms": "2000"})
+        (result,) = describe(peer, (BROKER, ""), version=version, synonyms=True)
+        assert {entry.name: (entry.value, entry.config_source) for entry in result.configs} == {
+            "log.retention.ms": ("2500", DYNAMIC_DEFAULT_BROKER),
+            "log.cleaner.threads": ("2", DYNAMIC_DEFAULT_BROKER),
+        }
+        assert all(len(entry.synonyms) == 1 for entry in result.configs)
+        (result,) = describe(peer, (BROKER, str(NODE_ID)), keys=["log.cleaner.threads"], version=version)
+        assert [(entry.value, entry.config_source) for entry in result.configs] == [("2", DYNAMIC_DEFAULT_BROKER)]
+
+
+@distinct_versions(DescribeConfigsRequest)
+def test_a_group_has_settings_even_if_it_does_not_exist(peer: Peer, version: int) -> None:
+    (result,) = describe(peer, (GROUP, fresh("group")), version=version, synonyms=True)
+    assert result.error_code == ErrorCode.NONE
+    entries = {entry.name: entry for entry in result.configs}
+    assert set(entries) == set(GROUP_SETTINGS)
+    session = entries["consumer.session.timeout.ms"]
+    assert (session.value, session.config_source, session.read_only) == ("45000", DEFAULT_CONFIG, False)
+    assert [synonym.source for synonym in session.synonyms] == [DEFAULT_CONFIG]
+
+
+@distinct_versions(DescribeConfigsRequest)
+def test_loggers_have_levels(peer: Peer, version: int) -> None:
+    (result,) = describe(peer, (BROKER_LOGGER, str(NODE_ID)), version=version)
+    assert result.error_code == ErrorCode.NONE
+    entries = {entry.name: entry for entry in result.configs}
+    assert {"root", "logbrook", "logbrook.server", "logbrook.server.topics"} <= entries.keys()
+    assert {entry.config_source for entry in result.configs} == {DYNAMIC_LOGGER}
+    assert not any(entry.read_only for entry in result.configs)
+
+
+@distinct_versions(DescribeConfigsRequest, first=DETAILS_SINCE)
+def test_types_are_described_and_documentation_on_request(peer: Peer, version: int) -> None:
     name = peer.create()
     (plain,) = describe(peer, (TOPIC, name), version=version)
     (documented,) = describe(peer, (TOPIC, name), version=version, documentation=True)
@@ -117,8 +169,8 @@ def test_types_are_told_and_documentation_where_it_is_wanted(peer: Peer, version
     assert all(entry.documentation for entry in documented.configs)
 
 
-@every_version(DescribeConfigsRequest)
-def test_what_is_not_there_is_refused_and_the_others_are_told(peer: Peer, version: int) -> None:
+@distinct_versions(DescribeConfigsRequest)
+def test_unknown_resources_are_refused_and_the_others_are_described(peer: Peer, version: int) -> None:
     name = peer.create()
     results = describe(
         peer,
@@ -126,22 +178,24 @@ def test_what_is_not_there_is_refused_and_the_others_are_told(peer: Peer, versio
         (TOPIC, "no/slashes"),
         (BROKER, str(NODE_ID + 1)),
         (BROKER, "one"),
-        (8, str(NODE_ID)),
+        (BROKER_LOGGER, ""),
+        (GROUP, ""),
+        (16, "metrics"),
         (0, name),
         (TOPIC, name),
         version=version,
     )
-    assert [one.error_code for one in results] == [
+    assert [result.error_code for result in results] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
-        *[ErrorCode.INVALID_REQUEST] * 4,
+        *[ErrorCode.INVALID_REQUEST] * 6,
         ErrorCode.NONE,
     ]
-    assert all(one.error_message for one in results[:-1])
+    assert all(result.error_message for result in results[:-1])
 
 
 def test_a_resource_is_described_once_in_a_request(peer: Peer) -> None:
     name = peer.create()
     results = describe(peer, (TOPIC, name), (TOPIC, name))
-    assert [one.error_code for one in results] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    assert [result.error_code for result in results] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
     assert results[1].configs == []

@@ -2,7 +2,9 @@
 
 import os
 from contextlib import closing
+from pathlib import Path
 
+from logbrook.ports import OsFiles
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -13,9 +15,9 @@ from logbrook.protocol.messages.describe_log_dirs import (
 from logbrook.protocol.messages.produce import ProduceResponse
 from logbrook.storage.errors import StorageOfflineError
 from logbrook.testing import MemoryFiles
-from logbrook.testing.broker import Broker
-from tests.unit.server.handlers.kit import Peer, every_version
-from tests.unit.server.shell_kit import Shell, batch_of, produce_request
+from tests.unit.server.handler_kit import HandlerShell
+from tests.unit.server.handlers.kit import Peer, distinct_versions
+from tests.unit.server.shell_kit import batch_of, produce_request
 
 
 def describe(
@@ -30,17 +32,19 @@ def describe(
 
 def sizes(result: DescribeLogDirsResult) -> dict[tuple[str, int], int]:
     return {
-        (topic.name, one.partition_index): one.partition_size for topic in result.topics for one in topic.partitions
+        (topic.name, partition.partition_index): partition.partition_size
+        for topic in result.topics
+        for partition in topic.partitions
     }
 
 
-@every_version(DescribeLogDirsRequest)
-def test_a_partition_is_as_large_as_its_records(broker: Broker, peer: Peer, version: int) -> None:
+@distinct_versions(DescribeLogDirsRequest)
+def test_a_partition_is_as_large_as_its_records(broker: HandlerShell, peer: Peer, version: int) -> None:
     name = peer.create(partitions=2)
     empty = describe(peer, (name, [0, 1]), version=version)
     assert (empty.error_code, empty.log_dir, sizes(empty)) == (
         ErrorCode.NONE,
-        broker.data,
+        str(Path(broker.config.data).absolute()),
         {(name, 0): 0, (name, 1): 0},
     )
     peer.produce(name, bytes(1_000), partition=1)
@@ -49,43 +53,44 @@ def test_a_partition_is_as_large_as_its_records(broker: Broker, peer: Peer, vers
     assert 1_000 < full[name, 1] < 1_200
 
 
-@every_version(DescribeLogDirsRequest)
+@distinct_versions(DescribeLogDirsRequest)
 def test_null_asks_for_all_that_is_there(peer: Peer, version: int) -> None:
     name = peer.create(partitions=2)
-    found = sizes(describe(peer, everything=True, version=version))
-    assert {(name, 0), (name, 1)} <= set(found)
-    assert not any(topic == "__cluster_metadata" for topic, _ in found)
+    sizes_by_partition = sizes(describe(peer, everything=True, version=version))
+    assert {(name, 0), (name, 1)} <= set(sizes_by_partition)
+    assert not any(topic == "__cluster_metadata" for topic, _ in sizes_by_partition)
 
 
-@every_version(DescribeLogDirsRequest)
-def test_what_is_not_there_is_left_out(peer: Peer, version: int) -> None:
+@distinct_versions(DescribeLogDirsRequest)
+def test_unknown_partitions_are_left_out(peer: Peer, version: int) -> None:
     name = peer.create()
-    found = describe(peer, (name, [0, 1, -1, 0]), ("nobody", [0]), version=version)
-    assert sizes(found) == {(name, 0): 0}
+    result = describe(peer, (name, [0, 1, -1, 0]), ("nobody", [0]), version=version)
+    assert sizes(result) == {(name, 0): 0}
     assert describe(peer, version=version).topics == []
 
 
-@every_version(DescribeLogDirsRequest)
+@distinct_versions(DescribeLogDirsRequest)
 def test_nothing_lags_behind_or_moves(peer: Peer, version: int) -> None:
     (topic,) = describe(peer, (peer.create(), [0]), version=version).topics
-    (one,) = topic.partitions
-    assert (one.offset_lag, one.is_future_key) == (0, False)
+    (partition,) = topic.partitions
+    assert (partition.offset_lag, partition.is_future_key) == (0, False)
 
 
-@every_version(DescribeLogDirsRequest)
-def test_the_disk_is_told_of_from_version_4_on(broker: Broker, peer: Peer, version: int) -> None:
-    found = describe(peer, version=version)
+@distinct_versions(DescribeLogDirsRequest)
+def test_the_disk_size_is_reported_from_version_4_on(tmp_path: Path, version: int) -> None:
+    with HandlerShell(files=OsFiles(str(tmp_path))) as broker, Peer(broker) as peer:
+        result = describe(peer, version=version)
     if version < 4:
-        assert (found.total_bytes, found.usable_bytes) == (-1, -1)
+        assert (result.total_bytes, result.usable_bytes) == (-1, -1)
         return
-    disk = os.statvfs(broker.data)
-    assert found.total_bytes == disk.f_blocks * disk.f_frsize
-    assert 0 < found.usable_bytes < found.total_bytes
+    disk = os.statvfs(tmp_path)
+    assert result.total_bytes == disk.f_blocks * disk.f_frsize
+    assert 0 < result.usable_bytes < result.total_bytes
 
 
 def test_a_disk_that_fills_has_less_to_use() -> None:
     files = MemoryFiles(capacity_bytes=1 << 30)
-    with Shell(files=files) as shell, closing(shell.client()) as client:
+    with HandlerShell(files=files) as shell, closing(shell.client()) as client:
         shell.create("t")
 
         def space() -> tuple[int, int]:
@@ -99,8 +104,8 @@ def test_a_disk_that_fills_has_less_to_use() -> None:
     assert before[1] - after[1] >= 100_000
 
 
-def test_a_disk_that_has_failed_is_told_as_such() -> None:
-    with Shell() as shell, closing(shell.client()) as client:
+def test_a_failed_disk_is_reported() -> None:
+    with HandlerShell() as shell, closing(shell.client()) as client:
         failure = StorageOfflineError("sync", "wal/1", OSError("the disk is on fire"))
         shell.call(lambda: shell.broker.directory.environment.health.fail(failure))
         (result,) = client.request(DescribeLogDirsRequest(), DescribeLogDirsResponse).results

@@ -27,14 +27,17 @@ def test_a_log_remembers_the_producers_that_have_an_id(peer: Peer) -> None:
     peer.produce(name, b"nobody's")
     first, second = describe(peer, name, 0, 1)
     assert [
-        (one.producer_id, one.producer_epoch, one.last_sequence, one.last_timestamp) for one in first.active_producers
+        (producer.producer_id, producer.producer_epoch, producer.last_sequence, producer.last_timestamp)
+        for producer in first.active_producers
     ] == [(7, 0, 0, 4_000), (8, 3, 2, 6_000)]
-    assert all(one.current_txn_start_offset == one.coordinator_epoch == -1 for one in first.active_producers)
+    assert all(
+        producer.current_txn_start_offset == producer.coordinator_epoch == -1 for producer in first.active_producers
+    )
     assert second.active_producers == []
 
 
 @pytest.mark.parametrize("partition", [1, -1])
-def test_a_partition_that_is_not_there_is_refused(peer: Peer, partition: int) -> None:
+def test_a_partition_that_does_not_exist_is_refused(peer: Peer, partition: int) -> None:
     (response,) = describe(peer, peer.create(), partition)
     assert response.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert response.error_message
@@ -44,4 +47,4 @@ def test_a_partition_that_is_not_there_is_refused(peer: Peer, partition: int) ->
 
 def test_a_partition_is_described_once_in_a_request(peer: Peer) -> None:
     responses = describe(peer, peer.create(), 0, 0)
-    assert [one.error_code for one in responses] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    assert [response.error_code for response in responses] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]

@@ -9,8 +9,8 @@ from logbrook.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from logbrook.testing.broker import Broker
-from tests.unit.server.handlers.kit import NODE_ID, Peer, fresh
+from tests.unit.server.handler_kit import HandlerShell
+from tests.unit.server.handlers.kit import NODE_ID, READ, Peer, fresh, operations
 
 
 def describe(
@@ -25,7 +25,7 @@ def describe(
 
 
 def partitions(response: DescribeTopicPartitionsResponse) -> list[tuple[str | None, list[int]]]:
-    return [(topic.name, [one.partition_index for one in topic.partitions]) for topic in response.topics]
+    return [(topic.name, [partition.partition_index for partition in topic.partitions]) for topic in response.topics]
 
 
 def cursor_of(response: DescribeTopicPartitionsResponse) -> tuple[str, int] | None:
@@ -39,14 +39,20 @@ def test_this_broker_leads_every_partition(peer: Peer) -> None:
     (topic,) = response.topics
     known = peer.metadata(name)
     assert (topic.error_code, topic.topic_id, topic.is_internal) == (ErrorCode.NONE, known.topic_id, False)
-    for one in topic.partitions:
-        assert (one.error_code, one.leader_id, list(one.replica_nodes), list(one.isr_nodes)) == (
+    for partition in topic.partitions:
+        assert (
+            partition.error_code,
+            partition.leader_id,
+            list(partition.replica_nodes),
+            list(partition.isr_nodes),
+        ) == (
             ErrorCode.NONE,
             NODE_ID,
             [NODE_ID],
             [NODE_ID],
         )
-        assert one.leader_epoch == known.partitions[0].leader_epoch
+        assert partition.leader_epoch == known.partitions[0].leader_epoch
+    assert READ in operations(topic.topic_authorized_operations)
     assert response.next_cursor is None
 
 
@@ -85,7 +91,7 @@ def test_a_page_has_at_least_one_partition(peer: Peer, limit: int) -> None:
     assert cursor_of(response) == (name, 1)
 
 
-def test_a_topic_that_is_not_there_has_an_error_and_the_others_are_described(peer: Peer) -> None:
+def test_a_topic_that_does_not_exist_has_an_error_and_the_others_are_described(peer: Peer) -> None:
     name = peer.create()
     codes = {topic.name: topic.error_code for topic in describe(peer, name, "nobody", "no/slashes").topics}
     assert codes == {
@@ -114,7 +120,9 @@ def test_a_cursor_past_the_last_partition_finds_no_more(peer: Peer) -> None:
 
 
 def test_no_names_ask_for_all_topics() -> None:
-    with Broker({"b": 2, "a": 1}) as broker, Peer(broker.bootstrap_servers) as peer:
+    with HandlerShell() as broker, Peer(broker) as peer:
+        broker.create("b", 2)
+        broker.create("a", 1)
         assert partitions(describe(peer)) == [("a", [0]), ("b", [0, 1])]
         assert partitions(describe(peer, cursor=("b", 1))) == [("b", [1])]
         # The topic at which the cursor stood may be gone.

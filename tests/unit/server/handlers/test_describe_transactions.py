@@ -16,29 +16,29 @@ def describe(peer: Peer, *transactional_ids: str) -> list[TransactionState]:
 
 
 def test_a_transactional_id_is_described_through_its_life(peer: Peer) -> None:
-    first, second, who = peer.create(partitions=2), peer.create(), init(peer)
-    (found,) = describe(peer, who.transactional_id)
-    assert (found.error_code, found.transaction_state, found.topics) == (ErrorCode.NONE, "Empty", [])
-    assert (found.producer_id, found.producer_epoch) == (who.producer_id, who.epoch)
-    assert (found.transaction_timeout_ms, found.transaction_start_time_ms) == (TIMEOUT_MS, -1)
+    first, second, identity = peer.create(partitions=2), peer.create(), init(peer)
+    (described,) = describe(peer, identity.transactional_id)
+    assert (described.error_code, described.transaction_state, described.topics) == (ErrorCode.NONE, "Empty", [])
+    assert (described.producer_id, described.producer_epoch) == (identity.producer_id, identity.epoch)
+    assert (described.transaction_timeout_ms, described.transaction_start_time_ms) == (TIMEOUT_MS, -1)
     for topic, partition in ((first, 1), (second, 0), (first, 0)):
-        assert write(peer, who, topic, partition=partition) == ErrorCode.NONE
-    (found,) = describe(peer, who.transactional_id)
-    assert found.transaction_state == "Ongoing"
-    assert found.transaction_start_time_ms > 0
-    assert {one.topic: list(one.partitions) for one in found.topics} == {first: [0, 1], second: [0]}
-    assert end(peer, who, is_commit=False).error_code == ErrorCode.NONE
-    (found,) = describe(peer, who.transactional_id)
-    assert (found.transaction_state, found.topics) == ("CompleteAbort", [])
-    assert found.producer_epoch == who.epoch + 1
+        assert write(peer, identity, topic, partition=partition) == ErrorCode.NONE
+    (described,) = describe(peer, identity.transactional_id)
+    assert described.transaction_state == "Ongoing"
+    assert described.transaction_start_time_ms > 0
+    assert {topic.topic: list(topic.partitions) for topic in described.topics} == {first: [0, 1], second: [0]}
+    assert end(peer, identity, is_commit=False).error_code == ErrorCode.NONE
+    (described,) = describe(peer, identity.transactional_id)
+    assert (described.transaction_state, described.topics) == ("CompleteAbort", [])
+    assert described.producer_epoch == identity.epoch + 1
 
 
-def test_ids_that_nobody_has_are_refused_and_others_are_described_once(peer: Peer) -> None:
-    who = init(peer)
-    found = describe(peer, "nobody", who.transactional_id, who.transactional_id, "")
-    assert [(one.transactional_id, one.error_code) for one in found] == [
+def test_unknown_ids_are_refused_and_others_are_described_once(peer: Peer) -> None:
+    identity = init(peer)
+    described = describe(peer, "nobody", identity.transactional_id, identity.transactional_id, "")
+    assert [(transaction.transactional_id, transaction.error_code) for transaction in described] == [
         ("nobody", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
-        (who.transactional_id, ErrorCode.NONE),
+        (identity.transactional_id, ErrorCode.NONE),
         ("", ErrorCode.INVALID_REQUEST),
     ]
 

@@ -5,27 +5,27 @@ from contextlib import closing
 
 import pytest
 
-from logbrook.client.connection import Connection
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from logbrook.protocol.messages.produce import ProduceResponse
+from tests.unit.server.handler_kit import HandlerClient, HandlerShell
 from tests.unit.server.handlers.kit import fresh
-from tests.unit.server.shell_kit import FETCH_VERSION, MIB, Shell, batch_of, produce_request
+from tests.unit.server.shell_kit import FETCH_VERSION, MIB, batch_of, produce_request
 
 LONG_MS = 600_000
 IDS_VERSION = FetchRequest.VERSIONS.last
 
 
 @pytest.fixture(scope="module")
-def shell() -> Iterator[Shell]:
-    with Shell() as shell:
+def shell() -> Iterator[HandlerShell]:
+    with HandlerShell() as shell:
         yield shell
 
 
 class Consumer:
-    """A consumer in a session: it counts, and names what changed."""
+    """A consumer in a fetch session: it counts epochs, and lists only changed partitions."""
 
-    def __init__(self, shell: Shell, client: Connection, topic: str, version: int = FETCH_VERSION) -> None:
+    def __init__(self, shell: HandlerShell, client: HandlerClient, topic: str, version: int = FETCH_VERSION) -> None:
         self._client = client
         self._topic = topic
         self._topic_id = shell.services.topics.metadata.topic(topic).id
@@ -36,15 +36,17 @@ class Consumer:
     def fetch(
         self, offsets: dict[int, int] | None = None, forgotten: Sequence[int] = (), *, wait_ms: int = 0
     ) -> dict[int, tuple[int, int]]:
-        """What is told of each partition: the high watermark, and how many bytes there are."""
+        """Return the high watermark and the number of record bytes by partition."""
         response = self.ask(offsets, forgotten, wait_ms=wait_ms)
         assert response.error_code == ErrorCode.NONE
         for topic in response.responses:
             assert (topic.topic_id if self.version >= 13 else topic.topic) == (
                 self._topic_id if self.version >= 13 else self._topic
             )
-        told = [one for topic in response.responses for one in topic.partitions]
-        return {one.partition_index: (one.high_watermark, len(one.records or b"")) for one in told}
+        result = [partition for topic in response.responses for partition in topic.partitions]
+        return {
+            partition.partition_index: (partition.high_watermark, len(partition.records or b"")) for partition in result
+        }
 
     def ask(
         self, offsets: dict[int, int] | None = None, forgotten: Sequence[int] = (), *, wait_ms: int = 0
@@ -70,17 +72,17 @@ class Consumer:
 
 
 @pytest.fixture
-def client(shell: Shell) -> Iterator[Connection]:
+def client(shell: HandlerShell) -> Iterator[HandlerClient]:
     with closing(shell.client()) as client:
         yield client
 
 
 @pytest.fixture
-def topic(shell: Shell) -> str:
+def topic(shell: HandlerShell) -> str:
     return shell.create(fresh(), 3)
 
 
-def append(shell: Shell, topic: str, partition: int) -> int:
+def append(shell: HandlerShell, topic: str, partition: int) -> int:
     batch = batch_of()
     with closing(shell.client()) as producer:
         producer.request(produce_request(topic, batch, partition=partition), ProduceResponse, 12)
@@ -88,8 +90,8 @@ def append(shell: Shell, topic: str, partition: int) -> int:
 
 
 @pytest.mark.parametrize("version", [7, 12, 13, IDS_VERSION])
-def test_a_consumer_is_told_what_is_new_and_nothing_else(
-    shell: Shell, client: Connection, topic: str, version: int
+def test_a_response_contains_only_partitions_that_changed(
+    shell: HandlerShell, client: HandlerClient, topic: str, version: int
 ) -> None:
     size = append(shell, topic, 1)
     consumer = Consumer(shell, client, topic, version)
@@ -98,15 +100,15 @@ def test_a_consumer_is_told_what_is_new_and_nothing_else(
     assert consumer.fetch({1: 1}) == {}
     append(shell, topic, 0)
     assert consumer.fetch() == {0: (1, size)}
-    # It did not take it, so it is told again.
+    # The consumer did not advance, so the partition is included again.
     assert consumer.fetch() == {0: (1, size)}
     append(shell, topic, 2)
     assert consumer.fetch({0: 1}, [2]) == {}
     assert consumer.fetch({2: 0}) == {2: (1, size)}
 
 
-def test_a_consumer_that_waits_in_a_session_is_woken_by_what_it_has_not_named_again(
-    shell: Shell, client: Connection, topic: str
+def test_a_fetch_in_a_session_is_woken_by_partitions_that_it_does_not_list_again(
+    shell: HandlerShell, client: HandlerClient, topic: str
 ) -> None:
     consumer = Consumer(shell, client, topic)
     consumer.fetch({0: 0, 1: 0, 2: 0})
@@ -117,7 +119,7 @@ def test_a_consumer_that_waits_in_a_session_is_woken_by_what_it_has_not_named_ag
 
 
 def test_all_partitions_get_their_share_though_each_could_fill_the_answer(
-    shell: Shell, client: Connection, topic: str
+    shell: HandlerShell, client: HandlerClient, topic: str
 ) -> None:
     for number in range(3):
         append(shell, topic, number)
@@ -127,12 +129,12 @@ def test_all_partitions_get_their_share_though_each_could_fill_the_answer(
     served = []
     for epoch in range(1, 7):
         limited.session_epoch = epoch
-        (told,) = client.request(limited, FetchResponse, FETCH_VERSION).responses
-        served.append([one.partition_index for one in told.partitions if one.records])
+        (result,) = client.request(limited, FetchResponse, FETCH_VERSION).responses
+        served.append([partition.partition_index for partition in result.partitions if partition.records])
     assert served == [[0], [1], [2], [0], [1], [2]]
 
 
-def test_a_consumer_that_has_lost_count_is_told_to_begin_again(shell: Shell, client: Connection, topic: str) -> None:
+def test_a_wrong_session_epoch_is_refused(shell: HandlerShell, client: HandlerClient, topic: str) -> None:
     consumer = Consumer(shell, client, topic)
     consumer.fetch({0: 0})
     consumer.epoch = 7
@@ -143,14 +145,16 @@ def test_a_consumer_that_has_lost_count_is_told_to_begin_again(shell: Shell, cli
     assert consumer.fetch({0: 0}) == {0: (0, 0)}
 
 
-def test_a_consumer_that_changes_from_names_to_ids_begins_again(shell: Shell, client: Connection, topic: str) -> None:
+def test_a_consumer_that_changes_from_names_to_ids_begins_again(
+    shell: HandlerShell, client: HandlerClient, topic: str
+) -> None:
     consumer = Consumer(shell, client, topic)
     consumer.fetch({0: 0})
     consumer.version = IDS_VERSION
     assert consumer.ask().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_an_error_is_told_until_it_is_over(shell: Shell, client: Connection, topic: str) -> None:
+def test_an_error_is_repeated_until_it_is_resolved(shell: HandlerShell, client: HandlerClient, topic: str) -> None:
     consumer = Consumer(shell, client, topic)
     assert consumer.fetch({0: 0, 5: 0}) == {0: (0, 0), 5: (-1, 0)}
     assert consumer.fetch() == {5: (-1, 0)}
@@ -160,7 +164,7 @@ def test_an_error_is_told_until_it_is_over(shell: Shell, client: Connection, top
 
 
 def test_where_there_is_no_room_for_a_session_consumers_are_served_without(topic: str) -> None:
-    with Shell({"network": {"fetch_sessions_max": 1}}) as shell, closing(shell.client()) as client:
+    with HandlerShell({"network": {"fetch_sessions_max": 1}}) as shell, closing(shell.client()) as client:
         name = shell.create("t")
         first, second = Consumer(shell, client, name), Consumer(shell, client, name)
         assert first.fetch({0: 0}) == {0: (0, 0)}

@@ -4,7 +4,7 @@ from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from logbrook.protocol.messages.join_group import JoinGroupResponse
 from tests.unit.server.handlers.group_kit import REQUESTS_MAX, join_request, stable_member
-from tests.unit.server.handlers.kit import Peer, every_version, fresh
+from tests.unit.server.handlers.kit import Peer, distinct_versions, fresh
 
 INSTANCES_SINCE = 3
 
@@ -18,15 +18,15 @@ def beat(
     return ErrorCode(peer.ask(request, HeartbeatResponse, version).error_code)
 
 
-@every_version(HeartbeatRequest)
-def test_a_member_is_told_that_all_is_well(peer: Peer, version: int) -> None:
+@distinct_versions(HeartbeatRequest)
+def test_a_heartbeat_of_a_member_succeeds(peer: Peer, version: int) -> None:
     group = fresh("group")
     member = stable_member(peer, group)
     assert beat(peer, group, member.generation, member.id, version) is ErrorCode.NONE
 
 
-@every_version(HeartbeatRequest)
-def test_who_is_not_known_is_told_so(peer: Peer, version: int) -> None:
+@distinct_versions(HeartbeatRequest)
+def test_an_unknown_member_is_refused(peer: Peer, version: int) -> None:
     group = fresh("group")
     member = stable_member(peer, group)
     assert beat(peer, group, member.generation, "stranger", version) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -35,7 +35,7 @@ def test_who_is_not_known_is_told_so(peer: Peer, version: int) -> None:
     assert beat(peer, "", member.generation, member.id, version) is ErrorCode.INVALID_GROUP_ID
 
 
-@every_version(HeartbeatRequest)
+@distinct_versions(HeartbeatRequest)
 def test_a_member_learns_that_others_want_to_join(peer: Peer, other: Peer, version: int) -> None:
     group = fresh("group")
     member = stable_member(peer, group)
@@ -44,7 +44,7 @@ def test_a_member_learns_that_others_want_to_join(peer: Peer, other: Peer, versi
     assert next(code for code in answers if code is not ErrorCode.NONE) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-@every_version(HeartbeatRequest, first=INSTANCES_SINCE)
+@distinct_versions(HeartbeatRequest, first=INSTANCES_SINCE)
 def test_a_static_member_that_was_replaced_is_fenced(peer: Peer, version: int) -> None:
     group = fresh("group")
     member = stable_member(peer, group, instance_id="one")

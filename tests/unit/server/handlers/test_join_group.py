@@ -5,7 +5,7 @@ import pytest
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from tests.unit.server.handlers.group_kit import join, join_request, rejoin_with_another, stable_member
-from tests.unit.server.handlers.kit import Peer, every_version, fresh
+from tests.unit.server.handlers.kit import Peer, distinct_versions, fresh
 
 MEMBER_ID_FIRST_SINCE = 4
 INSTANCES_SINCE = 5
@@ -21,19 +21,19 @@ def refused(peer: Peer, request: JoinGroupRequest, version: int) -> JoinGroupRes
     return answer
 
 
-@every_version(JoinGroupRequest)
-def test_the_first_member_leads_and_is_told_who_is_there(peer: Peer, version: int) -> None:
+@distinct_versions(JoinGroupRequest)
+def test_the_first_member_leads_and_gets_the_members(peer: Peer, version: int) -> None:
     joined = join(peer, fresh("group"), version, metadata=b"what I read")
     assert joined.generation_id == 1
     assert joined.leader == joined.member_id
     assert joined.member_id.startswith("peer-")
     assert joined.protocol_name == "range"
     assert joined.protocol_type == ("consumer" if version >= PROTOCOL_TYPE_SINCE else None)
-    assert [(one.member_id, one.metadata) for one in joined.members] == [(joined.member_id, b"what I read")]
+    assert [(member.member_id, member.metadata) for member in joined.members] == [(joined.member_id, b"what I read")]
     assert not joined.skip_assignment
 
 
-@every_version(JoinGroupRequest)
+@distinct_versions(JoinGroupRequest)
 def test_a_new_member_first_gets_an_id_where_it_knows_how(peer: Peer, version: int) -> None:
     answer = peer.ask(join_request(fresh("group")), JoinGroupResponse, version)
     if version < MEMBER_ID_FIRST_SINCE:
@@ -43,21 +43,21 @@ def test_a_new_member_first_gets_an_id_where_it_knows_how(peer: Peer, version: i
         assert answer.member_id.startswith("peer-")
 
 
-@every_version(JoinGroupRequest, first=INSTANCES_SINCE)
+@distinct_versions(JoinGroupRequest, first=INSTANCES_SINCE)
 def test_a_static_member_is_known_by_its_instance(peer: Peer, version: int) -> None:
     joined = join(peer, fresh("group"), version, instance_id="one")
-    assert [(one.member_id, one.group_instance_id) for one in joined.members] == [(joined.member_id, "one")]
+    assert [(member.member_id, member.group_instance_id) for member in joined.members] == [(joined.member_id, "one")]
 
 
-@every_version(JoinGroupRequest, first=INSTANCES_SINCE)
-def test_a_leader_that_comes_back_is_told_not_to_assign(peer: Peer, version: int) -> None:
+@distinct_versions(JoinGroupRequest, first=INSTANCES_SINCE)
+def test_a_static_leader_that_rejoins_skips_the_assignment(peer: Peer, version: int) -> None:
     group = fresh("group")
     member = stable_member(peer, group, instance_id="one")
     back = join(peer, group, version, instance_id="one")
     assert back.generation_id == member.generation
     assert back.member_id != member.id
     if version >= SKIP_ASSIGNMENT_SINCE:
-        # KIP-814: it leads, is told who is there, and assigns nothing.
+        # KIP-814: it is the leader and gets the members, but makes no assignment.
         assert back.skip_assignment
         assert back.leader == back.member_id
     else:
@@ -65,7 +65,7 @@ def test_a_leader_that_comes_back_is_told_not_to_assign(peer: Peer, version: int
         assert back.members == []
 
 
-@every_version(JoinGroupRequest)
+@distinct_versions(JoinGroupRequest)
 def test_a_second_member_joins_when_the_first_has_joined_again(peer: Peer, other: Peer, version: int) -> None:
     group = fresh("group")
     first = join(peer, group, version)
@@ -77,11 +77,11 @@ def test_a_second_member_joins_when_the_first_has_joined_again(peer: Peer, other
     second = other.receive(waiting)
     assert (second.error_code, second.generation_id) == (ErrorCode.NONE, leader.generation_id)
     assert second.leader == leader.leader == first.member_id
-    assert {one.member_id for one in leader.members} == {first.member_id, second.member_id}
+    assert {member.member_id for member in leader.members} == {first.member_id, second.member_id}
     assert second.members == []
 
 
-@every_version(JoinGroupRequest)
+@distinct_versions(JoinGroupRequest)
 @pytest.mark.parametrize("timeout_ms", [0, 99, 30 * 60_000 + 1, -1])
 def test_a_session_is_neither_too_short_nor_too_long(peer: Peer, version: int, timeout_ms: int) -> None:
     request = join_request(fresh("group"))
@@ -89,18 +89,18 @@ def test_a_session_is_neither_too_short_nor_too_long(peer: Peer, version: int, t
     assert refused(peer, request, version).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
-@every_version(JoinGroupRequest)
+@distinct_versions(JoinGroupRequest)
 def test_a_group_has_a_name(peer: Peer, version: int) -> None:
     assert refused(peer, join_request(""), version).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-@every_version(JoinGroupRequest)
+@distinct_versions(JoinGroupRequest)
 def test_a_member_that_is_not_known_joins_anew(peer: Peer, version: int) -> None:
     answer = refused(peer, join_request(fresh("group"), "stranger"), version)
     assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "stranger")
 
 
-@every_version(JoinGroupRequest)
+@distinct_versions(JoinGroupRequest)
 def test_members_have_a_protocol_in_common(peer: Peer, other: Peer, version: int) -> None:
     group = fresh("group")
     stable_member(peer, group)
@@ -111,9 +111,9 @@ def test_members_have_a_protocol_in_common(peer: Peer, other: Peer, version: int
     assert refused(other, request, version).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-@every_version(JoinGroupRequest)
-def test_the_oldest_version_has_the_session_to_join_again_in(peer: Peer, version: int) -> None:
-    """It has no time of its own for that, and -1 must not be taken for one: the others would be thrown out."""
+@distinct_versions(JoinGroupRequest)
+def test_the_oldest_version_uses_the_session_timeout_as_rebalance_timeout(peer: Peer, version: int) -> None:
+    """Version 0 has no rebalance timeout, and -1 must not be used as one: other members would be removed."""
     request = join_request(fresh("group"))
     request.rebalance_timeout_ms = -1 if version == 0 else 60_000
     answer = peer.ask(request, JoinGroupResponse, version)

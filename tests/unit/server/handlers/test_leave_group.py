@@ -9,7 +9,7 @@ from logbrook.protocol.messages.leave_group import (
     MemberIdentity,
 )
 from tests.unit.server.handlers.group_kit import REQUESTS_MAX, join_request, stable_member
-from tests.unit.server.handlers.kit import Peer, every_version, fresh
+from tests.unit.server.handlers.kit import Peer, distinct_versions, fresh
 
 SEVERAL_SINCE = 3
 ONE_STEP_JOIN = 3
@@ -20,7 +20,7 @@ def leave(peer: Peer, group: str, *members: MemberIdentity, version: int | None 
 
 
 def leave_alone(peer: Peer, group: str, member_id: str, version: int) -> ErrorCode:
-    """What became of one member, whatever the version has for it."""
+    """Remove a single member and return its error code, in any version."""
     if version < SEVERAL_SINCE:
         request = LeaveGroupRequest(group_id=group, member_id=member_id)
         return ErrorCode(peer.ask(request, LeaveGroupResponse, version).error_code)
@@ -36,7 +36,7 @@ def members_of(peer: Peer, group: str) -> list[str]:
     return [member.member_id for member in described.members]
 
 
-@every_version(LeaveGroupRequest)
+@distinct_versions(LeaveGroupRequest)
 def test_a_member_leaves(peer: Peer, version: int) -> None:
     group = fresh("group")
     member = stable_member(peer, group)
@@ -45,8 +45,8 @@ def test_a_member_leaves(peer: Peer, version: int) -> None:
     assert members_of(peer, group) == []
 
 
-@every_version(LeaveGroupRequest)
-def test_those_who_waited_for_it_go_on(peer: Peer, other: Peer, version: int) -> None:
+@distinct_versions(LeaveGroupRequest)
+def test_a_rebalance_that_waited_for_the_member_continues(peer: Peer, other: Peer, version: int) -> None:
     group = fresh("group")
     member = stable_member(peer, group)
     waiting = other.send(join_request(group), JoinGroupResponse, ONE_STEP_JOIN)
@@ -55,10 +55,10 @@ def test_those_who_waited_for_it_go_on(peer: Peer, other: Peer, version: int) ->
     assert leave_alone(peer, group, member.id, version) is ErrorCode.NONE
     joined = other.receive(waiting)
     assert joined.error_code == ErrorCode.NONE
-    assert [one.member_id for one in joined.members] == [joined.member_id]
+    assert [member.member_id for member in joined.members] == [joined.member_id]
 
 
-@every_version(LeaveGroupRequest)
+@distinct_versions(LeaveGroupRequest)
 def test_who_is_not_a_member_cannot_leave(peer: Peer, version: int) -> None:
     group = fresh("group")
     member = stable_member(peer, group)
@@ -67,13 +67,13 @@ def test_who_is_not_a_member_cannot_leave(peer: Peer, version: int) -> None:
     assert members_of(peer, group) == [member.id]
 
 
-@every_version(LeaveGroupRequest)
+@distinct_versions(LeaveGroupRequest)
 def test_a_group_has_a_name(peer: Peer, version: int) -> None:
     request = LeaveGroupRequest(group_id="", member_id="someone", members=[MemberIdentity(member_id="someone")])
     assert peer.ask(request, LeaveGroupResponse, version).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-@every_version(LeaveGroupRequest, first=SEVERAL_SINCE)
+@distinct_versions(LeaveGroupRequest, first=SEVERAL_SINCE)
 def test_several_are_sent_away_each_with_its_own_answer(peer: Peer, version: int) -> None:
     group = fresh("group")
     member = stable_member(peer, group, instance_id="one")
@@ -86,7 +86,7 @@ def test_several_are_sent_away_each_with_its_own_answer(peer: Peer, version: int
         version=version,
     )
     assert answer.error_code == ErrorCode.NONE
-    assert [(one.member_id, one.group_instance_id, one.error_code) for one in answer.members] == [
+    assert [(member.member_id, member.group_instance_id, member.error_code) for member in answer.members] == [
         ("stranger", None, ErrorCode.UNKNOWN_MEMBER_ID),
         ("predecessor", "one", ErrorCode.FENCED_INSTANCE_ID),
         ("", "one", ErrorCode.NONE),
@@ -94,7 +94,7 @@ def test_several_are_sent_away_each_with_its_own_answer(peer: Peer, version: int
     assert member.id not in members_of(peer, group)
 
 
-@every_version(LeaveGroupRequest, first=SEVERAL_SINCE)
-def test_nobody_at_all_may_leave(peer: Peer, version: int) -> None:
+@distinct_versions(LeaveGroupRequest, first=SEVERAL_SINCE)
+def test_an_empty_list_of_members_is_accepted(peer: Peer, version: int) -> None:
     answer = leave(peer, fresh("group"), version=version)
     assert (answer.error_code, answer.members) == (ErrorCode.NONE, [])

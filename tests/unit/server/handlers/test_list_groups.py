@@ -5,7 +5,7 @@ import pytest
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from tests.unit.server.handlers.group_kit import commit, stable_member
-from tests.unit.server.handlers.kit import Peer, every_version, fresh
+from tests.unit.server.handlers.kit import Peer, distinct_versions, fresh
 
 STATES_SINCE = 4
 TYPES_SINCE = 5
@@ -19,20 +19,20 @@ def groups(
     return {group.group_id: group for group in answer.groups}
 
 
-@every_version(ListGroupsRequest)
+@distinct_versions(ListGroupsRequest)
 def test_groups_with_members_or_offsets_are_listed(peer: Peer, version: int) -> None:
     live, idle = fresh("group"), fresh("group")
     stable_member(peer, live)
     commit(peer, idle, peer.create(), 5)
-    found = groups(peer, version)
-    assert (found[live].protocol_type, found[idle].protocol_type) == ("consumer", "")
+    listed = groups(peer, version)
+    assert (listed[live].protocol_type, listed[idle].protocol_type) == ("consumer", "")
     if version >= STATES_SINCE:
-        assert (found[live].group_state, found[idle].group_state) == ("Stable", "Empty")
+        assert (listed[live].group_state, listed[idle].group_state) == ("Stable", "Empty")
     if version >= TYPES_SINCE:
-        assert {group.group_type for group in found.values()} == {"classic"}
+        assert {group.group_type for group in listed.values()} == {"classic"}
 
 
-@every_version(ListGroupsRequest, first=STATES_SINCE)
+@distinct_versions(ListGroupsRequest, first=STATES_SINCE)
 def test_only_the_states_that_are_asked_for_are_listed(peer: Peer, version: int) -> None:
     live, idle = fresh("group"), fresh("group")
     stable_member(peer, live)

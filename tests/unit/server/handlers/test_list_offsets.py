@@ -1,4 +1,4 @@
-"""ListOffsets: the ends of a log, and offsets at times, as a scan of the records would find them."""
+"""ListOffsets: log start and end, and offsets by timestamp, as a scan of the records would find them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logbrook.client.connection import Connection
+from logbrook.model.identifiers import Offset, ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -20,29 +20,30 @@ from logbrook.protocol.messages.list_offsets import (
 from logbrook.protocol.messages.produce import ProduceResponse
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
-from logbrook.storage.batch_set import Origin
+from logbrook.storage.batch_set import AppendOrigin
 from logbrook.testing import MemoryFiles
-from tests.unit.server.handlers.kit import every_version, fresh
-from tests.unit.server.shell_kit import HeldFiles, Shell, batch_of, produce_request, until
+from tests.unit.server.handler_kit import HandlerClient, HandlerShell
+from tests.unit.server.handlers.kit import distinct_versions, fresh
+from tests.unit.server.shell_kit import HeldFiles, batch_of, produce_request, until
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 LAST = ListOffsetsRequest.VERSIONS.last
 
 
 @pytest.fixture(scope="module")
-def shell() -> Iterator[Shell]:
-    with Shell() as shell:
+def shell() -> Iterator[HandlerShell]:
+    with HandlerShell() as shell:
         yield shell
 
 
 @pytest.fixture(scope="module")
-def client(shell: Shell) -> Iterator[Connection]:
+def client(shell: HandlerShell) -> Iterator[HandlerClient]:
     with closing(shell.client()) as client:
         yield client
 
 
-def append(shell: Shell, topic: str, *batches: Sequence[int]) -> None:
-    """Batches of records with these timestamps."""
+def append(shell: HandlerShell, topic: str, *batches: Sequence[int]) -> None:
+    """Append batches of records with these timestamps."""
     with closing(shell.client()) as producer:
         for timestamps in batches:
             batch = build_batch([Record(value=b"v", timestamp=timestamp) for timestamp in timestamps])
@@ -51,48 +52,48 @@ def append(shell: Shell, topic: str, *batches: Sequence[int]) -> None:
 
 
 def ask(
-    client: Connection, topic: str, timestamp: int, *, version: int = LAST, isolation_level: int = 0, **how: Any
+    client: HandlerClient, topic: str, timestamp: int, *, version: int = LAST, isolation_level: int = 0, **how: Any
 ) -> ListOffsetsPartitionResponse:
     wanted = ListOffsetsPartition(timestamp=timestamp, **how)
     topics = [ListOffsetsTopic(name=topic, partitions=[wanted])]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
     (answer,) = client.request(request, ListOffsetsResponse, version).topics
-    (told,) = answer.partitions
-    return told
+    (result,) = answer.partitions
+    return result
 
 
-def found(client: Connection, topic: str, timestamp: int, **how: Any) -> tuple[int, int]:
-    """(offset, timestamp), both -1 for none."""
-    told = ask(client, topic, timestamp, **how)
-    assert told.error_code == ErrorCode.NONE
-    return told.offset, told.timestamp
+def found(client: HandlerClient, topic: str, timestamp: int, **how: Any) -> tuple[int, int]:
+    """Return (offset, timestamp), both -1 if there is none."""
+    result = ask(client, topic, timestamp, **how)
+    assert result.error_code == ErrorCode.NONE
+    return result.offset, result.timestamp
 
 
-@every_version(ListOffsetsRequest)
-def test_every_version_tells_the_ends_and_a_time(shell: Shell, client: Connection, version: int) -> None:
+@distinct_versions(ListOffsetsRequest)
+def test_every_version_tells_the_ends_and_a_time(shell: HandlerShell, client: HandlerClient, version: int) -> None:
     topic = shell.create(fresh())
     append(shell, topic, [10, 20], [30])
-    shell.call(lambda: shell.log(topic).delete_before(1))
+    shell.call(lambda: shell.log(topic).delete_before(Offset(1)))
     assert found(client, topic, LATEST, version=version) == (3, -1)
     assert found(client, topic, EARLIEST, version=version) == (1, -1)
     assert found(client, topic, 25, version=version) == (2, 30)
 
 
-def test_an_empty_log_starts_and_ends_at_zero_and_has_no_times(shell: Shell, client: Connection) -> None:
+def test_an_empty_log_starts_and_ends_at_zero_and_has_no_times(shell: HandlerShell, client: HandlerClient) -> None:
     topic = shell.create(fresh())
     assert [found(client, topic, stands_for)[0] for stands_for in (LATEST, EARLIEST, EARLIEST_LOCAL)] == [0, 0, 0]
     assert found(client, topic, 0) == (-1, -1)
     assert found(client, topic, MAX_TIMESTAMP) == (-1, -1)
 
 
-def test_the_newest_time_is_found_wherever_it_is(shell: Shell, client: Connection) -> None:
+def test_the_newest_time_is_found_wherever_it_is(shell: HandlerShell, client: HandlerClient) -> None:
     topic = shell.create(fresh(), 1, {"segment.bytes": "100"})
     append(shell, topic, [10, 50], [90, 20, 90], [30], [60, 40])
     assert len(shell.log(topic).closed) > 1
     assert found(client, topic, MAX_TIMESTAMP) == (2, 90)
 
 
-def test_there_is_no_object_store(shell: Shell, client: Connection) -> None:
+def test_there_is_no_object_store(shell: HandlerShell, client: HandlerClient) -> None:
     topic = shell.create(fresh())
     append(shell, topic, [10])
     assert found(client, topic, LATEST_TIERED) == (-1, -1)
@@ -101,12 +102,12 @@ def test_there_is_no_object_store(shell: Shell, client: Connection) -> None:
 
 
 @pytest.mark.parametrize("timestamp", [-7, -(2**63)])
-def test_a_time_that_stands_for_nothing_is_refused(shell: Shell, client: Connection, timestamp: int) -> None:
-    told = ask(client, shell.create(fresh()), timestamp)
-    assert (told.error_code, told.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+def test_a_time_that_stands_for_nothing_is_refused(shell: HandlerShell, client: HandlerClient, timestamp: int) -> None:
+    result = ask(client, shell.create(fresh()), timestamp)
+    assert (result.error_code, result.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
-def test_partitions_that_are_not_there_are_told(shell: Shell, client: Connection) -> None:
+def test_missing_partitions_have_an_error(shell: HandlerShell, client: HandlerClient) -> None:
     topic = shell.create(fresh())
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert ask(client, "nobody", LATEST).error_code == unknown
@@ -115,24 +116,24 @@ def test_partitions_that_are_not_there_are_told(shell: Shell, client: Connection
     assert ask(client, "__cluster_metadata", LATEST).error_code == unknown
 
 
-def test_a_client_with_another_leader_in_mind_is_told(shell: Shell, client: Connection) -> None:
+def test_another_current_leader_epoch_is_refused(shell: HandlerShell, client: HandlerClient) -> None:
     topic = shell.create(fresh())
     append(shell, topic, [1])
-    epoch = shell.services.appends.leader_epoch
-    told = ask(client, topic, LATEST, current_leader_epoch=epoch)
-    assert (told.error_code, told.leader_epoch) == (ErrorCode.NONE, epoch)
+    epoch = shell.services.appender.leader_epoch
+    result = ask(client, topic, LATEST, current_leader_epoch=epoch)
+    assert (result.error_code, result.leader_epoch) == (ErrorCode.NONE, epoch)
     assert ask(client, topic, LATEST, current_leader_epoch=epoch + 1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-    with Shell(files=MemoryFiles(shell.files)) as later, closing(later.client()) as another:  # type: ignore[arg-type]
-        told = ask(another, topic, LATEST, current_leader_epoch=epoch)
-        assert told.error_code == ErrorCode.FENCED_LEADER_EPOCH
-        # The last record was written under the leader before.
+    with HandlerShell(files=MemoryFiles(shell.files)) as later, closing(later.client()) as another:  # type: ignore[arg-type]
+        result = ask(another, topic, LATEST, current_leader_epoch=epoch)
+        assert result.error_code == ErrorCode.FENCED_LEADER_EPOCH
+        # The last record was written in the previous leader epoch.
         assert ask(another, topic, LATEST).leader_epoch == epoch
         assert ask(another, topic, EARLIEST).leader_epoch == epoch
 
 
-def test_what_is_not_committed_is_not_told() -> None:
+def test_uncommitted_offsets_are_not_returned() -> None:
     files = HeldFiles(MemoryFiles())
-    with Shell(files=files) as shell, closing(shell.client()) as client, closing(shell.client()) as producer:
+    with HandlerShell(files=files) as shell, closing(shell.client()) as client, closing(shell.client()) as producer:
         topic = shell.create("t")
         append(shell, topic, [10])
         files.hold()
@@ -147,15 +148,21 @@ def test_what_is_not_committed_is_not_told() -> None:
         assert found(client, topic, 500) == (1, 1_000)
 
 
-def test_what_a_transaction_may_undo_is_not_told_to_those_who_want_what_is_committed(
-    shell: Shell, client: Connection
+def test_offsets_in_open_transactions_are_not_returned_with_read_committed(
+    shell: HandlerShell, client: HandlerClient
 ) -> None:
     topic = shell.create(fresh())
     append(shell, topic, [10])
     undecided = build_batch(
-        [Record(value=b"v", timestamp=20)], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+        [Record(value=b"v", timestamp=20)],
+        producer_id=ProducerId(7),
+        producer_epoch=ProducerEpoch(0),
+        base_sequence=0,
+        transactional=True,
     )
-    shell.call(lambda: shell.services.appends.append(shell.log(topic), undecided, lambda _: None, Origin.COORDINATOR))
+    shell.call(
+        lambda: shell.services.appender.append(shell.log(topic), undecided, lambda _: None, AppendOrigin.COORDINATOR)
+    )
     shell.until(lambda: shell.log(topic).high_watermark == 2)
     assert [found(client, topic, LATEST, isolation_level=level)[0] for level in (0, 1)] == [2, 1]
     assert [found(client, topic, 15, isolation_level=level) for level in (0, 1)] == [(1, 20), (-1, -1)]
@@ -168,13 +175,13 @@ def test_what_a_transaction_may_undo_is_not_told_to_those_who_want_what_is_commi
     start=st.integers(0, 8),
 )
 def test_a_time_is_found_where_a_scan_would_find_it(
-    shell: Shell, client: Connection, batches: list[list[int]], segment_bytes: int, start: int
+    shell: HandlerShell, client: HandlerClient, batches: list[list[int]], segment_bytes: int, start: int
 ) -> None:
     topic = shell.create(fresh(), 1, {"segment.bytes": str(segment_bytes), "index.interval.bytes": "0"})
     append(shell, topic, *batches)
     records = list(enumerate(timestamp for batch in batches for timestamp in batch))
     start = min(start, len(records))
-    shell.call(lambda: shell.log(topic).delete_before(start))
+    shell.call(lambda: shell.log(topic).delete_before(Offset(start)))
     for wanted in range(-0, 42, 3):
-        expected = next((one for one in records[start:] if one[1] >= wanted), (-1, -1))
+        expected = next((record for record in records[start:] if record[1] >= wanted), (-1, -1))
         assert found(client, topic, wanted) == expected

@@ -1,7 +1,5 @@
 """OffsetCommit."""
 
-from pathlib import Path
-
 import pytest
 
 from logbrook.protocol.error_codes import ErrorCode
@@ -12,9 +10,10 @@ from logbrook.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from logbrook.testing.broker import Broker
+from logbrook.testing import MemoryFiles
+from tests.unit.server.handler_kit import HandlerShell
 from tests.unit.server.handlers.group_kit import Member, commit, committed, join_request, stable_member
-from tests.unit.server.handlers.kit import Peer, every_version, fresh
+from tests.unit.server.handlers.kit import Peer, distinct_versions, fresh
 
 INSTANCES_SINCE = 7
 IDS_SINCE = 10
@@ -33,7 +32,7 @@ def commit_all(
     instance_id: str | None = None,
     metadata: str | None = "",
 ) -> list[list[int]]:
-    """The error codes of each partition of each topic. Topics that are not there have the id of nobody."""
+    """Return the error codes of each partition of each topic. Topics that do not exist have an unknown id."""
     request = OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=member.generation,
@@ -58,18 +57,20 @@ def commit_all(
     for asked, answered in zip(request.topics, answer.topics, strict=True):
         assert (answered.topic_id == asked.topic_id) == (version >= IDS_SINCE)
         assert answered.name == ("" if version >= IDS_SINCE else asked.name)
-        assert [one.partition_index for one in answered.partitions] == [one.partition_index for one in asked.partitions]
-    return [[one.error_code for one in topic.partitions] for topic in answer.topics]
+        assert [partition.partition_index for partition in answered.partitions] == [
+            partition.partition_index for partition in asked.partitions
+        ]
+    return [[partition.error_code for partition in topic.partitions] for topic in answer.topics]
 
 
-@every_version(OffsetCommitRequest)
-def test_offsets_of_one_who_is_in_no_group_are_kept(peer: Peer, version: int) -> None:
+@distinct_versions(OffsetCommitRequest)
+def test_offsets_of_a_consumer_without_membership_are_committed(peer: Peer, version: int) -> None:
     group, name = fresh("group"), peer.create(partitions=2)
     assert commit_all(peer, group, {name: {0: 5, 1: 7}}, version) == [[0, 0]]
     assert (committed(peer, group, name), committed(peer, group, name, 1)) == (5, 7)
 
 
-@every_version(OffsetCommitRequest)
+@distinct_versions(OffsetCommitRequest)
 def test_offsets_of_a_member_are_kept(peer: Peer, version: int) -> None:
     group, name = fresh("group"), peer.create()
     member = stable_member(peer, group)
@@ -77,8 +78,8 @@ def test_offsets_of_a_member_are_kept(peer: Peer, version: int) -> None:
     assert committed(peer, group, name) == 5
 
 
-@every_version(OffsetCommitRequest)
-def test_what_is_not_there_is_refused_and_the_rest_is_kept(peer: Peer, version: int) -> None:
+@distinct_versions(OffsetCommitRequest)
+def test_unknown_partitions_are_refused_and_the_others_are_committed(peer: Peer, version: int) -> None:
     group, name = fresh("group"), peer.create()
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= IDS_SINCE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     codes = commit_all(peer, group, {"nobody": {0: 1, 1: 2}, name: {0: 5, 1: 6, -1: 7}}, version)
@@ -89,8 +90,8 @@ def test_what_is_not_there_is_refused_and_the_rest_is_kept(peer: Peer, version: 
     assert committed(peer, group, name) == 5
 
 
-@every_version(OffsetCommitRequest)
-def test_what_the_coordinator_refuses_is_told_for_every_partition_that_is_there(peer: Peer, version: int) -> None:
+@distinct_versions(OffsetCommitRequest)
+def test_an_error_of_the_coordinator_is_returned_for_every_known_partition(peer: Peer, version: int) -> None:
     group, name = fresh("group"), peer.create(partitions=2)
     member = stable_member(peer, group)
     for stranger, code in (
@@ -103,7 +104,7 @@ def test_what_the_coordinator_refuses_is_told_for_every_partition_that_is_there(
     assert committed(peer, group, name) == -1
 
 
-@every_version(OffsetCommitRequest, first=INSTANCES_SINCE)
+@distinct_versions(OffsetCommitRequest, first=INSTANCES_SINCE)
 def test_a_static_member_that_was_replaced_is_fenced(peer: Peer, version: int) -> None:
     group, name = fresh("group"), peer.create()
     member = stable_member(peer, group, instance_id="one")
@@ -113,14 +114,14 @@ def test_a_static_member_that_was_replaced_is_fenced(peer: Peer, version: int) -
     assert commit_all(peer, group, {name: {0: 5}}, version, member=member, instance_id="one") == [[0]]
 
 
-@every_version(OffsetCommitRequest)
+@distinct_versions(OffsetCommitRequest)
 @pytest.mark.parametrize("metadata", [None, "", "x" * METADATA_BYTES_MAX])
 def test_a_note_is_kept_beside_an_offset(peer: Peer, version: int, metadata: str | None) -> None:
     group, name = fresh("group"), peer.create()
     assert commit_all(peer, group, {name: {0: 5}}, version, metadata=metadata) == [[0]]
 
 
-@every_version(OffsetCommitRequest)
+@distinct_versions(OffsetCommitRequest)
 def test_a_note_has_a_largest_size(peer: Peer, version: int) -> None:
     group, name = fresh("group"), peer.create()
     codes = commit_all(peer, group, {name: {0: 5}}, version, metadata="x" * (METADATA_BYTES_MAX + 1))
@@ -128,13 +129,13 @@ def test_a_note_has_a_largest_size(peer: Peer, version: int) -> None:
     assert committed(peer, group, name) == -1
 
 
-@every_version(OffsetCommitRequest)
-def test_a_generation_of_a_group_that_is_not_there_is_refused(peer: Peer, version: int) -> None:
+@distinct_versions(OffsetCommitRequest)
+def test_a_generation_of_a_group_that_does_not_exist_is_refused(peer: Peer, version: int) -> None:
     codes = commit_all(peer, fresh("group"), {peer.create(): {0: 5}}, version, member=Member("someone", 1))
     assert codes == [[ErrorCode.ILLEGAL_GENERATION]]
 
 
-def test_in_the_middle_of_a_rebalance_a_member_may_still_say_what_it_did(peer: Peer, other: Peer) -> None:
+def test_a_member_may_commit_during_a_rebalance(peer: Peer, other: Peer) -> None:
     group, name = fresh("group"), peer.create()
     member = stable_member(peer, group)
     other.send(join_request(group), JoinGroupResponse, 3)
@@ -145,9 +146,11 @@ def test_nothing_at_all_may_be_committed(peer: Peer) -> None:
     assert commit_all(peer, fresh("group"), {}, 9) == []
 
 
-def test_what_was_committed_outlives_a_restart(tmp_path: Path) -> None:
-    with Broker(["orders"], data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+def test_committed_offsets_survive_a_restart() -> None:
+    files = MemoryFiles()
+    with HandlerShell(files=files) as broker, Peer(broker) as peer:
+        broker.create("orders")
         for offset in range(5):
             commit(peer, "readers", "orders", offset)
-    with Broker(data=str(tmp_path)) as broker, Peer(broker.bootstrap_servers) as peer:
+    with HandlerShell(files=files) as broker, Peer(broker) as peer:
         assert committed(peer, "readers", "orders") == 4

@@ -24,11 +24,14 @@ def delete(peer: Peer, group: str, topics: dict[str, list[int]]) -> tuple[ErrorC
         ],
     )
     answer = peer.ask(request, OffsetDeleteResponse)
-    codes = {topic.name: {one.partition_index: one.error_code for one in topic.partitions} for topic in answer.topics}
+    codes = {
+        topic.name: {partition.partition_index: partition.error_code for partition in topic.partitions}
+        for topic in answer.topics
+    }
     return ErrorCode(answer.error_code), codes
 
 
-def test_an_offset_is_forgotten_and_others_stay(peer: Peer) -> None:
+def test_an_offset_is_removed_and_others_stay(peer: Peer) -> None:
     group, name = fresh("group"), peer.create(partitions=2)
     commit(peer, group, name, 5)
     commit(peer, group, name, 6, partition=1)
@@ -36,7 +39,7 @@ def test_an_offset_is_forgotten_and_others_stay(peer: Peer) -> None:
     assert (committed(peer, group, name), committed(peer, group, name, 1)) == (-1, 6)
 
 
-def test_what_is_not_there_is_refused_and_the_rest_is_forgotten(peer: Peer) -> None:
+def test_unknown_partitions_are_refused_and_the_others_are_deleted(peer: Peer) -> None:
     group, name = fresh("group"), peer.create()
     commit(peer, group, name, 5)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -47,7 +50,7 @@ def test_what_is_not_there_is_refused_and_the_rest_is_forgotten(peer: Peer) -> N
     assert committed(peer, group, name) == -1
 
 
-def test_a_group_that_is_not_there_has_nothing_to_forget(peer: Peer) -> None:
+def test_a_group_that_does_not_exist_has_no_offsets_to_delete(peer: Peer) -> None:
     name = peer.create()
     assert delete(peer, fresh("group"), {name: [0]}) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
     assert delete(peer, "", {name: [0]}) == (ErrorCode.INVALID_GROUP_ID, {})

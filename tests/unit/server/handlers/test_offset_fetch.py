@@ -12,14 +12,14 @@ from logbrook.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from tests.unit.server.handlers.group_kit import commit
-from tests.unit.server.handlers.kit import Peer, every_version, fresh
+from tests.unit.server.handlers.kit import Peer, distinct_versions, fresh
 
 EPOCHS_SINCE = 5
 ALL_SINCE = 2
 SEVERAL_SINCE = 8
 IDS_SINCE = 10
 NOBODY = bytes([7]) * 16
-# Of each partition that was asked for: offset, leader epoch, note and error code.
+# Of each requested partition: offset, leader epoch, metadata and error code.
 Offsets = dict[str, dict[int, tuple[int, int, str | None, int]]]
 NO_OFFSET = (-1, -1, "", 0)
 
@@ -27,10 +27,10 @@ NO_OFFSET = (-1, -1, "", 0)
 def fetch(
     peer: Peer, group: str, topics: dict[str, list[int]] | None, version: int, *, require_stable: bool = False
 ) -> tuple[ErrorCode, Offsets]:
-    """The error code of the group, and what is told of each topic."""
+    """Return the error code of the group, and the partitions of each topic."""
     if version >= SEVERAL_SINCE:
-        code, found = fetch_groups(peer, {group: topics}, version, require_stable=require_stable)[group]
-        return code, found
+        code, by_topic = fetch_groups(peer, {group: topics}, version, require_stable=require_stable)[group]
+        return code, by_topic
     request = OffsetFetchRequest(
         group_id=group,
         topics=None
@@ -42,13 +42,13 @@ def fetch(
     assert answer.groups == ()
     offsets: Offsets = {
         topic.name: {
-            one.partition_index: (
-                one.committed_offset,
-                one.committed_leader_epoch,
-                one.metadata,
-                one.error_code,
+            partition.partition_index: (
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.metadata,
+                partition.error_code,
             )
-            for one in topic.partitions
+            for partition in topic.partitions
         }
         for topic in answer.topics
     }
@@ -73,22 +73,22 @@ def fetch_groups(
         for group, topics in groups.items()
     ]
     request = OffsetFetchRequest(groups=wanted, require_stable=require_stable)
-    found: dict[str, tuple[ErrorCode, Offsets]] = {}
+    by_group: dict[str, tuple[ErrorCode, Offsets]] = {}
     for answer in peer.ask(request, OffsetFetchResponse, version).groups:
         offsets: Offsets = {
             topic.topic_id.hex() if version >= IDS_SINCE else topic.name: {
-                one.partition_index: (
-                    one.committed_offset,
-                    one.committed_leader_epoch,
-                    one.metadata,
-                    one.error_code,
+                partition.partition_index: (
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.metadata,
+                    partition.error_code,
                 )
-                for one in topic.partitions
+                for partition in topic.partitions
             }
             for topic in answer.topics
         }
-        found[answer.group_id] = ErrorCode(answer.error_code), offsets
-    return found
+        by_group[answer.group_id] = ErrorCode(answer.error_code), offsets
+    return by_group
 
 
 def topic_id_of(peer: Peer, name: str) -> bytes:
@@ -97,13 +97,13 @@ def topic_id_of(peer: Peer, name: str) -> bytes:
 
 
 def label(peer: Peer, name: str, version: int) -> str:
-    """How the answer calls a topic."""
+    """Return the topic's name or id, whichever the response has."""
     return topic_id_of(peer, name).hex() if version >= IDS_SINCE else name
 
 
-@every_version(OffsetFetchRequest)
+@distinct_versions(OffsetFetchRequest)
 @pytest.mark.parametrize("require_stable", [False, True])
-def test_what_was_committed_is_told(peer: Peer, version: int, require_stable: bool) -> None:
+def test_committed_offsets_are_returned(peer: Peer, version: int, require_stable: bool) -> None:
     group, name = fresh("group"), peer.create(partitions=2)
     commit(peer, group, name, 5, metadata="a note")
     epoch = 0 if version >= EPOCHS_SINCE else -1
@@ -113,8 +113,8 @@ def test_what_was_committed_is_told(peer: Peer, version: int, require_stable: bo
     )
 
 
-@every_version(OffsetFetchRequest)
-def test_a_group_that_is_not_there_has_committed_nothing(peer: Peer, version: int) -> None:
+@distinct_versions(OffsetFetchRequest)
+def test_a_group_that_does_not_exist_has_committed_nothing(peer: Peer, version: int) -> None:
     name = peer.create()
     assert fetch(peer, fresh("group"), {name: [0]}, version) == (
         ErrorCode.NONE,
@@ -122,8 +122,8 @@ def test_a_group_that_is_not_there_has_committed_nothing(peer: Peer, version: in
     )
 
 
-@every_version(OffsetFetchRequest)
-def test_of_a_topic_that_is_not_there_nothing_was_committed_and_an_id_is_unknown(peer: Peer, version: int) -> None:
+@distinct_versions(OffsetFetchRequest)
+def test_of_a_topic_that_does_not_exist_nothing_was_committed_and_an_id_is_unknown(peer: Peer, version: int) -> None:
     code = ErrorCode.UNKNOWN_TOPIC_ID if version >= IDS_SINCE else ErrorCode.NONE
     name = fresh()
     assert fetch(peer, fresh("group"), {name: [0, 7]}, version) == (
@@ -132,56 +132,56 @@ def test_of_a_topic_that_is_not_there_nothing_was_committed_and_an_id_is_unknown
     )
 
 
-@every_version(OffsetFetchRequest, first=ALL_SINCE)
+@distinct_versions(OffsetFetchRequest, first=ALL_SINCE)
 def test_null_asks_for_all_that_a_group_has_committed(peer: Peer, version: int) -> None:
-    group, one, two = fresh("group"), peer.create(), peer.create(partitions=3)
-    commit(peer, group, one, 5)
-    commit(peer, group, two, 6, partition=2)
+    group, first, second = fresh("group"), peer.create(), peer.create(partitions=3)
+    commit(peer, group, first, 5)
+    commit(peer, group, second, 6, partition=2)
     epoch = 0 if version >= EPOCHS_SINCE else -1
     assert fetch(peer, group, None, version) == (
         ErrorCode.NONE,
         {
-            label(peer, one, version): {0: (5, epoch, "", 0)},
-            label(peer, two, version): {2: (6, epoch, "", 0)},
+            label(peer, first, version): {0: (5, epoch, "", 0)},
+            label(peer, second, version): {2: (6, epoch, "", 0)},
         },
     )
     assert fetch(peer, fresh("group"), None, version) == (ErrorCode.NONE, {})
 
 
-@every_version(OffsetFetchRequest)
+@distinct_versions(OffsetFetchRequest)
 def test_no_topics_are_not_all_topics(peer: Peer, version: int) -> None:
     group = fresh("group")
     commit(peer, group, peer.create(), 5)
     assert fetch(peer, group, {}, version) == (ErrorCode.NONE, {})
 
 
-@every_version(OffsetFetchRequest, first=SEVERAL_SINCE)
+@distinct_versions(OffsetFetchRequest, first=SEVERAL_SINCE)
 def test_several_groups_are_asked_about_at_once(peer: Peer, version: int) -> None:
-    one, two, name = fresh("group"), fresh("group"), peer.create()
-    commit(peer, one, name, 5)
-    commit(peer, two, name, 6)
+    first, second, name = fresh("group"), fresh("group"), peer.create()
+    commit(peer, first, name, 5)
+    commit(peer, second, name, 6)
     known = label(peer, name, version)
-    assert fetch_groups(peer, {one: {name: [0]}, two: None}, version) == {
-        one: (ErrorCode.NONE, {known: {0: (5, 0, "", 0)}}),
-        two: (ErrorCode.NONE, {known: {0: (6, 0, "", 0)}}),
+    assert fetch_groups(peer, {first: {name: [0]}, second: None}, version) == {
+        first: (ErrorCode.NONE, {known: {0: (5, 0, "", 0)}}),
+        second: (ErrorCode.NONE, {known: {0: (6, 0, "", 0)}}),
     }
 
 
-@every_version(OffsetFetchRequest, first=SEVERAL_SINCE)
+@distinct_versions(OffsetFetchRequest, first=SEVERAL_SINCE)
 def test_a_group_is_asked_about_once(peer: Peer, version: int) -> None:
     group = fresh("group")
     commit(peer, group, peer.create(), 5)
     wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
     answers = peer.ask(OffsetFetchRequest(groups=[wanted] * 3), OffsetFetchResponse, version).groups
-    assert [one.error_code for one in answers] == [
+    assert [answer.error_code for answer in answers] == [
         ErrorCode.NONE,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST,
     ]
-    assert [len(one.topics) for one in answers] == [1, 0, 0]
+    assert [len(answer.topics) for answer in answers] == [1, 0, 0]
 
 
-@every_version(OffsetFetchRequest)
+@distinct_versions(OffsetFetchRequest)
 def test_a_partition_is_answered_once(peer: Peer, version: int) -> None:
     group, name = fresh("group"), peer.create()
     commit(peer, group, name, 5)
@@ -189,16 +189,16 @@ def test_a_partition_is_answered_once(peer: Peer, version: int) -> None:
         topic = OffsetFetchRequestTopics(name=name, topic_id=peer.topic_id(name), partition_indexes=[0, 0])
         wanted = OffsetFetchRequestGroup(group_id=group, topics=[topic, topic])
         answer = peer.ask(OffsetFetchRequest(groups=[wanted]), OffsetFetchResponse, version)
-        found = [len(topic.partitions) for topic in answer.groups[0].topics]
+        counts = [len(topic.partitions) for topic in answer.groups[0].topics]
     else:
         single = OffsetFetchRequestTopic(name=name, partition_indexes=[0, 0])
         request = OffsetFetchRequest(group_id=group, topics=[single, single])
-        found = [len(topic.partitions) for topic in peer.ask(request, OffsetFetchResponse, version).topics]
-    assert found == [1, 0]
+        counts = [len(topic.partitions) for topic in peer.ask(request, OffsetFetchResponse, version).topics]
+    assert counts == [1, 0]
 
 
-@every_version(OffsetFetchRequest, first=IDS_SINCE)
-def test_topics_that_are_gone_have_no_id_to_be_told_by(peer: Peer, version: int) -> None:
+@distinct_versions(OffsetFetchRequest, first=IDS_SINCE)
+def test_deleted_topics_are_left_out_of_responses_with_ids(peer: Peer, version: int) -> None:
     group, name = fresh("group"), peer.create()
     commit(peer, group, name, 5)
     peer.ask(DeleteTopicsRequest(topic_names=[name]), DeleteTopicsResponse, 5)

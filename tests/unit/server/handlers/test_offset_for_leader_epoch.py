@@ -18,27 +18,33 @@ from logbrook.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from logbrook.testing.broker import Broker
-from tests.unit.server.handlers.kit import Peer, every_version
+from logbrook.testing import MemoryFiles
+from tests.unit.server.handler_kit import HandlerShell
+from tests.unit.server.handlers.kit import Peer, distinct_versions
 
 WRITTEN, EMPTY, CUT = "written", "empty", "cut"
-# The broker of these tests was started so often, and its epochs are counted from 0 on.
+# The number of starts of the broker of these tests; its leader epochs count from 0.
 CURRENT = 3
 
 
 @pytest.fixture(scope="module")
-def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    """A broker in its fourth epoch. In 0 and in 2 it wrote two records each, in 1 and until now in 3 none."""
-    data = str(tmp_path_factory.mktemp("restarted"))
+def restarted() -> Iterator[Peer]:
+    """A broker in its fourth epoch. In epochs 0 and 2 it wrote two records each, in 1 and 3 none."""
+    files = MemoryFiles()
     for epoch in range(CURRENT):
-        with Broker([WRITTEN, EMPTY, CUT], data=data) as broker, Peer(broker.bootstrap_servers) as peer:
+        with HandlerShell(files=files) as broker, Peer(broker) as peer:
+            if epoch == 0:
+                for topic in (WRITTEN, EMPTY, CUT):
+                    broker.create(topic)
             if epoch != 1:
                 peer.produce(WRITTEN, b"a", b"b")
             if epoch == 2:
                 peer.produce(CUT, b"a", b"b")
-    with Broker(data=data) as broker, Peer(broker.bootstrap_servers) as peer:
-        one = DeleteRecordsPartition(partition_index=0, offset=1)
-        peer.ask(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=CUT, partitions=[one])]), DeleteRecordsResponse)
+    with HandlerShell(files=files) as broker, Peer(broker) as peer:
+        partition = DeleteRecordsPartition(partition_index=0, offset=1)
+        peer.ask(
+            DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=CUT, partitions=[partition])]), DeleteRecordsResponse
+        )
         yield peer
 
 
@@ -56,21 +62,21 @@ def end_of(
     return end
 
 
-@every_version(OffsetForLeaderEpochRequest)
+@distinct_versions(OffsetForLeaderEpochRequest)
 @pytest.mark.parametrize(
     ("topic", "epoch", "expected"),
     [
         (WRITTEN, 0, (0, 2)),
-        # Nothing was written in 1, so its end is that of the one before.
+        # Epoch 1 has no records, so its end offset is that of epoch 0.
         (WRITTEN, 1, (0, 2)),
         (WRITTEN, 2, (2, 4)),
-        # Now: it has not ended.
+        # The current epoch has not ended.
         (WRITTEN, CURRENT, (CURRENT, 4)),
         (WRITTEN, CURRENT + 1, (-1, -1)),
         (WRITTEN, -1, (-1, -1)),
         (EMPTY, 0, (0, 0)),
         (EMPTY, CURRENT, (CURRENT, 0)),
-        # Before anything that the log still has.
+        # Before all epochs that the log still has.
         (CUT, 1, (1, 1)),
     ],
 )
@@ -82,7 +88,7 @@ def test_an_epoch_ends_where_the_next_begins(
     assert (end.leader_epoch, end.end_offset) == expected
 
 
-@every_version(OffsetForLeaderEpochRequest)
+@distinct_versions(OffsetForLeaderEpochRequest)
 @pytest.mark.parametrize(
     ("current", "code"),
     [
@@ -91,19 +97,18 @@ def test_an_epoch_ends_where_the_next_begins(
         (CURRENT + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_a_client_with_another_leader_in_mind_is_told(
-    restarted: Peer, version: int, current: int, code: ErrorCode
-) -> None:
+def test_another_current_leader_epoch_is_refused(restarted: Peer, version: int, current: int, code: ErrorCode) -> None:
     assert end_of(restarted, WRITTEN, 0, current=current, version=version).error_code == code
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("nobody", 0), (WRITTEN, 1), (WRITTEN, -1)])
-def test_a_partition_that_is_not_there_is_refused(restarted: Peer, topic: str, partition: int) -> None:
+def test_a_partition_that_does_not_exist_is_refused(restarted: Peer, topic: str, partition: int) -> None:
     end = end_of(restarted, topic, 0, partition=partition)
     assert (end.error_code, end.leader_epoch, end.end_offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
 
 
 def test_epochs_are_counted_from_the_first_start_on() -> None:
-    with Broker([WRITTEN]) as broker, Peer(broker.bootstrap_servers) as peer:
+    with HandlerShell() as broker, Peer(broker) as peer:
+        broker.create(WRITTEN)
         assert end_of(peer, WRITTEN, 0, current=0).end_offset == 0
         assert end_of(peer, WRITTEN, 0, current=1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH

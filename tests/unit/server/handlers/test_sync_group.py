@@ -6,7 +6,7 @@ from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.join_group import JoinGroupResponse
 from logbrook.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tests.unit.server.handlers.group_kit import join, join_request, rejoin_with_another
-from tests.unit.server.handlers.kit import Peer, every_version, fresh
+from tests.unit.server.handlers.kit import Peer, distinct_versions, fresh
 
 INSTANCES_SINCE = 3
 PROTOCOL_SINCE = 5
@@ -31,7 +31,8 @@ def sync_request(
         protocol_type=protocol_type,
         protocol_name=protocol_name,
         assignments=[
-            SyncGroupRequestAssignment(member_id=who, assignment=what) for who, what in (assignments or {}).items()
+            SyncGroupRequestAssignment(member_id=identity, assignment=assignment)
+            for identity, assignment in (assignments or {}).items()
         ],
     )
 
@@ -40,7 +41,7 @@ def sync(peer: Peer, request: SyncGroupRequest, version: int | None = None) -> S
     return peer.ask(request, SyncGroupResponse, version)
 
 
-@every_version(SyncGroupRequest)
+@distinct_versions(SyncGroupRequest)
 def test_the_leader_assigns_and_gets_its_share(peer: Peer, version: int) -> None:
     group = fresh("group")
     member_id = join(peer, group).member_id
@@ -50,7 +51,7 @@ def test_the_leader_assigns_and_gets_its_share(peer: Peer, version: int) -> None
     assert (answer.protocol_type, answer.protocol_name) == expected
 
 
-@every_version(SyncGroupRequest)
+@distinct_versions(SyncGroupRequest)
 def test_a_member_waits_for_the_leader(peer: Peer, other: Peer, version: int) -> None:
     group = fresh("group")
     leader = join(peer, group, ONE_STEP_JOIN).member_id
@@ -65,7 +66,7 @@ def test_a_member_waits_for_the_leader(peer: Peer, other: Peer, version: int) ->
     assert (answer.error_code, answer.assignment) == (ErrorCode.NONE, b"member's")
 
 
-@every_version(SyncGroupRequest)
+@distinct_versions(SyncGroupRequest)
 def test_members_and_generations_that_are_not_known_are_refused(peer: Peer, version: int) -> None:
     group = fresh("group")
     member_id = join(peer, group).member_id
@@ -75,7 +76,7 @@ def test_members_and_generations_that_are_not_known_are_refused(peer: Peer, vers
     assert sync(peer, sync_request("", member_id), version).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-@every_version(SyncGroupRequest, first=INSTANCES_SINCE)
+@distinct_versions(SyncGroupRequest, first=INSTANCES_SINCE)
 def test_a_static_member_that_was_replaced_is_fenced(peer: Peer, version: int) -> None:
     group = fresh("group")
     join(peer, group, instance_id="one")

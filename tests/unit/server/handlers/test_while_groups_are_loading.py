@@ -1,12 +1,9 @@
-"""Until the groups have been read, clients are told to wait: "no offset" would make a consumer start elsewhere."""
+"""While groups are loading, clients get a retriable error: "no offset" would make a consumer reset its position."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from logbrook.config import GroupConfig
-from logbrook.core.groups import GroupCoordinator
-from logbrook.ports import SystemRandom
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from logbrook.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -36,9 +33,10 @@ from logbrook.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from logbrook.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from logbrook.testing.broker import Broker
+from tests.unit.server.coordinators.kit import make_loading
+from tests.unit.server.handler_kit import HandlerShell
 from tests.unit.server.handlers.group_kit import join_request
-from tests.unit.server.handlers.kit import Peer, every_version
+from tests.unit.server.handlers.kit import Peer, distinct_versions
 
 TOPIC_NAME = "orders"
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -46,46 +44,47 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 @pytest.fixture(scope="module")
 def loading() -> Iterator[Peer]:
-    """A client of a broker that has not read its groups yet."""
-    with Broker([TOPIC_NAME]) as broker, Peer(broker.bootstrap_servers) as peer:
-        broker._running.services.groups.coordinator = GroupCoordinator(GroupConfig(), SystemRandom())
+    """A client of a broker that has not loaded its groups yet."""
+    with HandlerShell() as broker, Peer(broker) as peer:
+        broker.create(TOPIC_NAME)
+        make_loading(broker.services.groups.runtime)
         yield peer
 
 
-@every_version(JoinGroupRequest)
+@distinct_versions(JoinGroupRequest)
 def test_a_member_waits_to_join(loading: Peer, version: int) -> None:
     assert loading.ask(join_request("group"), JoinGroupResponse, version).error_code == LOADING
 
 
-@every_version(SyncGroupRequest)
+@distinct_versions(SyncGroupRequest)
 def test_a_sync_is_sent_to_join_again(loading: Peer, version: int) -> None:
     request = SyncGroupRequest(group_id="group", member_id="m", protocol_type="consumer", protocol_name="range")
     assert loading.ask(request, SyncGroupResponse, version).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-@every_version(HeartbeatRequest)
+@distinct_versions(HeartbeatRequest)
 def test_a_heartbeat_is_taken_on_trust(loading: Peer, version: int) -> None:
     request = HeartbeatRequest(group_id="group", member_id="m")
     assert loading.ask(request, HeartbeatResponse, version).error_code == ErrorCode.NONE
 
 
-@every_version(LeaveGroupRequest)
+@distinct_versions(LeaveGroupRequest)
 def test_a_member_waits_to_leave(loading: Peer, version: int) -> None:
     request = LeaveGroupRequest(group_id="group", member_id="m", members=[MemberIdentity(member_id="m")])
     assert loading.ask(request, LeaveGroupResponse, version).error_code == LOADING
 
 
-@every_version(OffsetCommitRequest)
+@distinct_versions(OffsetCommitRequest)
 def test_a_commit_waits(loading: Peer, version: int) -> None:
-    one = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
-    topic = OffsetCommitRequestTopic(name=TOPIC_NAME, topic_id=loading.topic_id(TOPIC_NAME), partitions=[one])
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    topic = OffsetCommitRequestTopic(name=TOPIC_NAME, topic_id=loading.topic_id(TOPIC_NAME), partitions=[partition])
     answer = loading.ask(OffsetCommitRequest(group_id="group", topics=[topic]), OffsetCommitResponse, version)
     assert answer.topics[0].partitions[0].error_code == LOADING
 
 
-@every_version(OffsetFetchRequest)
+@distinct_versions(OffsetFetchRequest)
 @pytest.mark.parametrize("asks_for_all", [False, True])
-def test_no_offset_is_never_told(loading: Peer, version: int, asks_for_all: bool) -> None:
+def test_a_missing_offset_is_never_reported(loading: Peer, version: int, asks_for_all: bool) -> None:
     if version >= 8:
         topic = OffsetFetchRequestTopics(name=TOPIC_NAME, topic_id=loading.topic_id(TOPIC_NAME), partition_indexes=[0])
         group = OffsetFetchRequestGroup(group_id="group", topics=None if asks_for_all else [topic])
@@ -99,15 +98,15 @@ def test_no_offset_is_never_told(loading: Peer, version: int, asks_for_all: bool
     if version >= 2:
         assert (answer.error_code, answer.topics) == (LOADING, [])
     else:
-        (one,) = answer.topics[0].partitions
-        assert (one.partition_index, one.committed_offset, one.error_code) == (0, -1, LOADING)
+        (partition,) = answer.topics[0].partitions
+        assert (partition.partition_index, partition.committed_offset, partition.error_code) == (0, -1, LOADING)
 
 
-@every_version(OffsetFetchRequest, first=2)
+@distinct_versions(OffsetFetchRequest, first=2)
 def test_who_asks_for_no_topics_waits_too(loading: Peer, version: int) -> None:
     request = OffsetFetchRequest(group_id="group", groups=[OffsetFetchRequestGroup(group_id="group")])
     answer = loading.ask(request, OffsetFetchResponse, version)
-    assert [answer.error_code, *(one.error_code for one in answer.groups)] in ([LOADING], [0, LOADING])
+    assert [answer.error_code, *(group.error_code for group in answer.groups)] in ([LOADING], [0, LOADING])
 
 
 def test_offsets_wait_to_be_deleted(loading: Peer) -> None:
@@ -116,29 +115,29 @@ def test_offsets_wait_to_be_deleted(loading: Peer) -> None:
     assert (answer.error_code, answer.topics) == (LOADING, [])
 
 
-@every_version(ListGroupsRequest)
+@distinct_versions(ListGroupsRequest)
 def test_groups_are_not_listed_in_part(loading: Peer, version: int) -> None:
     answer = loading.ask(ListGroupsRequest(), ListGroupsResponse, version)
     assert (answer.error_code, answer.groups) == (LOADING, [])
 
 
-@every_version(DescribeGroupsRequest)
+@distinct_versions(DescribeGroupsRequest)
 def test_a_group_is_not_said_to_be_dead(loading: Peer, version: int) -> None:
     (group,) = loading.ask(DescribeGroupsRequest(groups=["group"]), DescribeGroupsResponse, version).groups
     assert (group.error_code, group.group_state) == (LOADING, "")
 
 
-@every_version(DeleteGroupsRequest)
+@distinct_versions(DeleteGroupsRequest)
 def test_groups_wait_to_be_deleted(loading: Peer, version: int) -> None:
     (result,) = loading.ask(DeleteGroupsRequest(groups_names=["group"]), DeleteGroupsResponse, version).results
     assert result.error_code == LOADING
 
 
-@every_version(FindCoordinatorRequest)
+@distinct_versions(FindCoordinatorRequest)
 def test_the_coordinator_is_found_all_the_same(loading: Peer, version: int) -> None:
     request = FindCoordinatorRequest(key="group", coordinator_keys=["group"])
     answer = loading.ask(request, FindCoordinatorResponse, version)
-    assert [answer.error_code, *(one.error_code for one in answer.coordinators)] in ([0], [0, 0])
+    assert [answer.error_code, *(coordinator.error_code for coordinator in answer.coordinators)] in ([0], [0, 0])
 
 
 def test_a_topic_is_deleted_all_the_same(loading: Peer) -> None:

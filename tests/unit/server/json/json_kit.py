@@ -1,4 +1,4 @@
-"""A broker with a JSON listener, and a client that speaks to it byte by byte."""
+"""A broker with a JSON listener, and a client that sends and receives raw frames."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ def frame_of(kind: int, payload: bytes | Mapping[str, Any] = b"") -> bytes:
 
 class Answer(NamedTuple):
     kind: int
-    found: dict[str, Any]
+    fields: dict[str, Any]
 
 
 class JsonPeer:
@@ -40,21 +40,21 @@ class JsonPeer:
         self.socket.sendall(frame_of(kind, fields))
 
     def receive(self) -> Answer:
-        """Raises EOFError when the broker has hung up."""
+        """Return the next response. Raises EOFError if the broker has closed the connection."""
         length, kind = struct.unpack(">iB", receive_exactly(self.socket, 5))
         return Answer(kind, json.loads(receive_exactly(self.socket, length - 1)))
 
     def ask(self, request_type: RequestType, **fields: Any) -> dict[str, Any]:
         self.send(request_type, **fields)
-        kind, found = self.receive()
-        assert kind == request_type | 128, found
-        return found
+        kind, answer = self.receive()
+        assert kind == request_type | 128, answer
+        return answer
 
     def refused(self, request_type: RequestType, **fields: Any) -> dict[str, Any]:
         self.send(request_type, **fields)
-        kind, found = self.receive()
-        assert kind == ERROR, found
-        return found
+        kind, answer = self.receive()
+        assert kind == ERROR, answer
+        return answer
 
     def produce(self, topic: str, *values: str, partition: int = 0) -> int:
         records = [{"value": value} for value in values]

@@ -1,7 +1,8 @@
-"""A connection of the JSON listener: order, bad frames, bounds and patience."""
+"""A connection of the JSON listener: order, invalid frames, limits and timeouts."""
 
 import json
 import socket
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 import pytest
@@ -22,9 +23,9 @@ def test_answers_come_in_the_order_of_the_requests(shell: Shell, peer: JsonPeer,
     for number in range(20):
         peer.send(RequestType.PING, id=number)
     with json_peer(shell) as other:
-        shell.until(lambda: len(shell.services.fetch_waits) == 1)
+        shell.until(lambda: len(shell.services.fetch_purgatory) == 1)
         other.produce(topic, "v")
-    assert [peer.receive().found["id"] for _ in range(21)] == ["wait", *range(20)]
+    assert [peer.receive().fields["id"] for _ in range(21)] == ["wait", *range(20)]
 
 
 @pytest.mark.parametrize(
@@ -45,12 +46,12 @@ def test_answers_come_in_the_order_of_the_requests(shell: Shell, peer: JsonPeer,
     ],
     ids=lambda frame: repr(frame[4:30]),
 )
-def test_a_bad_request_is_refused_and_the_connection_goes_on(peer: JsonPeer, frame: bytes) -> None:
+def test_a_bad_request_is_refused_and_the_connection_stays_open(peer: JsonPeer, frame: bytes) -> None:
     peer.socket.sendall(frame + PING)
-    kind, found = peer.receive()
-    assert (kind, found["error"], found["retriable"]) == (ERROR, "InvalidRequest", False)
-    assert found["message"]
-    assert peer.receive().found == {"pong": True}
+    kind, fields = peer.receive()
+    assert (kind, fields["error"], fields["retriable"]) == (ERROR, "InvalidRequest", False)
+    assert fields["message"]
+    assert peer.receive().fields == {"pong": True}
 
 
 @pytest.mark.parametrize(
@@ -65,17 +66,17 @@ def test_a_bad_request_is_refused_and_the_connection_goes_on(peer: JsonPeer, fra
     ],
     ids=lambda noise: repr(noise[:10]),
 )
-def test_a_broken_frame_is_told_of_after_all_answers_and_ends_the_connection(
+def test_an_invalid_frame_is_reported_after_all_responses_and_closes_the_connection(
     shell: Shell, peer: JsonPeer, topic: str, noise: bytes
 ) -> None:
     before = shell.services.probe.protocol_errors
     produce = frame_of(RequestType.PRODUCE, {"topic": topic, "partition": 0, "records": [{"value": "v"}]})
-    # Some noise is shorter than a frame that could be looked at; a byte more makes it one.
+    # Some random bytes are too short to be parsed; one more byte completes the frame.
     peer.socket.sendall(produce + PING + noise + b"\1")
-    assert peer.receive().found["base_offset"] == 0
-    assert peer.receive().found == {"pong": True}
-    kind, found = peer.receive()
-    assert (kind, found["error"], found["request"]) == (ERROR, "BrokenFrame", None)
+    assert peer.receive().fields["base_offset"] == 0
+    assert peer.receive().fields == {"pong": True}
+    kind, fields = peer.receive()
+    assert (kind, fields["error"], fields["request"]) == (ERROR, "BrokenFrame", None)
     with pytest.raises(EOFError):
         peer.receive()
     assert shell.services.probe.protocol_errors == before + 1
@@ -83,7 +84,9 @@ def test_a_broken_frame_is_told_of_after_all_answers_and_ends_the_connection(
     shell.until(lambda: not shell.broker.listener.connections)
 
 
-def test_who_goes_on_sending_after_a_broken_frame_is_hung_up_on(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_keeps_sending_after_an_invalid_frame_is_disconnected(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("logbrook.server.json.connection._LINGER_S", 0.05)
     with json_peer(shell) as peer:
         peer.socket.sendall(b"\0\0\0\0\0")
@@ -107,10 +110,10 @@ def test_who_closes_its_side_gets_its_answers_all_the_same() -> None:
         peer.send(RequestType.PRODUCE, topic="t", partition=0, records=[{"value": "v"}])
         peer.socket.sendall(PING)
         peer.socket.shutdown(socket.SHUT_WR)
-        shell.until(lambda: [one._is_client_done for one in shell.connections_now()] == [True])  # type: ignore[attr-defined]
+        shell.until(lambda: [connection._is_client_done for connection in shell.connections_now()] == [True])  # type: ignore[attr-defined]
         files.release()
-        assert peer.receive().found["base_offset"] == 0
-        assert peer.receive().found == {"pong": True}
+        assert peer.receive().fields["base_offset"] == 0
+        assert peer.receive().fields == {"pong": True}
         assert is_hung_up_on(peer.socket)
         shell.until(lambda: not shell.broker.listener.connections)
 
@@ -125,26 +128,31 @@ def test_who_closes_its_side_may_take_its_time_over_a_large_answer() -> None:
         (connection,) = shell.connections()
         assert isinstance(connection, JsonConnection)
         shell.until(connection._transport.is_closing)
-        # The timer that would hang up on it does so no more.
+        # The timer that would close the connection is cancelled.
         assert connection._lingering is not None
         assert connection._lingering.cancelled()
-        assert len(peer.receive().found["records"]) == 8
+        assert len(peer.receive().fields["records"]) == 8
 
 
 def test_connections_of_both_listeners_share_their_limit() -> None:
     with json_shell(connections_max=16) as shell, ExitStack() as stack:
         kafka = [stack.enter_context(shell.connect()) for _ in range(8)]
         peers = [stack.enter_context(json_peer(shell)) for _ in range(8)]
-        shell.until(lambda: len(shell.broker.listener.connections) == 16)
+        ping_all(kafka, peers)
         with json_peer(shell) as refused:
             assert is_hung_up_on(refused.socket)
         with shell.connect() as other:
             assert is_hung_up_on(other)
         assert shell.services.probe.connections_refused == 2
-        assert all(peer.ask(RequestType.PING) for peer in peers)
-        for one in kafka:
-            one.sendall(request_frame(ApiVersionsRequest(), 3))
-            receive_frame(one)
+        ping_all(kafka, peers)
+
+
+def ping_all(kafka: Iterable[socket.socket], peers: Iterable[JsonPeer]) -> None:
+    for peer in peers:
+        peer.ask(RequestType.PING)
+    for connection in kafka:
+        connection.sendall(request_frame(ApiVersionsRequest(), 3))
+        receive_frame(connection)
 
 
 def test_a_client_has_so_many_requests_under_way(shell: Shell) -> None:
@@ -153,14 +161,14 @@ def test_a_client_has_so_many_requests_under_way(shell: Shell) -> None:
         for _ in range(10):
             peer.send(RequestType.FETCH, topic="t", partition=0, offset=0, max_wait_ms=LONG_MS)
         (connection,) = small.broker.listener.connections
-        small.until(lambda: len(small.services.fetch_waits) == 1)
-        assert len(connection._turns) == 4
+        small.until(lambda: len(small.services.fetch_purgatory) == 1)
+        assert len(connection._pending) == 4
         with json_peer(small) as other:
             other.produce("t", "v")
-        assert all(peer.receive().found["records"] for _ in range(10))
+        assert all(peer.receive().fields["records"] for _ in range(10))
 
 
-def test_a_client_that_does_not_take_its_answers_is_hung_up_on() -> None:
+def test_a_client_that_does_not_read_its_responses_is_disconnected() -> None:
     with json_shell(connection_stalled_ms=200, in_flight_bytes_max=MIB) as shell:
         shell.create("t")
         with json_peer(shell) as good:
@@ -168,7 +176,8 @@ def test_a_client_that_does_not_take_its_answers_is_hung_up_on() -> None:
             with json_peer(shell, receive_buffer_bytes=4 * KIB) as slow:
                 wanted = frame_of(RequestType.FETCH, {"topic": "t", "partition": 0, "offset": 0})
                 slow.socket.sendall(wanted * 100)
-                # What it may ask for is bounded by what it takes, and it is gone when it takes nothing.
+                # Requests in flight are bounded by the responses that the client reads; it is disconnected when it
+                # reads none.
                 shell.until(lambda: shell.services.probe.connections_reaped == 1)
                 assert good.ask(RequestType.PING) == {"pong": True}
 
@@ -176,7 +185,7 @@ def test_a_client_that_does_not_take_its_answers_is_hung_up_on() -> None:
 def test_half_a_frame_is_waited_for_only_so_long() -> None:
     with json_shell(connection_stalled_ms=100) as shell, json_peer(shell) as peer:
         peer.socket.sendall(PING + PING[:3])
-        assert peer.receive().found == {"pong": True}
+        assert peer.receive().fields == {"pong": True}
         assert is_hung_up_on(peer.socket)
         assert shell.services.probe.connections_reaped == 1
 
@@ -186,7 +195,7 @@ def test_a_frame_is_as_large_as_the_setting_says() -> None:
         spare = 2 * KIB - 1 - len(json.dumps({"id": 1, "prefix": ""}))
         assert peer.ask(RequestType.METRICS_FETCH, id=1, prefix="x" * spare) == {"id": 1, "metrics": {}}
         peer.socket.sendall((2 * KIB + 1).to_bytes(4, "big") + b"\1")
-        assert peer.receive().found["error"] == "BrokenFrame"
+        assert peer.receive().fields["error"] == "BrokenFrame"
 
 
 def test_what_a_client_asked_for_is_done_though_it_has_gone(shell: Shell) -> None:
@@ -202,14 +211,14 @@ def test_a_bug_hangs_up_on_its_client_alone(shell: Shell, peer: JsonPeer, caplog
 
     with json_peer(shell) as other:
         assert other.ask(RequestType.PING)
-        (dispatcher,) = {one._dispatcher for one in shell.connections()}
+        (dispatcher,) = {connection._dispatcher for connection in shell.connections()}
         good = dispatcher._handlers[RequestType.PING]  # type: ignore[attr-defined]
         shell.call(lambda: dispatcher._handlers.update({RequestType.PING: fails}))  # type: ignore[attr-defined]
         other.send(RequestType.PING)
         assert is_hung_up_on(other.socket)
         shell.call(lambda: dispatcher._handlers.update({RequestType.PING: good}))  # type: ignore[attr-defined]
     assert peer.ask(RequestType.PING) == {"pong": True}
-    assert "JsonPing from 127.0.0.1 failed" in caplog.text
+    assert "request handler failed api='JsonPing' peer='127.0.0.1'" in caplog.text
 
 
 def test_there_is_no_json_listener_unless_it_is_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""docs/JSON_PROTOCOL.md tells the truth: its requests are sent, and its answers are what comes back."""
+"""The examples of docs/JSON_PROTOCOL.md: the requests are sent, and the responses match."""
 
 import json
 import re
@@ -10,19 +10,19 @@ from logbrook.server.json.errors import RETRIABLE, JsonError
 from tests.unit.server.json.json_kit import json_peer, json_shell
 
 PAGE = (Path(__file__).parents[4] / "docs" / "JSON_PROTOCOL.md").read_text()
-# A topic comes before what is done with it.
+# Requests that create a topic come before those that use it.
 ORDER = sorted(RequestType, key=lambda kind: kind is not RequestType.CREATE_TOPIC)
 
 
 def example(kind: RequestType) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The request and the answer that the page has for it."""
+    """Return the request and the response of an example."""
     section = PAGE.split(f"### {kind.value} {kind.title}\n")[1].split("\n#")[0]
     request, answer = re.findall(r"```json\n(.*?)```", section, re.DOTALL)
     return json.loads(request), json.loads(answer)
 
 
 def shape(value: Any) -> Any:
-    """The names in it, and the types of what they name."""
+    """Return the field names and the types of their values."""
     if isinstance(value, dict):
         return {name: shape(inner) for name, inner in value.items()}
     if isinstance(value, list):

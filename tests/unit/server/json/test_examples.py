@@ -1,4 +1,4 @@
-"""The example clients, run as a reader of the docs runs them."""
+"""The example clients, run as the docs describe."""
 
 import json
 import subprocess
@@ -46,7 +46,7 @@ def test_the_python_client_creates_produces_and_consumes(shell: Shell) -> None:
     host, port = shell.broker.json_address
 
     def client(*arguments: object, given: bytes = b"") -> bytes:
-        # Without what is installed beside it.
+        # Without installed packages.
         done = run(sys.executable, "-IS", EXAMPLES / "json_client.py", f"{host}:{port}", *arguments, given=given)
         assert (done.returncode, done.stderr) == (0, b"")
         return done.stdout
@@ -68,16 +68,16 @@ def test_the_shell_client_creates_produces_and_fetches(shell: Shell) -> None:
     def client(*arguments: object, given: bytes = b"") -> dict[str, Any]:
         done = run("bash", *script, *arguments, given=given)
         assert (done.returncode, done.stderr) == (0, b"")
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
 
     assert client("ping") == {"pong": True}
     assert client("create", "orders", 3)["partition_count"] == 3
     given = b"one\n\xff\xfe\n" + b"x" * 1_000 + b"\nno end"
     assert client("produce", "orders", 1, given=given)["last_offset"] == 3
-    found = client("fetch", "orders", 1, 1)["records"]
-    assert [record.get("value") for record in found] == [None, "x" * 1_000, "no end"]
-    assert found[0]["value_base64"] == "//4="
+    records = client("fetch", "orders", 1, 1)["records"]
+    assert [record.get("value") for record in records] == [None, "x" * 1_000, "no end"]
+    assert records[0]["value_base64"] == "//4="
     assert client("topics")["topics"] == [{"topic": "orders", "partition_count": 3, "internal": False}]
     assert client("request", 7, '{"topic": "orders"}')["partitions"][1]["high_watermark"] == 4
 

@@ -1,4 +1,4 @@
-"""Fetch: where it begins, how much it gives, what it leaves out, and how long it waits."""
+"""Fetch: start position, size, records left out, and waiting."""
 
 import socket
 import struct
@@ -9,6 +9,7 @@ import pytest
 
 from logbrook.client import Client
 from logbrook.client.transactional import TransactionalProducer
+from logbrook.model.identifiers import Offset
 from logbrook.protocol.json_frames import RequestType
 from logbrook.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from logbrook.records.batch import HEADER_BYTES, Codec, renew_crc
@@ -20,12 +21,12 @@ from tests.unit.server.shell_kit import KIB, Shell, produce_request, request_fra
 from tests.unit.server.shell_kit import PRODUCE_VERSION as VERSION
 
 LONG_MS = 600_000
-# The last in which topics go by name alone.
+# The last version that identifies topics by name.
 DELETE_TOPICS_VERSION = 5
 
 
 def append(shell: Shell, topic: str, batch: bytearray) -> None:
-    """As a Kafka client does."""
+    """Append a batch through Kafka's protocol."""
     before = shell.log(topic).high_watermark
     with shell.connect() as client:
         client.sendall(request_frame(produce_request(topic, batch), VERSION))
@@ -36,15 +37,18 @@ def batch(*values: str, **how: Any) -> bytearray:
     return build_batch([Record(value=value.encode(), timestamp=1_000) for value in values], **how)
 
 
-# Where it begins
+# Start position
 
 
-def test_a_fetch_gives_the_records_and_says_where_to_go_on(peer: JsonPeer, topic: str) -> None:
+def test_a_fetch_gives_the_records_and_says_where_to_continue(peer: JsonPeer, topic: str) -> None:
     peer.produce(topic, "a", "b", "c")
-    found = peer.fetch(topic, 1)
-    assert [(one["offset"], one["key"], one["value"]) for one in found["records"]] == [(1, None, "b"), (2, None, "c")]
-    del found["records"]
-    assert found == {
+    answer = peer.fetch(topic, 1)
+    assert [(record["offset"], record["key"], record["value"]) for record in answer["records"]] == [
+        (1, None, "b"),
+        (2, None, "c"),
+    ]
+    del answer["records"]
+    assert answer == {
         "topic": topic,
         "partition": 0,
         "next_offset": 3,
@@ -58,7 +62,7 @@ def test_a_fetch_gives_the_records_and_says_where_to_go_on(peer: JsonPeer, topic
 
 def test_earliest_and_latest_are_where_the_log_begins_and_ends(shell: Shell, peer: JsonPeer, topic: str) -> None:
     peer.produce(topic, "a", "b", "c")
-    shell.call(lambda: shell.log(topic).delete_before(1))
+    shell.call(lambda: shell.log(topic).delete_before(Offset(1)))
     assert values_of(peer.fetch(topic, "earliest")) == ["b", "c"]
     assert peer.fetch(topic, "latest")["next_offset"] == 3
 
@@ -74,7 +78,7 @@ def test_without_an_offset_it_begins_where_the_group_has_committed(peer: JsonPee
 
 def test_an_offset_outside_the_log_is_refused_with_its_bounds(shell: Shell, peer: JsonPeer, topic: str) -> None:
     peer.produce(topic, "a", "b", "c")
-    shell.call(lambda: shell.log(topic).delete_before(1))
+    shell.call(lambda: shell.log(topic).delete_before(Offset(1)))
     for offset in (0, 4):
         refused = peer.refused(RequestType.FETCH, topic=topic, partition=0, offset=offset)
         assert (refused["error"], refused["log_start_offset"], refused["log_end_offset"]) == ("OffsetOutOfRange", 1, 3)
@@ -84,24 +88,26 @@ def test_an_offset_outside_the_log_is_refused_with_its_bounds(shell: Shell, peer
 @pytest.mark.parametrize(
     ("place", "error"), [({"topic": "nowhere"}, "TopicNotFound"), ({"partition": 5}, "PartitionNotFound")]
 )
-def test_what_is_not_there_is_not_fetched(peer: JsonPeer, topic: str, place: dict[str, Any], error: str) -> None:
+def test_unknown_topics_and_partitions_are_refused(
+    peer: JsonPeer, topic: str, place: dict[str, Any], error: str
+) -> None:
     wanted = {"topic": topic, "partition": 0, "offset": 0, **place}
     assert peer.refused(RequestType.FETCH, **wanted)["error"] == error
 
 
-# How much it gives
+# Size
 
 
 def test_an_answer_is_bounded_and_the_next_goes_on_within_the_batch(peer: JsonPeer, topic: str) -> None:
     peer.produce(topic, *[f"{number}" * KIB for number in range(9)])
     offset, sizes = 0, []
     while True:
-        found = peer.fetch(topic, offset, max_bytes=3 * KIB)
-        if not found["records"]:
+        answer = peer.fetch(topic, offset, max_bytes=3 * KIB)
+        if not answer["records"]:
             break
-        assert [one["offset"] for one in found["records"]] == list(range(offset, found["next_offset"]))
-        sizes.append(len(found["records"]))
-        offset = found["next_offset"]
+        assert [record["offset"] for record in answer["records"]] == list(range(offset, answer["next_offset"]))
+        sizes.append(len(answer["records"]))
+        offset = answer["next_offset"]
     assert sizes == [2, 2, 2, 2, 1]
 
 
@@ -115,11 +121,11 @@ def test_a_compressed_batch_that_is_large_inside_is_given_in_small_answers(
 ) -> None:
     values = ["x" * KIB] * 2_000
     append(shell, topic, batch(*values, codec=Codec.ZSTD))
-    found = peer.fetch(topic, 1_500, max_bytes=64 * KIB)
-    assert (found["records"][0]["offset"], 40 < len(found["records"]) < 64) == (1_500, True)
+    answer = peer.fetch(topic, 1_500, max_bytes=64 * KIB)
+    assert (answer["records"][0]["offset"], 40 < len(answer["records"]) < 64) == (1_500, True)
 
 
-# What it shows
+# Records
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -131,8 +137,8 @@ def test_batches_are_decompressed(shell: Shell, peer: JsonPeer, topic: str, code
 def test_bytes_are_carried_safely(peer: JsonPeer, topic: str) -> None:
     records = [{"key_base64": "AP8=", "value_base64": "gA==", "headers": [{"key": "h", "value_base64": "/w=="}]}]
     peer.ask(RequestType.PRODUCE, topic=topic, partition=0, records=records)
-    (found,) = peer.fetch(topic)["records"]
-    assert {name: found[name] for name in records[0]} == records[0]
+    (record,) = peer.fetch(topic)["records"]
+    assert {name: record[name] for name in records[0]} == records[0]
     peer.produce(topic, "text")
     assert peer.fetch(topic, 1, encoding="base64")["records"][0]["value_base64"] == "dGV4dA=="
 
@@ -142,14 +148,14 @@ def test_readers_of_committed_records_are_shown_no_others(shell: Shell, peer: Js
     with closing(Client(f"{host}:{port}")) as client, TransactionalProducer(client, f"of-{topic}") as producer:
 
         def send(value: str) -> None:
-            who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+            identity = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
             sequence = producer.next_sequence(topic, 0)
-            producer.send(topic, 0, batch(value, transactional=True, base_sequence=sequence, **who))
+            producer.send(topic, 0, batch(value, transactional=True, base_sequence=sequence, **identity))
             producer.flush()
 
         producer.begin()
         send("aborted 0")
-        # Another's record between those of the transaction.
+        # A record of another producer between those of the transaction.
         peer.produce(topic, "plain 1")
         send("aborted 2")
         producer.abort()
@@ -166,24 +172,24 @@ def test_readers_of_committed_records_are_shown_no_others(shell: Shell, peer: Js
         assert everything == ["aborted 0", "plain 1", "aborted 2", "committed 4", "open 6", "plain 7"]
         assert peer.fetch(topic, "latest")["next_offset"] == 6
         peer.send(RequestType.FETCH, topic=topic, partition=0, offset=6, max_wait_ms=LONG_MS)
-        shell.until(lambda: len(shell.services.fetch_waits) == 1)
+        shell.until(lambda: len(shell.services.fetch_purgatory) == 1)
         producer.commit()
-        assert values_of(peer.receive().found) == ["open 6", "plain 7"]
-    # Behind the last record there is a marker, which is nothing to wait for and nothing to show.
+        assert values_of(peer.receive().fields) == ["open 6", "plain 7"]
+    # The last record is followed by a marker, which is not returned and does not end the wait.
     end = peer.fetch(topic, 8)
     assert (end["records"], end["next_offset"]) == ([], 9)
 
 
-def test_records_that_went_bad_are_told_and_those_before_them_are_given(peer: JsonPeer, shell: Shell) -> None:
+def test_damaged_records_are_reported_after_the_records_before_them_are_returned(peer: JsonPeer, shell: Shell) -> None:
     topic = shell.create("bad", settings={"max.message.bytes": "100000"})
     append(shell, topic, batch("good"))
     broken = batch("x" * 50)
-    # Its checksum holds, but what it holds are no records: the broker takes that from a Kafka client.
-    broken[HEADER_BYTES : HEADER_BYTES + 2] = b"\xff\xff"
+    # Its checksum is valid, but its records are not: the broker accepts that from a Kafka client.
+    broken[HEADER_BYTES + 3 : HEADER_BYTES + 6] = b"\xff\xff\xff"
     renew_crc(memoryview(broken), 0, len(broken))
     append(shell, topic, broken)
-    found = peer.fetch(topic)
-    assert (values_of(found), found["next_offset"]) == (["good"], 1)
+    answer = peer.fetch(topic)
+    assert (values_of(answer), answer["next_offset"]) == (["good"], 1)
     refused = peer.refused(RequestType.FETCH, topic=topic, partition=0, offset=1)
     assert (refused["error"], refused["retriable"]) == ("CorruptedData", False)
     assert peer.ask(RequestType.PING) == {"pong": True}
@@ -206,16 +212,16 @@ def test_bits_that_went_bad_on_the_disk_are_not_given() -> None:
         assert peer.refused(RequestType.FETCH, topic="t", partition=0, offset=0)["error"] == "CorruptedData"
 
 
-# How long it waits
+# Waiting
 
 
 def test_a_fetch_waits_for_records(shell: Shell, peer: JsonPeer, topic: str) -> None:
     peer.send(RequestType.FETCH, topic=topic, partition=0, offset=0, max_wait_ms=LONG_MS)
-    shell.until(lambda: len(shell.services.fetch_waits) == 1)
-    with json_peer(shell) as other:
-        other.produce(topic, "new")
-    assert values_of(peer.receive().found) == ["new"]
-    shell.until(lambda: len(shell.services.fetch_waits) == 0)
+    shell.until(lambda: len(shell.services.fetch_purgatory) == 1)
+    with json_peer(shell) as producer:
+        producer.produce(topic, "new")
+    assert values_of(peer.receive().fields) == ["new"]
+    shell.until(lambda: len(shell.services.fetch_purgatory) == 0)
 
 
 def test_a_fetch_is_answered_with_nothing_when_its_time_is_up(peer: JsonPeer, topic: str) -> None:
@@ -225,36 +231,36 @@ def test_a_fetch_is_answered_with_nothing_when_its_time_is_up(peer: JsonPeer, to
 def test_a_wait_ends_with_its_client(shell: Shell, topic: str) -> None:
     with json_peer(shell) as peer:
         peer.send(RequestType.FETCH, topic=topic, partition=0, offset=0, max_wait_ms=LONG_MS)
-        shell.until(lambda: len(shell.services.fetch_waits) == 1)
-        # A crash, where the kernel says so.
+        shell.until(lambda: len(shell.services.fetch_purgatory) == 1)
+        # A crash that the kernel signals with a reset.
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    shell.until(lambda: len(shell.services.fetch_waits) == 0)
+    shell.until(lambda: len(shell.services.fetch_purgatory) == 0)
 
 
 def test_a_wait_ends_soon_after_its_client_has_closed_its_side(
     shell: Shell, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logbrook.server.json.connection._LAST_ANSWERS_S", 0.05)
+    monkeypatch.setattr("logbrook.server.json.connection._LAST_RESPONSES_S", 0.05)
     with json_peer(shell) as peer:
         peer.send(RequestType.FETCH, topic=topic, partition=0, offset=0, max_wait_ms=LONG_MS)
-        shell.until(lambda: len(shell.services.fetch_waits) == 1)
-    shell.until(lambda: len(shell.services.fetch_waits) == 0)
+        shell.until(lambda: len(shell.services.fetch_purgatory) == 1)
+    shell.until(lambda: len(shell.services.fetch_purgatory) == 0)
 
 
-def test_a_stop_answers_those_who_wait() -> None:
+def test_a_stop_answers_waiting_fetches() -> None:
     with json_shell() as shell, json_peer(shell) as peer:
         shell.create("t")
         peer.send(RequestType.FETCH, topic="t", partition=0, offset=0, max_wait_ms=LONG_MS)
-        shell.until(lambda: len(shell.services.fetch_waits) == 1)
+        shell.until(lambda: len(shell.services.fetch_purgatory) == 1)
         stopping = shell.begin_stop()
-        assert peer.receive().found["records"] == []
+        assert peer.receive().fields["records"] == []
         stopping.result(20)
 
 
 def test_a_topic_that_is_deleted_is_no_longer_waited_for(shell: Shell, peer: JsonPeer, topic: str) -> None:
     peer.send(RequestType.FETCH, topic=topic, partition=0, offset=0, max_wait_ms=LONG_MS)
-    shell.until(lambda: len(shell.services.fetch_waits) == 1)
+    shell.until(lambda: len(shell.services.fetch_purgatory) == 1)
     with closing(shell.client()) as client:
         request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=1_000)
         client.request(request, DeleteTopicsResponse, DELETE_TOPICS_VERSION)
-    assert peer.receive().found["error"] == "PartitionNotFound"
+    assert peer.receive().fields["error"] == "PartitionNotFound"

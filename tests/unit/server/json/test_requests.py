@@ -1,11 +1,11 @@
-"""Every request of the JSON protocol but Fetch, against a broker, with what it answers to good and bad ones."""
+"""Every request of the JSON protocol but Fetch, against a broker: responses and errors."""
 
 from contextlib import closing
 from typing import Any
 
 import pytest
 
-from logbrook.core.groups import JoinRequest
+from logbrook.core.groups.messages import JoinRequest
 from logbrook.protocol.json_frames import RequestType
 from logbrook.protocol.messages.fetch import FetchResponse
 from logbrook.protocol.messages.offset_fetch import (
@@ -16,10 +16,11 @@ from logbrook.protocol.messages.offset_fetch import (
 from logbrook.records.batch import iter_headers
 from logbrook.records.reader import iter_records
 from logbrook.testing import MemoryFiles
+from tests.unit.server.coordinators.kit import make_active, make_loading
 from tests.unit.server.json.json_kit import JSON_NETWORK, JsonPeer, json_peer, json_shell, values_of
 from tests.unit.server.shell_kit import FETCH_VERSION, KIB, HeldFiles, Shell, fetch_request
 
-# The last that is about one group, whose topics go by name.
+# The last version for a single group and topic names.
 OFFSET_FETCH_VERSION = 7
 
 
@@ -40,11 +41,11 @@ def test_records_are_appended_and_kafka_clients_see_all_of_them(shell: Shell, pe
     assert answer == {"topic": topic, "partition": 0, "base_offset": 0, "last_offset": 1, "log_start_offset": 0}
     assert peer.produce(topic, "third") == 2
     with closing(shell.client()) as client:
-        found = client.request(fetch_request(topic), FetchResponse, FETCH_VERSION)
-    data = found.responses[0].partitions[0].records
+        response = client.request(fetch_request(topic), FetchResponse, FETCH_VERSION)
+    data = response.responses[0].partitions[0].records
     assert isinstance(data, memoryview)
-    seen = [one for at, _ in iter_headers(data) for one in iter_records(data, at, bytes_max=KIB)]
-    assert [(one.key, one.value, one.headers) for one in seen] == [
+    seen = [record for at, _ in iter_headers(data) for record in iter_records(data, at, bytes_max=KIB)]
+    assert [(record.key, record.value, record.headers) for record in seen] == [
         (b"k", b"v", (("h", b"\xff"),)),
         (b"\xff\0", None, ()),
         (None, b"third", ()),
@@ -63,8 +64,21 @@ def test_a_request_may_be_larger_than_a_batch_and_only_a_record_is_too_large(she
     )
     assert (refused["error"], refused["size_max"], refused["request"]) == ("RecordTooLarge", 1000, "Produce")
     assert refused["size"] > 1000
-    # Nothing of the request was taken.
+    # No record of the request was appended.
     assert shell.log(topic).log_end_offset == 22
+
+
+def test_a_compacted_topic_requires_keys(shell: Shell, peer: JsonPeer) -> None:
+    topic = shell.create("compacted", settings={"cleanup.policy": "compact"})
+    # The second request is too large to be inspected on the event loop.
+    for count in (1, 100):
+        records = [{"key": "k", "value": "v"}] * count
+        answer = peer.ask(RequestType.PRODUCE, topic=topic, partition=0, records=records)
+        assert answer["last_offset"] == answer["base_offset"] + count - 1
+        refused = peer.refused(RequestType.PRODUCE, topic=topic, partition=0, records=[*records, {"value": "v"}])
+        assert (refused["error"], refused["retriable"]) == ("InvalidRequest", False)
+        assert "without key" in refused["message"]
+    assert shell.call(lambda: shell.log(topic).log_end_offset) == 101
 
 
 def test_records_are_acknowledged_once_they_are_durable() -> None:
@@ -76,10 +90,10 @@ def test_records_are_acknowledged_once_they_are_durable() -> None:
         peer.send(RequestType.PING)
         shell.until(lambda: files.waiting)
         assert shell.call(lambda: shell.log("t").high_watermark) == 0
-        assert shell.call(lambda: [len(one._turns) for one in shell.connections_now()]) == [2]
+        assert shell.call(lambda: [len(connection._pending) for connection in shell.connections_now()]) == [2]
         files.release()
-        assert peer.receive().found["base_offset"] == 0
-        assert peer.receive().found == {"pong": True}
+        assert peer.receive().fields["base_offset"] == 0
+        assert peer.receive().fields == {"pong": True}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +104,7 @@ def test_records_are_acknowledged_once_they_are_durable() -> None:
         ({"topic": "__consumer_offsets", "partition": 0}, "InvalidRequest"),
     ],
 )
-def test_records_for_nowhere_are_refused_and_the_connection_goes_on(
+def test_records_for_nowhere_are_refused_and_the_connection_stays_open(
     peer: JsonPeer, topic: str, place: dict[str, Any], error: str
 ) -> None:
     refused = peer.refused(RequestType.PRODUCE, **{"topic": topic, **place}, records=[{}], id=9)
@@ -98,7 +112,7 @@ def test_records_for_nowhere_are_refused_and_the_connection_goes_on(
     assert peer.produce(topic, "v") == 0
 
 
-def test_a_full_disk_is_told_and_records_can_still_be_read() -> None:
+def test_a_full_disk_is_reported_and_records_can_still_be_read() -> None:
     files = MemoryFiles()
     with Shell({"network": JSON_NETWORK}, files=files) as shell, json_peer(shell) as peer:
         shell.create("t")
@@ -115,7 +129,7 @@ def test_a_full_disk_is_told_and_records_can_still_be_read() -> None:
 # Groups
 
 
-def test_an_offset_is_committed_and_kafka_clients_go_on_from_it(shell: Shell, peer: JsonPeer, topic: str) -> None:
+def test_an_offset_is_committed_and_kafka_clients_continue_from_it(shell: Shell, peer: JsonPeer, topic: str) -> None:
     of: dict[str, Any] = {"topic": topic, "partition": 0, "group": f"of-{topic}"}
     assert peer.ask(RequestType.OFFSET_FETCH, **of) == {**of, "offset": None, "metadata": None}
     assert peer.ask(RequestType.OFFSET_COMMIT, **of, offset=5, metadata="m") == {**of, "offset": 5}
@@ -124,16 +138,16 @@ def test_an_offset_is_committed_and_kafka_clients_go_on_from_it(shell: Shell, pe
         group_id=of["group"], topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
     )
     with closing(shell.client()) as client:
-        (found,) = client.request(asked, OffsetFetchResponse, OFFSET_FETCH_VERSION).topics
-    assert [(one.committed_offset, one.metadata) for one in found.partitions] == [(5, "m")]
+        (committed,) = client.request(asked, OffsetFetchResponse, OFFSET_FETCH_VERSION).topics
+    assert [(partition.committed_offset, partition.metadata) for partition in committed.partitions] == [(5, "m")]
 
 
 def test_a_client_sees_its_own_commit_though_both_were_sent_at_once(peer: JsonPeer, topic: str) -> None:
     of = {"topic": topic, "partition": 0, "group": f"of-{topic}"}
     peer.send(RequestType.OFFSET_COMMIT, **of, offset=3)
     peer.send(RequestType.OFFSET_FETCH, **of)
-    assert peer.receive().found["offset"] == 3
-    assert peer.receive().found["offset"] == 3
+    assert peer.receive().fields["offset"] == 3
+    assert peer.receive().fields["offset"] == 3
 
 
 @pytest.mark.parametrize(
@@ -207,7 +221,7 @@ def test_a_topic_that_cannot_be_is_refused(peer: JsonPeer, topic: str, fields: d
     assert peer.refused(RequestType.CREATE_TOPIC, **{"topic": topic, **fields})["error"] == error
 
 
-def test_what_is_not_there_is_not_described(peer: JsonPeer, topic: str) -> None:
+def test_unknown_topics_and_partitions_are_not_described(peer: JsonPeer, topic: str) -> None:
     assert peer.refused(RequestType.DESCRIBE_TOPIC, topic="nowhere")["error"] == "TopicNotFound"
     assert peer.refused(RequestType.DESCRIBE_PARTITION, topic="nowhere", partition=0)["error"] == "TopicNotFound"
     assert peer.refused(RequestType.DESCRIBE_PARTITION, topic=topic, partition=1)["error"] == "PartitionNotFound"
@@ -238,13 +252,12 @@ def test_groups_that_are_being_read_back_are_not_ready_yet() -> None:
     with json_shell() as shell, json_peer(shell) as peer:
         shell.create("t")
         of = {"topic": "t", "partition": 0, "group": "g"}
-        # A coordinator that has not read anything yet.
-        shell.call(lambda: setattr(shell.services.groups.coordinator, "_loading", True))
+        shell.call(lambda: make_loading(shell.services.groups.runtime))
         for refused in (
             peer.refused(RequestType.OFFSET_COMMIT, **of, offset=1),
             peer.refused(RequestType.OFFSET_FETCH, **of),
             peer.refused(RequestType.FETCH, topic="t", partition=0, group_id="g"),
         ):
             assert (refused["error"], refused["retriable"]) == ("NotReady", True)
-        shell.call(lambda: setattr(shell.services.groups.coordinator, "_loading", False))
+        shell.call(lambda: make_active(shell.services.groups.runtime))
         assert peer.ask(RequestType.OFFSET_COMMIT, **of, offset=1)["offset"] == 1

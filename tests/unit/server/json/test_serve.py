@@ -7,19 +7,19 @@ from logbrook.protocol.json_frames import RequestType
 from tests.unit.server.json.json_kit import JsonPeer
 from tests.unit.server.test_run import serving
 
-SPOKEN = "the JSON protocol is spoken on "
+STARTED = "json listener started listen="
 
 
 def test_the_flag_opens_the_listener(tmp_path: Path) -> None:
     with serving(tmp_path, "--json-port", "0") as served:
-        host, _, port = served.wait_for(SPOKEN).split(SPOKEN)[1].split()[0].rpartition(":")
+        host, _, port = served.wait_for(STARTED).split(STARTED)[1].split()[0].rpartition(":")
         assert host == "127.0.0.1"
         peer = JsonPeer((host, int(port)))
         assert peer.ask(RequestType.PING) == {"pong": True}
         peer.socket.close()
 
 
-def test_a_port_that_is_taken_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serving(tmp_path, "--json-port", str(port)) as served:

@@ -10,12 +10,10 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from logbrook.spark.tables.commits import Write, loaded, publish
-from logbrook.spark.tables.format import DataFile, TableFormat, TableVersion
-from logbrook.spark.tables.formats import open_format
-from logbrook.spark.tables.options import TableOptions
-from logbrook.spark.tables.reading import read_file
-from logbrook.spark.tables.writer import plan_write
+from logbrook.spark.tables.commits import TableWrite, load_existing, publish
+from logbrook.spark.tables.files import read_file
+from logbrook.spark.tables.format import DataFile, TableFormat, TableOptions, TableVersion, open_format
+from logbrook.spark.tables.source import plan_write
 
 Rows = Sequence[dict[str, Any]]
 
@@ -37,21 +35,21 @@ class TableUnderTest:
 
     @property
     def version(self) -> TableVersion:
-        return loaded(self.format)
+        return load_existing(self.format)
 
     def write_files(self, rows: Rows, frame: StructType | None = None, **options: str) -> list[DataFile]:
-        """What the tasks do: files without a commit."""
+        """Write files without a commit, as tasks do."""
         frame = frame or self.frame
         plan = plan_write(TableOptions.parse({**self.options, **options}), frame)
         schema = to_arrow_schema(frame, timezone="UTC")
         return list(plan.run(iter([pa.RecordBatch.from_pylist(list(rows), schema=schema)])).files)
 
     def append(self, rows: Rows, frame: StructType | None = None, **write: Any) -> bool:
-        return publish(self.format, Write(self.write_files(rows, frame), **write))
+        return publish(self.format, TableWrite(self.write_files(rows, frame), **write))
 
     def rows(self) -> list[dict[str, Any]]:
-        version = self.version
-        batches = [batch for file in version.data_files() for batch in read_file(file, version.schema)]
+        version, storage = self.version, self.format.storage
+        batches = [batch for file in version.data_files() for batch in read_file(file, version.schema, storage)]
         rows = [row for batch in batches for row in batch.to_pylist()]
         return sorted(rows, key=lambda row: str(row["id"]))
 

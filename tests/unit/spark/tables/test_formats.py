@@ -1,4 +1,4 @@
-"""What every table format must do, on real tables."""
+"""The contract of every table format, on real tables."""
 
 import os
 from collections.abc import Callable
@@ -16,15 +16,19 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from logbrook.spark.errors import OptionError
-from logbrook.spark.tables.commits import Write, publish
-from logbrook.spark.tables.errors import CommitConflictError, SchemaMismatchError, TableError
-from logbrook.spark.tables.format import Change, ChangeKind
-from logbrook.spark.tables.formats import iceberg, open_format
-from logbrook.spark.tables.formats.delta import statistics
-from logbrook.spark.tables.formats.parquet import SNAPSHOT_EVERY, ParquetFormat
+from logbrook.spark.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    OptionError,
+    SchemaMismatchError,
+    TableError,
+)
+from logbrook.spark.tables import commits, iceberg
+from logbrook.spark.tables.commits import TableWrite, publish
+from logbrook.spark.tables.delta import statistics
+from logbrook.spark.tables.format import ChangeKind, TableChange, TableFormat, TableOptions, open_format
 from logbrook.spark.tables.maintenance import compact
-from logbrook.spark.tables.options import TableOptions
+from logbrook.spark.tables.parquet import SNAPSHOT_EVERY, ParquetFormat
 
 MakeTable = Callable[..., Any]
 
@@ -48,7 +52,7 @@ def test_a_batch_is_committed_once_however_often_it_is_replayed(make_table: Make
     assert table.append([row(3)], app_id="other", batch_id=0)
     assert table.rows() == [row(1), row(2), row(3)]
     assert [table.version.batch_id_of(app) for app in ("app", "other", "nobody")] == [1, 0, None]
-    # Of the replay nothing is left.
+    # The replay has left no files.
     assert table.on_disk() == {file.path for file in table.version.data_files()}
 
 
@@ -58,7 +62,7 @@ def test_a_commit_on_an_old_version_is_a_conflict(make_table: MakeTable) -> None
     files, old = table.write_files([row(2)]), table.version
     table.append([row(3)])
     with pytest.raises(CommitConflictError, match="another commit came first"):
-        old.commit(Change(ChangeKind.APPEND, files))
+        old.commit(TableChange(ChangeKind.APPEND, files))
     assert table.rows() == [row(1), row(3)]
 
 
@@ -71,12 +75,78 @@ def test_a_batch_that_another_driver_commits_meanwhile_is_not_committed_again(
     slow = table.format
     old = slow.load()
     versions = iter([old])
-    # The first look at the table is from before the other driver's commit.
+    # The first read of the table happens before the other driver's commit.
     monkeypatch.setattr(slow, "load", lambda: next(versions, None) or table.format.load())
     assert table.append([row(1)], app_id="app", batch_id=0)
-    assert not publish(slow, Write(files, app_id="app", batch_id=0))
+    assert not publish(slow, TableWrite(files, app_id="app", batch_id=0))
     assert table.rows() == [row(0), row(1)]
-    # It cannot know whether its own attempt came through, so the files stay for the clean-up.
+    # Its own commit may have succeeded, so the files are left to the clean-up.
+    assert {file.path for file in files} <= table.on_disk()
+
+
+@pytest.fixture
+def commit_unclearly(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TableFormat]:
+    """Open a table whose first commits report that their outcome is unknown."""
+    monkeypatch.setattr(commits, "UNKNOWN_WAIT_S", 0.001)
+
+    def open_unclear(table: Any, attempt: Callable[[Callable[[], None]], None]) -> TableFormat:
+        opened: TableFormat = table.format
+        version: Any = opened.load()
+        commit, versions = version.commit, iter([version])
+        monkeypatch.setattr(version, "commit", lambda change: attempt(lambda: commit(change)))
+        monkeypatch.setattr(opened, "load", lambda: next(versions, None) or table.format.load())
+        return opened
+
+    return open_unclear
+
+
+@pytest.mark.parametrize("write", [{}, {"app_id": "app", "batch_id": 0}])
+def test_a_commit_whose_answer_is_lost_is_not_repeated(
+    make_table: MakeTable, commit_unclearly: Callable[..., TableFormat], write: dict[str, Any]
+) -> None:
+    table = make_table()
+    table.append([row(1)])
+    files = table.write_files([row(2)])
+
+    def lose_the_answer(commit: Callable[[], None]) -> None:
+        commit()
+        # Another commit comes before the writer looks.
+        table.append([row(3)])
+        raise CommitUnknownError(table.path, "the answer was lost")
+
+    assert publish(commit_unclearly(table, lose_the_answer), TableWrite(files, **write))
+    assert table.rows() == [row(1), row(2), row(3)]
+
+
+def test_a_commit_that_did_not_take_effect_is_repeated(
+    make_table: MakeTable, commit_unclearly: Callable[..., TableFormat]
+) -> None:
+    table = make_table()
+    table.append([row(1)])
+    files = table.write_files([row(2)])
+    failures = iter([True, True])
+
+    def fail_twice(commit: Callable[[], None]) -> None:
+        if next(failures, False):
+            raise CommitUnknownError(table.path, "the store is away")
+        commit()
+
+    assert publish(commit_unclearly(table, fail_twice), TableWrite(files))
+    assert table.rows() == [row(1), row(2)]
+
+
+def test_a_commit_whose_outcome_stays_unknown_fails_and_keeps_its_files(
+    make_table: MakeTable, commit_unclearly: Callable[..., TableFormat]
+) -> None:
+    table = make_table()
+    table.append([row(1)])
+    files = table.write_files([row(2)])
+
+    def fail(commit: Callable[[], None]) -> None:
+        raise CommitUnknownError(table.path, "the store is away")
+
+    with pytest.raises(CommitUnknownError, match="it is not known if it took effect: the store is away"):
+        publish(commit_unclearly(table, fail), TableWrite(files))
     assert {file.path for file in files} <= table.on_disk()
 
 
@@ -99,7 +169,7 @@ def test_an_overwrite_replaces_all_rows_and_what_was_known_of_them(make_table: M
     assert table.rows() == [row(3)]
     assert "logbrook.offsets" not in table.version.properties()
     assert table.version.batch_id_of("a") == 0
-    # Whoever has loaded the old version can still read it.
+    # Readers that have loaded the old version can still read it.
     assert all(os.path.exists(file.path) for file in before.data_files())
     table.append([], overwrite=True)
     assert table.rows() == []
@@ -110,7 +180,7 @@ def test_writers_with_different_ids_all_get_through(make_table: MakeTable) -> No
     together = Barrier(4)
 
     def write(number: int) -> bool:
-        # The first of them find no table.
+        # The first writers find no table.
         if number <= 4:
             together.wait(30)
         offsets = {"t": {number: 10}}
@@ -118,8 +188,8 @@ def test_writers_with_different_ids_all_get_through(make_table: MakeTable) -> No
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(write, range(1, 9)))
-    assert [each["id"] for each in table.rows()] == list(range(1, 9))
-    # Every one of them has seen the offsets of all that came before.
+    assert [row["id"] for row in table.rows()] == list(range(1, 9))
+    # Each of them has seen the offsets of all earlier commits.
     partitions = ", ".join(f'"{number}": 10' for number in range(1, 9))
     assert table.version.properties()["logbrook.offsets"] == f'{{"t": {{{partitions}}}}}'
 
@@ -128,7 +198,7 @@ def test_a_new_query_under_an_old_app_id_does_not_lose_its_first_batches(make_ta
     table = make_table()
     table.append([row(1)], app_id="app", batch_id=0, query_id="first")
     assert not table.append([row(1)], app_id="app", batch_id=0, query_id="first")
-    with pytest.raises(TableError, match=r"batch 0 of app\.id 'app' is in it, but by the query first"):
+    with pytest.raises(TableError, match=r"batch 0 of app\.id 'app' was committed by query first"):
         table.append([row(2)], app_id="app", batch_id=0, query_id="second")
 
 
@@ -209,10 +279,10 @@ def test_a_type_that_no_table_holds_is_refused_by_name(make_table: MakeTable) ->
 def test_a_table_is_not_opened_as_another_format(make_table: MakeTable, table_format: str) -> None:
     table = make_table()
     table.append([row(1)])
-    other = "delta" if table_format == "parquet" else "parquet"
-    with pytest.raises(OptionError, match=f"is a table of format {table_format}, not {other}"):
-        table.write_files([], **{"table.format": other})
-    # Nobody has to say which format a table has.
+    other_format = "delta" if table_format == "parquet" else "parquet"
+    with pytest.raises(OptionError, match=f"is a table of format {table_format}, not {other_format}"):
+        table.write_files([], **{"table.format": other_format})
+    # The format of a table is detected.
     assert TableOptions.parse({"path": table.path}).table_format is None
     del table.options["table.format"]
     assert table.rows() == [row(1)]
@@ -226,7 +296,7 @@ def test_manifests_are_folded_from_the_newest_snapshot_on(
     files = table.write_files([row(1)])
     for batch_id in range(SNAPSHOT_EVERY + 3):
         loaded = table.version
-        change = Change(ChangeKind.OVERWRITE, files, app_id="app", batch_id=batch_id)
+        change = TableChange(ChangeKind.OVERWRITE, files, app_id="app", batch_id=batch_id)
         loaded.commit(change)
     read: list[int] = []
     plain_read = ParquetFormat._read
@@ -251,17 +321,17 @@ def test_bounds_are_rounded_away_from_what_they_bound(make_table: MakeTable) -> 
         {"id": 1, "at": at, "ratio": float("nan"), "text": "a", "long": "x" * 100, "nothing": None},
         {"id": 5, "at": at, "ratio": 1.0, "text": None, "long": "y", "nothing": None},
     ]
-    found = statistics(make_table(frame).write_files(rows)[0].footer)
-    assert found["minValues"] == {"id": 1, "at": "2026-01-31T12:00:00.123Z", "text": "a"}
-    assert found["maxValues"] == {"id": 5, "at": "2026-01-31T12:00:00.124Z", "text": "a"}
-    assert (found["numRecords"], found["nullCount"]["nothing"], found["nullCount"]["text"]) == (2, 2, 1)
+    stats = statistics(make_table(frame).write_files(rows)[0].footer)
+    assert stats["minValues"] == {"id": 1, "at": "2026-01-31T12:00:00.123Z", "text": "a"}
+    assert stats["maxValues"] == {"id": 5, "at": "2026-01-31T12:00:00.124Z", "text": "a"}
+    assert (stats["numRecords"], stats["nullCount"]["nothing"], stats["nullCount"]["text"]) == (2, 2, 1)
 
 
 @pytest.mark.parametrize("table_format", ["iceberg"])
 def test_a_table_may_be_kept_in_another_catalog(
     make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def configured(name: str) -> SqlCatalog:
+    def configured(name: str, **properties: str) -> SqlCatalog:
         return SqlCatalog(name, uri=f"sqlite:///{tmp_path / name}.db")
 
     monkeypatch.setattr(iceberg, "load_catalog", configured)
@@ -274,8 +344,51 @@ def test_a_table_may_be_kept_in_another_catalog(
     elsewhere = {**table.options, "path": str(tmp_path / "elsewhere")}
     with pytest.raises(TableError, match=r"the catalog has 'lake\.events' at 'file:///.*/table'"):
         table.write_files([], **elsewhere)
-    with pytest.raises(OptionError, match="is of format delta, which has no options of Iceberg"):
+    with pytest.raises(OptionError, match=r"is of format delta, and iceberg\.\* options are given"):
         open_format(TableOptions.parse({"path": str(tmp_path / "new"), "iceberg.table": "events"}))
+
+
+@pytest.mark.parametrize("table_format", ["iceberg"])
+@pytest.mark.parametrize("attempt", range(5))
+def test_writers_that_start_together_may_share_a_new_sql_catalog(
+    make_table: MakeTable, tmp_path: Path, attempt: int
+) -> None:
+    writers = 4
+    uri = f"sqlite:///{tmp_path}/shared-{attempt}.db"
+    table = make_table(iceberg_catalog_type="sql", iceberg_catalog_uri=uri)
+    together = Barrier(writers)
+
+    def load(_: int) -> object:
+        together.wait(30)
+        return table.format.load()
+
+    with ThreadPoolExecutor(writers) as pool:
+        assert list(pool.map(load, range(writers))) == [None] * writers
+
+
+@pytest.mark.parametrize("table_format", ["iceberg"])
+def test_a_namespace_that_another_writer_creates_meanwhile_is_used(
+    make_table: MakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"sqlite:///{tmp_path}/shared.db"
+    table = make_table(iceberg_catalog_type="sql", iceberg_catalog_uri=uri, iceberg_namespace="lake")
+    namespace_exists = SqlCatalog.namespace_exists
+    lookups = 0
+
+    def looked_up_before_the_other_writer(catalog: SqlCatalog, namespace: str) -> bool:
+        """Answer from before the insert of the other writer; the second lookup is the one in create_namespace()."""
+        nonlocal lookups
+        lookups += 1
+        exists = namespace_exists(catalog, namespace)
+        if lookups == 2:
+            assert not exists
+            with closing(SqlCatalog("logbrook", uri=uri)) as other:
+                other.create_namespace("lake")
+        return exists
+
+    monkeypatch.setattr(SqlCatalog, "namespace_exists", looked_up_before_the_other_writer)
+    assert table.append([row(1)])
+    assert table.rows() == [row(1)]
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])

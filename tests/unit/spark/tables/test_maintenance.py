@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from logbrook.spark.errors import CommitUnknownError, TableError
 from logbrook.spark.tables import maintenance
-from logbrook.spark.tables.errors import TableError
 from logbrook.spark.tables.format import DataFile
-from logbrook.spark.tables.maintenance import CompactResult, compact, small_groups, vacuum
+from logbrook.spark.tables.maintenance import CompactResult, compact, compaction_groups, vacuum
 
 MakeTable = Callable[..., Any]
 NOW = timedelta(0)
@@ -32,7 +32,7 @@ def test_small_files_become_one_in_each_partition(make_table: MakeTable) -> None
     assert (result.files_removed, result.files_added, result.rows) == (6, 2, 6)
     assert table.rows() == before
     assert len(table.version.data_files()) == 2
-    # Nothing that the writers rely on is gone, and there is nothing left to do.
+    # Nothing that writers rely on is removed, and nothing is left to do.
     assert table.version.batch_id_of("app") == 2
     assert table.version.properties()["logbrook.offsets"] == '{"t": {"0": 2}}'
     assert compact(table.path) == CompactResult()
@@ -54,7 +54,7 @@ def test_a_compaction_does_not_bring_back_what_was_overwritten(
         return added
 
     monkeypatch.setattr(maintenance, "_rewrite", overwritten_meanwhile)
-    with pytest.raises(TableError, match="2 files were removed by another while they were compacted"):
+    with pytest.raises(TableError, match="2 files were removed by another writer during the compaction"):
         compact(table.path)
     assert table.rows() == [row(3)]
 
@@ -74,6 +74,24 @@ def test_a_compaction_goes_on_beside_an_append(make_table: MakeTable, monkeypatc
     assert compact(table.path).files_added == 1
     assert table.rows() == [row(1), row(2), row(3)]
     assert len(table.version.data_files()) == 2
+
+
+def test_a_compaction_whose_answer_is_lost_keeps_its_files(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table()
+    table.append([row(1)])
+    table.append([row(2)])
+    version_type = type(table.version)
+    commit = version_type.commit
+
+    def commit_and_lose_the_answer(version: Any, change: Any) -> None:
+        commit(version, change)
+        raise CommitUnknownError(table.path, "the answer was lost")
+
+    monkeypatch.setattr(version_type, "commit", commit_and_lose_the_answer)
+    assert compact(table.path).files_added == 1
+    assert table.rows() == [row(1), row(2)]
 
 
 def test_orphans_are_named_first_and_deleted_then(make_table: MakeTable) -> None:
@@ -118,7 +136,7 @@ def test_a_file_that_is_being_written_is_left_alone(make_table: MakeTable) -> No
     assert young in table.on_disk()
 
 
-def test_a_table_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_table_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="there is no such table"):
         compact(str(tmp_path / "nothing"))
     with pytest.raises(TableError, match="there is no such table"):
@@ -130,5 +148,5 @@ def test_groups_are_as_large_as_a_file_should_be() -> None:
         return DataFile(name, size_bytes, 1, {"day": day})
 
     files = [file("a", 40), file("b", 50), file("c", 60), file("d", 80), file("e", 10, "tuesday")]
-    groups = [[each.path for each in group] for group in small_groups(files, 100)]
+    groups = [[file.path for file in group] for group in compaction_groups(files, 100)]
     assert groups == [["a", "b"]]

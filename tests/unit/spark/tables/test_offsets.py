@@ -6,12 +6,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from logbrook.spark.errors import OptionError
-from logbrook.spark.tables.errors import TableError
-from logbrook.spark.tables.formats import open_format
-from logbrook.spark.tables.offsets import OFFSETS_KEY, from_json, merge, next_offsets, to_json
-from logbrook.spark.tables.options import TableOptions
-from logbrook.spark.tables.writer import StreamTableWriter, plan_write
+from logbrook.spark.errors import OptionError, TableError
+from logbrook.spark.tables.commits import OFFSETS_KEY, merge_offsets, next_offsets, offsets_from_json, offsets_to_json
+from logbrook.spark.tables.format import TableOptions, open_format
+from logbrook.spark.tables.source import StreamTableWriter, plan_write
 
 SCHEMA = pa.schema({"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "value": pa.binary()})
 
@@ -26,22 +24,25 @@ def test_the_next_offset_is_one_past_the_largest_in_any_order_of_rows() -> None:
 
 
 def test_merging_keeps_the_furthest() -> None:
-    assert merge([{"t": {0: 5, 1: 1}}, {"t": {0: 3, 2: 8}, "u": {0: 0}}]) == {"t": {0: 5, 1: 1, 2: 8}, "u": {0: 0}}
-    assert merge([]) == {}
+    assert merge_offsets([{"t": {0: 5, 1: 1}}, {"t": {0: 3, 2: 8}, "u": {0: 0}}]) == {
+        "t": {0: 5, 1: 1, 2: 8},
+        "u": {0: 0},
+    }
+    assert merge_offsets([]) == {}
 
 
 def test_json_is_what_starting_offsets_takes() -> None:
     offsets = {"u": {0: 1}, "t": {10: 5, 2: 7}}
-    assert to_json(offsets) == '{"t": {"2": 7, "10": 5}, "u": {"0": 1}}'
-    assert from_json(to_json(offsets)) == offsets
-    assert from_json(None) == {}
+    assert offsets_to_json(offsets) == '{"t": {"2": 7, "10": 5}, "u": {"0": 1}}'
+    assert offsets_from_json(offsets_to_json(offsets)) == offsets
+    assert offsets_from_json(None) == {}
 
 
 def test_a_frame_without_offsets_is_refused(tmp_path: Path) -> None:
     options = TableOptions(path=str(tmp_path), track_offsets=True)
-    with pytest.raises(OptionError, match=r"'source\.offsets': it needs a column 'offset' that is a whole number"):
+    with pytest.raises(OptionError, match=r"'source\.offsets': it needs a column 'offset' of type integer"):
         plan_write(options, from_arrow_schema(SCHEMA.remove(2)))
-    with pytest.raises(OptionError, match=r"'source\.offsets': it needs a column 'topic' that is a string"):
+    with pytest.raises(OptionError, match=r"'source\.offsets': it needs a column 'topic' of type string"):
         plan_write(options, from_arrow_schema(SCHEMA.set(0, pa.field("topic", pa.int32()))))
     plan_write(options, from_arrow_schema(SCHEMA))
 
@@ -53,9 +54,9 @@ def test_offsets_cannot_be_noted_from_some_later_batch_on(tmp_path: Path) -> Non
     late = TableOptions(path=str(tmp_path), app_id="app", track_offsets=True)
     writer = StreamTableWriter(TableOptions(path=str(tmp_path), app_id="app"), frame, overwrite=False)
     writer.commit([writer.write(iter([batch]))], 0)
-    with pytest.raises(TableError, match="it has rows whose offsets nobody has noted"):
+    with pytest.raises(TableError, match="it has rows without source offsets"):
         plan_write(late, frame)
-    # What replaces all rows starts anew.
+    # An overwrite of all rows replaces the offsets too.
     writer = StreamTableWriter(late, frame, overwrite=True)
     writer.commit([writer.write(iter([batch]))], 1)
     version = open_format(late).load()

@@ -1,7 +1,7 @@
-"""The checker sees every broken promise: each is made by hand, on a directory that is otherwise in order.
+"""The checker finds every broken promise: each is made by hand, on a directory that is otherwise valid.
 
-A promise is broken either by the log (something is lost, changed, added) or, to the same effect, by promising what the
-log does not have.
+A promise is broken either by the log (records are lost, changed or added) or, to the same effect, by promising records
+that the log does not have.
 """
 
 from random import Random
@@ -9,24 +9,27 @@ from random import Random
 import pytest
 
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from logbrook.records.batch import stamp
 from logbrook.records.builder import build_batch
 from logbrook.records.control import build_marker
 from logbrook.records.record import Record
-from logbrook.storage.aborted import Aborted, AbortedTransactions
-from logbrook.storage.batch_set import Origin
+from logbrook.storage.batch_set import AppendOrigin
 from logbrook.storage.compaction import compact
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.leader_epochs import EpochStart
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.storage.retention import apply_retention
+from logbrook.storage.transaction_index import AbortedTxn, TransactionIndex
 from logbrook.storage.truncation import truncate
+from logbrook.testing import MemoryFiles
 from logbrook.testing.crash import BrokenPromiseError, Promises, check_directory
 from logbrook.testing.crash.batches import BatchSource
 from logbrook.testing.crash.oracle import scan_log
 from logbrook.testing.crash.promises import (
     Acked,
+    BatchWritten,
     CompactionBegun,
     CreateBegun,
     Created,
@@ -38,9 +41,8 @@ from logbrook.testing.crash.promises import (
     StartMoving,
     TruncateBegun,
     Truncated,
-    Written,
 )
-from logbrook.testing.crash.settings import DELETE_RETENTION_MS, EVENTS, TABLE
+from logbrook.testing.crash.settings import DELETE_RETENTION_MS, EVENTS, TABLE, config_of
 from tests.crash.kit import closed_past, opened
 
 LATER_MS = 1_500_000
@@ -82,7 +84,7 @@ def test_a_lost_acknowledgement(directory: LogDirectory, promises: Promises, log
 
 
 def test_an_acknowledged_batch_that_was_cut_off(directory: LogDirectory, promises: Promises, log: Log) -> None:
-    truncate(log, last_base(log))
+    truncate(log, Offset(last_base(log)))
     with pytest.raises(BrokenPromiseError, match="was acknowledged"):
         check_directory(directory, promises)
 
@@ -103,7 +105,7 @@ def test_a_batch_at_another_offset_than_its_own(
         check_directory(directory, promises)
 
 
-def test_records_that_nobody_wrote(directory: LogDirectory, promises: Promises, log: Log) -> None:
+def test_records_never_written_are_reported(directory: LogDirectory, promises: Promises, log: Log) -> None:
     log.append(BatchSource(Random(0), "stranger").batch(LATER_MS), now_ms=LATER_MS)
     directory.commit()
     with pytest.raises(BrokenPromiseError, match="was never written there"):
@@ -134,7 +136,7 @@ def test_a_log_that_lost_its_front_unasked(directory: LogDirectory, promises: Pr
 
 def test_a_log_that_ends_before_what_readers_were_shown(directory: LogDirectory, promises: Promises, log: Log) -> None:
     promises.partitions[EVENTS].durable_end = 0
-    truncate(log, last_base(log))
+    truncate(log, Offset(last_base(log)))
     check_directory(directory, promises)
     end = scan_log(log).batches[-1].header.next_offset
     promises.partitions[EVENTS].durable_end = end + 1
@@ -153,20 +155,20 @@ def test_a_truncation_that_was_undone(directory: LogDirectory, promises: Promise
 
 def test_a_deleted_partition_that_is_back(directory: LogDirectory, promises: Promises) -> None:
     promises.take(Deleted(EVENTS))
-    with pytest.raises(BrokenPromiseError, match="events-0 is there, but was deleted or never created"):
+    with pytest.raises(BrokenPromiseError, match="events-0 exists, but was deleted or never created"):
         check_directory(directory, promises)
 
 
 def test_a_partition_that_is_gone(directory: LogDirectory, promises: Promises) -> None:
-    other = TopicPartition("events", 1)
-    promises.take(CreateBegun(other))
+    missing = TopicPartition("events", 1)
+    promises.take(CreateBegun(missing))
     check_directory(directory, promises)
-    promises.take(Created(other))
-    with pytest.raises(BrokenPromiseError, match="events-1 is gone"):
+    promises.take(Created(missing))
+    with pytest.raises(BrokenPromiseError, match="events-1 does not exist"):
         check_directory(directory, promises)
 
 
-def test_a_partition_that_was_made_again_with_the_old_records(directory: LogDirectory, promises: Promises) -> None:
+def test_a_partition_that_was_recreated_with_the_old_records(directory: LogDirectory, promises: Promises) -> None:
     promises.take(Deleted(EVENTS))
     promises.take(CreateBegun(EVENTS))
     promises.take(Created(EVENTS))
@@ -181,7 +183,7 @@ def test_what_readers_were_not_shown_must_stay_away(directory: LogDirectory, pro
 
 
 def test_a_quarantined_partition(directory: LogDirectory, promises: Promises) -> None:
-    directory.report.quarantined.append(CorruptLogError(EVENTS, "file", 0, 0, "planted"))
+    directory.report.quarantined.append(CorruptLogError(EVENTS, "file", 0, Offset(0), "planted"))
     with pytest.raises(BrokenPromiseError, match="quarantined"):
         check_directory(directory, promises)
 
@@ -193,49 +195,56 @@ def test_damage_in_the_write_ahead_log(directory: LogDirectory, promises: Promis
 
 
 def test_leader_epochs_that_the_log_does_not_have(directory: LogDirectory, promises: Promises, log: Log) -> None:
-    log.epochs.starts = [*log.epochs.starts, EpochStart(99, log.log_end_offset - 1)]
+    log.epochs.starts = [*log.epochs.starts, EpochStart(LeaderEpoch(99), Offset(log.log_end_offset - 1))]
     with pytest.raises(BrokenPromiseError, match="leader epochs"):
         check_directory(directory, promises)
 
 
 def test_a_producer_that_was_forgotten_too_early(directory: LogDirectory, promises: Promises, log: Log) -> None:
-    assert log.producers.expire(LATER_MS)
+    assert log.producers.expire(LATER_MS + 1)
     with pytest.raises(BrokenPromiseError, match=r"producer \d is None"):
         check_directory(directory, promises)
-    promises.partitions[EVENTS].expired_before_ms = LATER_MS
+    promises.partitions[EVENTS].expired_before_ms = LATER_MS + 1
     check_directory(directory, promises)
 
 
 def write_transactional(log: Log, promises: Promises, *batches: bytearray) -> None:
     for data in batches:
         offset = log.log_end_offset
-        log.append(data, now_ms=LATER_MS, origin=Origin.COORDINATOR)
+        log.append(data, now_ms=LATER_MS, origin=AppendOrigin.COORDINATOR)
         log.environment.durability.commit()
-        stamp(data, 0, offset, 0)
-        promises.take(Written(log.partition, offset, bytes(data)))
+        stamp(data, 0, offset, LeaderEpoch(0))
+        promises.take(BatchWritten(log.partition, offset, bytes(data)))
         promises.take(Acked(log.partition, offset, log.log_end_offset))
 
 
 def transactional(producer_id: int) -> bytearray:
     return build_batch(
-        [Record(b"key-0", b"%d" % producer_id)], producer_id=producer_id, producer_epoch=0, transactional=True
+        [Record(b"key-0", b"%d" % producer_id)],
+        producer_id=ProducerId(producer_id),
+        producer_epoch=ProducerEpoch(0),
+        transactional=True,
     )
 
 
-def test_an_abort_that_the_log_does_not_know(directory: LogDirectory, promises: Promises, log: Log) -> None:
-    marker = build_marker(50, 0, False, LATER_MS, coordinator_epoch=0)
+def test_an_abort_missing_from_the_transaction_index_is_reported(
+    directory: LogDirectory, promises: Promises, log: Log
+) -> None:
+    marker = build_marker(ProducerId(50), ProducerEpoch(0), False, LATER_MS, coordinator_epoch=0)
     write_transactional(log, promises, transactional(50), marker)
     check_directory(directory, promises)
-    log.producers.aborted = AbortedTransactions()
+    log.producers.aborted = TransactionIndex()
     with pytest.raises(BrokenPromiseError, match="shown as committed"):
         check_directory(directory, promises)
 
 
 def test_an_abort_that_is_none(directory: LogDirectory, promises: Promises, log: Log) -> None:
-    marker = build_marker(50, 0, True, LATER_MS, coordinator_epoch=0)
+    marker = build_marker(ProducerId(50), ProducerEpoch(0), True, LATER_MS, coordinator_epoch=0)
     write_transactional(log, promises, transactional(50), marker)
     check_directory(directory, promises)
-    log.producers.aborted.add(Aborted(50, log.log_end_offset - 2, log.log_end_offset - 1, log.log_end_offset))
+    log.producers.aborted.add(
+        AbortedTxn(ProducerId(50), Offset(log.log_end_offset - 2), Offset(log.log_end_offset - 1), log.log_end_offset)
+    )
     with pytest.raises(BrokenPromiseError, match="shown as committed"):
         check_directory(directory, promises)
 
@@ -244,7 +253,7 @@ def test_an_open_transaction_that_is_taken_for_stable(directory: LogDirectory, p
     write_transactional(log, promises, transactional(50))
     check_directory(directory, promises)
     log.producers._open_transactions.clear()
-    with pytest.raises(BrokenPromiseError, match="the last stable one, and open"):
+    with pytest.raises(BrokenPromiseError, match="below the last stable offset 17, but open"):
         check_directory(directory, promises)
 
 
@@ -252,12 +261,12 @@ def test_a_compacted_log_that_lost_what_is_not_decided(directory: LogDirectory, 
     table = directory.get(TABLE)
     promises.take(CompactionBegun(TABLE, table.log_end_offset, LATER_MS))
     data = transactional(50)
-    stamp(data, 0, 100, 0)
-    promises.take(Written(TABLE, 100, bytes(data)))
+    stamp(data, 0, Offset(100), LeaderEpoch(0))
+    promises.take(BatchWritten(TABLE, 100, bytes(data)))
     promises.take(Acked(TABLE, 100, 101))
-    table.log_end_offset = 101
-    table.draw_commit_line(101)
-    with pytest.raises(BrokenPromiseError, match=r"records of open transactions are gone: \[100\]"):
+    table.log_end_offset = Offset(101)
+    table.reset_committed_offset(Offset(101))
+    with pytest.raises(BrokenPromiseError, match=r"records of open transactions are missing: \[100\]"):
         check_directory(directory, promises)
 
 
@@ -267,23 +276,26 @@ def test_a_compacted_log_needs_only_what_was_committed(
 ) -> None:
     table = directory.get(TABLE)
     promises.take(CompactionBegun(TABLE, table.log_end_offset, LATER_MS))
-    for offset, data in ((100, transactional(50)), (101, build_marker(50, 0, is_commit, 0, coordinator_epoch=0))):
-        stamp(data, 0, offset, 0)
-        promises.take(Written(TABLE, offset, bytes(data)))
+    for offset, data in (
+        (100, transactional(50)),
+        (101, build_marker(ProducerId(50), ProducerEpoch(0), is_commit, 0, coordinator_epoch=0)),
+    ):
+        stamp(data, 0, Offset(offset), LeaderEpoch(0))
+        promises.take(BatchWritten(TABLE, offset, bytes(data)))
         promises.take(Acked(TABLE, offset, offset + 1))
-    table.log_end_offset = 102
-    table.draw_commit_line(102)
+    table.log_end_offset = Offset(102)
+    table.reset_committed_offset(Offset(102))
     if is_commit:
-        with pytest.raises(BrokenPromiseError, match="the newest value of b'key-0', at 100, is gone"):
+        with pytest.raises(BrokenPromiseError, match="the newest value of b'key-0', at 100, is missing"):
             check_directory(directory, promises)
     else:
         check_directory(directory, promises)
 
 
 LOST_RECORDS = {
-    "the newest value of b'new', at 100, is gone": Record(b"new", b"value"),
-    "b'key-0' was deleted at 100 and is back": Record(b"key-0", None),
-    "the tombstone at 100 went before its time": Record(b"new", None),
+    "the newest value of b'new', at 100, is missing": Record(b"new", b"value"),
+    "b'key-0' was deleted at 100 and has reappeared": Record(b"key-0", None),
+    "the tombstone at 100 was removed before its retention time": Record(b"new", None),
 }
 
 
@@ -296,11 +308,11 @@ def test_a_compacted_log_that_lost_the_newest_record_of_a_key(
     promises.take(CompactionBegun(TABLE, table.log_end_offset, LATER_MS))
     check_directory(directory, promises)
     data = build_batch([LOST_RECORDS[broken]])
-    stamp(data, 0, 100, 0)
-    promises.take(Written(TABLE, 100, bytes(data)))
+    stamp(data, 0, Offset(100), LeaderEpoch(0))
+    promises.take(BatchWritten(TABLE, 100, bytes(data)))
     promises.take(Acked(TABLE, 100, 101))
-    table.log_end_offset = 101
-    table.draw_commit_line(101)
+    table.log_end_offset = Offset(101)
+    table.reset_committed_offset(Offset(101))
     with pytest.raises(BrokenPromiseError, match=broken):
         check_directory(directory, promises)
 
@@ -308,17 +320,17 @@ def test_a_compacted_log_that_lost_the_newest_record_of_a_key(
 def test_a_tombstone_may_go_when_its_time_has_come(directory: LogDirectory, promises: Promises) -> None:
     table = directory.get(TABLE)
     data = build_batch([Record(b"new", None)])
-    stamp(data, 0, 100, 0)
-    for mark in (Written(TABLE, 100, bytes(data)), Acked(TABLE, 100, 101)):
+    stamp(data, 0, Offset(100), LeaderEpoch(0))
+    for mark in (BatchWritten(TABLE, 100, bytes(data)), Acked(TABLE, 100, 101)):
         promises.take(mark)
     for now_ms in (LATER_MS, LATER_MS + DELETE_RETENTION_MS):
         promises.take(CompactionBegun(TABLE, 101, now_ms))
-    table.log_end_offset = 101
-    table.draw_commit_line(101)
+    table.log_end_offset = Offset(101)
+    table.reset_committed_offset(Offset(101))
     check_directory(directory, promises)
 
 
-def test_a_compaction_that_nobody_asked_for(directory: LogDirectory, promises: Promises) -> None:
+def test_a_compaction_without_a_request_is_reported(directory: LogDirectory, promises: Promises) -> None:
     table = directory.get(TABLE)
     before = len(scan_log(table).records)
     assert compact(table, LATER_MS, force=True)
@@ -327,3 +339,33 @@ def test_a_compaction_that_nobody_asked_for(directory: LogDirectory, promises: P
         check_directory(directory, promises)
     promises.take(CompactionBegun(TABLE, table.log_end_offset, LATER_MS))
     check_directory(directory, promises)
+
+
+def append_keyed(log: Log, promises: Promises, key: bytes, leader_epoch: int) -> None:
+    data, offset = build_batch([Record(key, b"%d" % leader_epoch)]), log.log_end_offset
+    log.append(data, now_ms=LATER_MS, leader_epoch=LeaderEpoch(leader_epoch))
+    promises.take(BatchWritten(log.partition, offset, bytes(data)))
+    promises.take(Acked(log.partition, offset, log.log_end_offset))
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_compacted_log_that_was_truncated_keeps_the_leader_epochs_of_removed_records(kept: int) -> None:
+    """`kept` batches are left, and offsets without a batch after them."""
+    directory, promises = opened(MemoryFiles(), LATER_MS), Promises()
+    promises.take(CreateBegun(TABLE))
+    table = directory.create(TABLE, config_of(TABLE))
+    for key, leader_epoch in [(b"kept", 0)] * kept + [(b"key", 0), (b"key", 1), (b"key", 1), (b"key", 2)]:
+        append_keyed(table, promises, key, leader_epoch)
+    directory.commit()
+    table.roll()
+    directory.checkpoint()
+    promises.take(CompactionBegun(TABLE, table.log_end_offset, LATER_MS))
+    assert compact(table, LATER_MS, force=True)
+    last = Offset(table.log_end_offset - 1)
+    promises.take(TruncateBegun(TABLE, last))
+    promises.take(Truncated(TABLE, truncate(table, last)))
+    assert (table.log_end_offset, len(scan_log(table).batches)) == (last, kept)
+    assert table.epochs.starts == [(0, 0), (1, kept + 1)]
+    check_directory(directory, promises)
+    directory.close()
+    check_directory(opened(directory.environment.files, LATER_MS), promises)

@@ -1,13 +1,15 @@
-"""From "begun" on an outcome may be seen, from the other mark on it must be."""
+"""After "begun" an outcome may be visible, after the second mark it must be."""
 
 import pytest
 
+from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.records.batch import stamp
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.testing.crash import Promises
 from logbrook.testing.crash.promises import (
     Acked,
+    BatchWritten,
     CompactionBegun,
     CreateBegun,
     Created,
@@ -19,14 +21,13 @@ from logbrook.testing.crash.promises import (
     StartMoving,
     TruncateBegun,
     Truncated,
-    Written,
 )
 from logbrook.testing.crash.settings import EVENTS
 
 
 def batch(offset: int, key: bytes = b"key", value: bytes = b"value") -> bytes:
     data = build_batch([Record(key, value)])
-    stamp(data, 0, offset, 0)
+    stamp(data, 0, Offset(offset), LeaderEpoch(0))
     return bytes(data)
 
 
@@ -46,7 +47,7 @@ def test_a_partition_may_be_there_while_it_is_made_or_deleted_and_must_be_in_bet
 
 
 def test_what_was_written_may_be_there_and_what_was_acknowledged_must_be() -> None:
-    promises = created(Written(EVENTS, 0, batch(0)))
+    promises = created(BatchWritten(EVENTS, 0, batch(0)))
     assert promises.partitions[EVENTS].durable_end == 0
     promises.take(Acked(EVENTS, 0, 1))
     assert promises.partitions[EVENTS].durable_end == 1
@@ -55,7 +56,7 @@ def test_what_was_written_may_be_there_and_what_was_acknowledged_must_be() -> No
 
 def test_a_refused_append_is_not_among_what_may_be_there() -> None:
     first, second = batch(0, value=b"first"), batch(0, value=b"second")
-    promises = created(Written(EVENTS, 0, first), Refused(EVENTS, 0, first), Written(EVENTS, 0, second))
+    promises = created(BatchWritten(EVENTS, 0, first), Refused(EVENTS, 0, first), BatchWritten(EVENTS, 0, second))
     assert promises.partitions[EVENTS].batches == {0: [second]}
 
 
@@ -68,7 +69,7 @@ def test_a_log_may_start_anywhere_up_to_where_it_is_moved_until_that_is_done() -
 
 
 def test_a_truncation_releases_a_batch_whole_and_then_forbids_it() -> None:
-    promises = created(Written(EVENTS, 0, batch(0)), Written(EVENTS, 1, batch(1)), Acked(EVENTS, 1, 4))
+    promises = created(BatchWritten(EVENTS, 0, batch(0)), BatchWritten(EVENTS, 1, batch(1)), Acked(EVENTS, 1, 4))
     promises.take(TruncateBegun(EVENTS, 2))
     assert promises.partitions[EVENTS].durable_end == 1
     assert set(promises.partitions[EVENTS].batches) == {0, 1}
@@ -77,8 +78,12 @@ def test_a_truncation_releases_a_batch_whole_and_then_forbids_it() -> None:
 
 
 def test_a_record_that_was_cut_off_may_have_cost_the_older_ones_of_its_key() -> None:
-    """A compaction removed them because of it, before it was cut off."""
-    marks = [Written(EVENTS, 0, batch(0)), Written(EVENTS, 1, batch(1, b"other")), Written(EVENTS, 2, batch(2))]
+    """A compaction removed them because of it, before it was truncated."""
+    marks = [
+        BatchWritten(EVENTS, 0, batch(0)),
+        BatchWritten(EVENTS, 1, batch(1, b"other")),
+        BatchWritten(EVENTS, 2, batch(2)),
+    ]
     promises = created(*marks, Acked(EVENTS, 2, 3), CompactionBegun(EVENTS, 3, 0), TruncateBegun(EVENTS, 2))
     assert promises.partitions[EVENTS].cut_keys == {b"key": 2}
     promises.take(Truncated(EVENTS, 2))
@@ -89,10 +94,10 @@ def test_a_record_that_was_cut_off_may_have_cost_the_older_ones_of_its_key() -> 
 def test_a_copy_is_a_copy() -> None:
     promises = created()
     copy = promises.copy()
-    copy.take(Written(EVENTS, 0, batch(0)))
+    copy.take(BatchWritten(EVENTS, 0, batch(0)))
     assert promises.partitions[EVENTS].batches == {}
 
 
 def test_what_is_no_mark_is_refused() -> None:
-    with pytest.raises(AssertionError, match="not a promise"):
+    with pytest.raises(AssertionError, match="unknown mark"):
         Promises(["acked"])

@@ -1,8 +1,8 @@
-"""A broker that keeps every promise, and the history that its clients see: random, and the same for the same seed.
+"""A correct broker, and the history that its clients observe: random, and the same for the same seed.
 
-What a real history has is in it: answers that never came (with the write there or not), retries that wrote twice,
-refusals, questions that took a while, commits whose answer was lost, members that begin anew, kills; transactions that
-were committed, aborted, refused, left open, or asked to commit by a producer that another had replaced.
+It has everything that a real history has: missing responses (with or without the write), retries that wrote twice,
+refusals, delayed queries, commits whose response was lost, members that start over, kills; transactions that were
+committed, aborted, refused, left open, or committed by a producer that had been fenced.
 """
 
 from random import Random
@@ -40,7 +40,7 @@ TOPIC = "events"
 IDEMPOTENT = ("idempotent-0", "idempotent-1")
 PLAIN = ("plain-0",)
 TRANSACTIONAL_IDS = ("transactional-0", "transactional-1")
-# How a transaction ends, how often, and whether its values are to be seen then.
+# The ends of a transaction, their frequency, and whether its values are visible then.
 ENDS = {
     "committed": (10, True),
     "unknown, committed": (2, True),
@@ -62,14 +62,14 @@ class _World:
         self.rng = rng
         self.events: list[Event] = []
         self.now_ns = 0
-        # None is the end of a transaction.
+        # None is a transaction marker.
         self.logs: dict[TopicPartition, list[str | None]] = {TopicPartition(TOPIC, n): [] for n in range(partitions)}
         self.hidden: set[str | None] = {None}
         self.lives = dict.fromkeys(TRANSACTIONAL_IDS, 0)
         self.transactions = 0
         self.values = 0
         self.committed: dict[tuple[str, TopicPartition], int] = {}
-        # Who reads what of which group, from where, and since when if nothing came yet.
+        # Readers by partition and group: their position, and the time since which they wait.
         self.owner: dict[tuple[str, TopicPartition], str] = {}
         self.position: dict[tuple[str, TopicPartition], int] = {}
         self.assigned_at_ns: dict[tuple[str, TopicPartition], int] = {}
@@ -105,7 +105,7 @@ class _World:
         return self.rng.choice(list(self.logs))
 
     def write(self) -> None:
-        """A few values of one producer, all on their way before the first answer."""
+        """Write a few values of one producer, all in flight before the first response."""
         producer, partition = self.rng.choice([*IDEMPOTENT, *PLAIN]), self.some_partition()
         values = []
         for _ in range(self.rng.randint(1, 5)):
@@ -142,7 +142,7 @@ class _World:
         return f"{transactional_id}.{self.lives[transactional_id]}"
 
     def transact(self) -> None:
-        """A few values to several partitions, and an end; others write meanwhile."""
+        """Write a few values to several partitions and end the transaction; others write meanwhile."""
         transactional_id = self.rng.choice(TRANSACTIONAL_IDS)
         producer, transaction = self.producer_of(transactional_id), f"transaction {self.transactions}"
         self.transactions += 1
@@ -164,7 +164,7 @@ class _World:
             self.logs[partition].append(None)
 
     def answer_in_transaction(self, producer: str, partition: TopicPartition, value: str, is_seen: bool) -> None:
-        """Every value of a transaction that is seen is there, whatever the producer knows of it."""
+        """Acknowledge a transaction. Its visible values are in the log, whatever the producer knows."""
         outcome = self.rng.random()
         if outcome < 0.1 and not is_seen:
             self.events.append(Failed(self.tick(), producer, partition, value, "too large"))
@@ -226,7 +226,7 @@ class _World:
             self.events.append(CommitUnknown(self.tick(), begun_at_ns, group, partition, offset))
 
     def ask_latest(self) -> None:
-        """While the question is on its way something else may happen, before or after it is answered."""
+        """Query the latest offset. Another operation may happen before or after the response."""
         partition, begun_at_ns = self.some_partition(), self.tick()
         before = len(self.logs[partition])
         if self.rng.random() < 0.5:

@@ -1,6 +1,6 @@
-"""Bugs to plant in a good history, each with what must be found of it.
+"""Bugs to plant in a valid history, each with the anomalies that must be found.
 
-A plant gets a history and returns it with one bug, or None where the history has no place for it.
+A plant gets a history and returns it with one bug, or None if the history has no place for it.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from logbrook.model import TopicPartition
 from logbrook.testing.history import Event
-from logbrook.testing.history import findings as found
+from logbrook.testing.history.anomalies import Rule
 from logbrook.testing.history.events import (
     Acknowledged,
     Committed,
@@ -38,8 +38,8 @@ Planter = Callable[["Garden"], list[Event] | None]
 
 class Plant(NamedTuple):
     planter: Planter
-    rule: type[found.Finding]
-    findings: int
+    rule: Rule
+    anomalies: int
 
     def plant(self, events: list[Event], rng: Random) -> list[Event] | None:
         return self.planter(Garden(events, rng))
@@ -48,16 +48,16 @@ class Plant(NamedTuple):
 PLANTS: dict[str, Plant] = {}
 
 
-def finds(rule: type[found.Finding], findings: int = 1) -> Callable[[Planter], Planter]:
+def finds(rule: Rule, anomalies: int = 1) -> Callable[[Planter], Planter]:
     def register(planter: Planter) -> Planter:
-        PLANTS[planter.__name__] = Plant(planter, rule, findings)
+        PLANTS[planter.__name__] = Plant(planter, rule, anomalies)
         return planter
 
     return register
 
 
 class Garden:
-    """A history with what plants want to know of it."""
+    """A history with the facts that plants need."""
 
     def __init__(self, events: list[Event], rng: Random) -> None:
         self.events = events
@@ -73,7 +73,7 @@ class Garden:
         self.polled_at = {(event.partition, event.offset) for event in events if isinstance(event, Polled)}
 
     def records(self, *, acknowledged: bool, polled: bool, once: bool = True) -> list[tuple[TopicPartition, int]]:
-        """Places in the final logs whose record is of no transaction, was acknowledged or not, polled or not."""
+        """Return positions in the final logs of records outside transactions, selected by acknowledgement and poll."""
         places = []
         for partition, final in self.finals.items():
             values = [value for _, value in final.records]
@@ -102,14 +102,14 @@ class Garden:
         return [new.get(id(event), event) for event in self.events]
 
     def with_visible(self, partition: TopicPartition, shown: set[str], hidden: set[str]) -> list[Event]:
-        """Readers of committed records are given some values in the end, and not given others."""
+        """Add some values to the final read_committed reads, and remove others."""
         committed = self.committed[partition]
         visible = {value for _, value in committed.records} | shown
-        records = [one for one in self.finals[partition].records if one[1] in visible - hidden]
+        records = [record for record in self.finals[partition].records if record[1] in visible - hidden]
         return self.replace(committed, committed._replace(records=records))
 
     def of_transactions(self, *ends: type[Event] | None) -> list[tuple[TopicPartition, int, str, str]]:
-        """Places in the final logs, their values and their transactions, of those that ended so (None: not at all)."""
+        """Return positions, values and transactions in the final logs, for transactions with this end (None: open)."""
         ended = {
             event.transaction: type(event)
             for event in self.events
@@ -127,17 +127,17 @@ class Garden:
         return [new if event is old else event for event in self.events]
 
     def without(self, *gone: Event) -> list[Event]:
-        return [event for event in self.events if all(event is not one for one in gone)]
+        return [event for event in self.events if all(event is not removed for removed in gone)]
 
     def without_record(self, at: tuple[TopicPartition, int] | None) -> list[Event] | None:
         if at is None:
             return None
         partition, offset = at
-        return self.with_final(partition, [one for one in self.finals[partition].records if one[0] != offset])
+        return self.with_final(partition, [record for record in self.finals[partition].records if record[0] != offset])
 
     def swapped(self, places: list[tuple[TopicPartition, int]]) -> list[Event] | None:
         partition = self.rng.choice(list(self.finals))
-        offsets = [offset for one, offset in places if one == partition]
+        offsets = [offset for place, offset in places if place == partition]
         if len(offsets) < 2:
             return None
         first, second = self.rng.sample(offsets, 2)
@@ -147,25 +147,25 @@ class Garden:
 
 
 def sent_in_transactions(events: list[Event]) -> dict[str, list[Sent]]:
-    """What was sent in each transaction, in order."""
-    found: dict[str, list[Sent]] = {}
+    """Return the sent records of each transaction, in order."""
+    by_transaction: dict[str, list[Sent]] = {}
     current: dict[str, str] = {}
     for event in events:
         if isinstance(event, TransactionBegun):
             current[event.producer] = event.transaction
-            found[event.transaction] = []
+            by_transaction[event.transaction] = []
         elif isinstance(event, Sent) and event.producer in current:
-            found[current[event.producer]].append(event)
-    return found
+            by_transaction[current[event.producer]].append(event)
+    return by_transaction
 
 
-@finds(found.LostWrite)
+@finds(Rule.LOST_WRITE)
 def drop_an_acknowledged_record(garden: Garden) -> list[Event] | None:
     polled = garden.rng.random() < 0.5
     return garden.without_record(garden.pick(garden.records(acknowledged=True, polled=polled)))
 
 
-@finds(found.LostWrite)
+@finds(Rule.LOST_WRITE)
 def cut_an_acknowledged_record_off_the_end(garden: Garden) -> list[Event] | None:
     ends = [(partition, final.log_end_offset - 1) for partition, final in garden.finals.items()]
     at = garden.pick([at for at in garden.records(acknowledged=True, polled=False) if at in ends])
@@ -175,7 +175,7 @@ def cut_an_acknowledged_record_off_the_end(garden: Garden) -> list[Event] | None
     return garden.with_final(partition, garden.finals[partition].records[:-1], offset)
 
 
-@finds(found.LostWrite)
+@finds(Rule.LOST_WRITE)
 def give_the_offset_of_an_acknowledged_record_to_another(garden: Garden) -> list[Event] | None:
     at = garden.pick(garden.records(acknowledged=True, polled=False))
     if at is None:
@@ -189,28 +189,30 @@ def give_the_offset_of_an_acknowledged_record_to_another(garden: Garden) -> list
     ]
 
 
-@finds(found.AcknowledgedElsewhere, 2)
+@finds(Rule.ACKNOWLEDGED_AT_OTHER_OFFSET, 2)
 def swap_two_values_nobody_polled(garden: Garden) -> list[Event] | None:
     return garden.swapped(garden.records(acknowledged=True, polled=False))
 
 
-@finds(found.TwoValues, 2)
+@finds(Rule.TWO_VALUES, 2)
 def swap_two_values_that_were_polled(garden: Garden) -> list[Event] | None:
     return garden.swapped(garden.records(acknowledged=True, polled=True))
 
 
-@finds(found.AcknowledgedElsewhere)
+@finds(Rule.ACKNOWLEDGED_AT_OTHER_OFFSET)
 def acknowledge_an_offset_that_holds_another_value(garden: Garden) -> list[Event] | None:
     """The offset is that of a record whose acknowledgement never came."""
     for event in garden.rng.sample(garden.acknowledged, len(garden.acknowledged)):
-        below = [offset for one, offset in garden.records(acknowledged=False, polled=False) if one == event.partition]
+        below = [
+            offset for place, offset in garden.records(acknowledged=False, polled=False) if place == event.partition
+        ]
         below = [offset for offset in below if offset < event.offset]
         if below:
             return garden.replace(event, event._replace(offset=garden.rng.choice(below)))
     return None
 
 
-@finds(found.TwoValues)
+@finds(Rule.TWO_VALUES)
 def acknowledge_one_offset_twice(garden: Garden) -> list[Event] | None:
     event = garden.rng.choice(garden.acknowledged)
     final = garden.finals[event.partition]
@@ -222,7 +224,7 @@ def acknowledge_one_offset_twice(garden: Garden) -> list[Event] | None:
     ]
 
 
-@finds(found.TwoValues)
+@finds(Rule.TWO_VALUES)
 def read_one_offset_twice_at_the_end(garden: Garden) -> list[Event] | None:
     at = garden.pick(garden.records(acknowledged=True, polled=True))
     if at is None:
@@ -235,17 +237,17 @@ def read_one_offset_twice_at_the_end(garden: Garden) -> list[Event] | None:
     ]
 
 
-@finds(found.TwoValues)
+@finds(Rule.TWO_VALUES)
 def show_one_consumer_another_value(garden: Garden) -> list[Event] | None:
     for event in garden.rng.sample(garden.events, len(garden.events)):
         if isinstance(event, Polled):
-            others = [one for _, one in garden.finals[event.partition].records if one != event.value]
+            others = [value for _, value in garden.finals[event.partition].records if value != event.value]
             if others:
                 return garden.replace(event, event._replace(value=garden.rng.choice(others)))
     return None
 
 
-@finds(found.Duplicate)
+@finds(Rule.DUPLICATE)
 def write_an_idempotent_value_again(garden: Garden) -> list[Event] | None:
     values = {event.value for event in garden.acknowledged if event.producer in IDEMPOTENT}
     partition = garden.rng.choice(list(garden.finals))
@@ -257,7 +259,7 @@ def write_an_idempotent_value_again(garden: Garden) -> list[Event] | None:
     return garden.with_final(partition, [*final.records, record], final.log_end_offset + 1)
 
 
-@finds(found.Reordered)
+@finds(Rule.REORDERED)
 def swap_what_an_idempotent_producer_sent(garden: Garden) -> list[Event] | None:
     partition, producer = garden.rng.choice(list(garden.finals)), garden.rng.choice(IDEMPOTENT)
     there = {value for _, value in garden.finals[partition].records}
@@ -276,27 +278,27 @@ def swap_what_an_idempotent_producer_sent(garden: Garden) -> list[Event] | None:
     return [renamed.get(id(event), event) for event in garden.events]
 
 
-@finds(found.Unsent)
+@finds(Rule.NEVER_SENT)
 def append_what_nobody_sent(garden: Garden) -> list[Event] | None:
     partition = garden.rng.choice(list(garden.finals))
     final = garden.finals[partition]
     return garden.with_final(partition, [*final.records, (final.log_end_offset, "stranger")], final.log_end_offset + 1)
 
 
-@finds(found.Unsent)
+@finds(Rule.NEVER_SENT)
 def send_a_value_to_another_partition(garden: Garden) -> list[Event] | None:
     at = garden.pick(garden.records(acknowledged=False, polled=garden.rng.random() < 0.5))
     if at is None:
         return None
     value = dict(garden.finals[at[0]].records)[at[1]]
-    other = next(partition for partition in garden.finals if partition != at[0])
+    target = next(partition for partition in garden.finals if partition != at[0])
     return [
-        event._replace(partition=other) if isinstance(event, Sent | Unknown) and event.value == value else event
+        event._replace(partition=target) if isinstance(event, Sent | Unknown) and event.value == value else event
         for event in garden.events
     ]
 
 
-@finds(found.FailedButThere)
+@finds(Rule.FAILED_WRITE_VISIBLE)
 def refuse_a_write_that_is_there(garden: Garden) -> list[Event] | None:
     there = {value for final in garden.finals.values() for _, value in final.records}
     unknown = [event for event in garden.events if isinstance(event, Unknown) and event.value in there]
@@ -307,29 +309,29 @@ def refuse_a_write_that_is_there(garden: Garden) -> list[Event] | None:
     return garden.replace(event, Failed(*event))
 
 
-@finds(found.NotDense)
+@finds(Rule.NOT_DENSE)
 def leave_a_gap(garden: Garden) -> list[Event] | None:
     return garden.without_record(garden.pick(garden.records(acknowledged=False, polled=False)))
 
 
-@finds(found.NotDense)
+@finds(Rule.NOT_DENSE)
 def end_past_the_last_record(garden: Garden) -> list[Event] | None:
     partition = garden.rng.choice(list(garden.finals))
     final = garden.finals[partition]
     return garden.with_final(partition, final.records, final.log_end_offset + garden.rng.randint(1, 9))
 
 
-@finds(found.Vanished)
+@finds(Rule.READ_THEN_LOST)
 def drop_a_record_that_was_only_polled(garden: Garden) -> list[Event] | None:
     return garden.without_record(garden.pick(garden.records(acknowledged=False, polled=True)))
 
 
-@finds(found.NotRead)
+@finds(Rule.NO_FINAL_READ)
 def forget_to_read_a_partition(garden: Garden) -> list[Event] | None:
     return garden.without(garden.finals[garden.rng.choice([event.partition for event in garden.acknowledged])])
 
 
-@finds(found.LostTopic)
+@finds(Rule.LOST_TOPIC)
 def lose_a_topic_or_one_of_its_partitions(garden: Garden) -> list[Event] | None:
     created = [event for event in garden.events if isinstance(event, TopicCreated)]
     if not created:
@@ -344,90 +346,94 @@ def lose_a_topic_or_one_of_its_partitions(garden: Garden) -> list[Event] | None:
 
 
 def reads_of(garden: Garden, event: Polled) -> list[Polled | Resumed]:
-    """What the same consumer read of the same partition."""
+    """Return all reads of the event's partition by its consumer."""
     return [
-        one
-        for one in garden.events
-        if isinstance(one, Polled | Resumed) and (one.consumer, one.partition) == (event.consumer, event.partition)
+        read
+        for read in garden.events
+        if isinstance(read, Polled | Resumed) and (read.consumer, read.partition) == (event.consumer, event.partition)
     ]
 
 
-@finds(found.Skipped)
+@finds(Rule.SKIPPED)
 def pass_over_a_record(garden: Garden) -> list[Event] | None:
     for event in garden.rng.sample(garden.events, len(garden.events)):
         if isinstance(event, Polled):
             reads = reads_of(garden, event)
-            at = next(number for number, one in enumerate(reads) if one is event)
+            at = next(number for number, read in enumerate(reads) if read is event)
             if isinstance(reads[at - 1], Polled) and at + 1 < len(reads) and isinstance(reads[at + 1], Polled):
                 return garden.without(event)
     return None
 
 
-@finds(found.NeverRead)
+@finds(Rule.NEVER_READ)
 def commit_what_was_never_given(garden: Garden) -> list[Event] | None:
-    """The last record before the group's last commit, as far as nobody read on without beginning anew."""
+    """Commit the last record before the group's last commit, if no member read past it without a reset."""
     commits = [event for event in garden.events if isinstance(event, Committed) and event.offset > 0]
     for commit in garden.rng.sample(commits, len(commits)):
-        highest = max(one.offset for one in commits if (one.group, one.partition) == (commit.group, commit.partition))
+        highest = max(
+            earlier.offset
+            for earlier in commits
+            if (earlier.group, earlier.partition) == (commit.group, commit.partition)
+        )
         polled = [
-            one
-            for one in garden.events
-            if isinstance(one, Polled) and (one.group, one.partition) == (commit.group, commit.partition)
+            poll
+            for poll in garden.events
+            if isinstance(poll, Polled) and (poll.group, poll.partition) == (commit.group, commit.partition)
         ]
-        gone = [one for one in polled if one.offset == highest - 1]
-        lasts = [reads_of(garden, one) for one in gone]
+        gone = [poll for poll in polled if poll.offset == highest - 1]
+        lasts = [reads_of(garden, poll) for poll in gone]
         is_last = [
-            reads[-1] is one or isinstance(reads[next(n for n, other in enumerate(reads) if other is one) + 1], Resumed)
-            for one, reads in zip(gone, lasts, strict=True)
+            reads[-1] is poll or isinstance(reads[next(n for n, read in enumerate(reads) if read is poll) + 1], Resumed)
+            for poll, reads in zip(gone, lasts, strict=True)
         ]
         if commit.offset == highest and all(is_last):
             return garden.without(*gone)
     return None
 
 
-@finds(found.ReadAgain)
+@finds(Rule.READ_AGAIN)
 def give_a_record_again(garden: Garden) -> list[Event] | None:
     polled = [event for event in garden.events if isinstance(event, Polled)]
     if not polled:
         return None
     event = garden.rng.choice(polled)
-    return [one for each in garden.events for one in ((each, each) if each is event else (each,))]
+    return [copy for original in garden.events for copy in ((original, original) if original is event else (original,))]
 
 
-@finds(found.LatestWentBack)
+@finds(Rule.LATEST_OFFSET_WENT_BACK)
 def answer_an_older_latest_offset(garden: Garden) -> list[Event] | None:
     for event in garden.rng.sample(garden.events, len(garden.events)):
         if isinstance(event, LatestSeen):
             before = [
-                one.offset + 1
-                for one in garden.acknowledged
-                if one.partition == event.partition and one.at_ns < event.begun_at_ns
+                ack.offset + 1
+                for ack in garden.acknowledged
+                if ack.partition == event.partition and ack.at_ns < event.begun_at_ns
             ]
             if before:
                 return garden.replace(event, event._replace(offset=garden.rng.randrange(max(before))))
     return None
 
 
-@finds(found.CommitWentBack)
+@finds(Rule.COMMIT_WENT_BACK)
 def lose_a_commit(garden: Garden) -> list[Event] | None:
     for event in garden.rng.sample(garden.events, len(garden.events)):
         if isinstance(event, CommittedSeen):
             commits = [
-                one
-                for one in garden.events
-                if isinstance(one, Committed | CommitUnknown)
-                and (one.group, one.partition) == (event.group, event.partition)
-                and one.at_ns < event.begun_at_ns
+                earlier
+                for earlier in garden.events
+                if isinstance(earlier, Committed | CommitUnknown)
+                and (earlier.group, earlier.partition) == (event.group, event.partition)
+                and earlier.at_ns < event.begun_at_ns
             ]
-            unknown = {one.offset for one in commits if isinstance(one, CommitUnknown)}
-            sure = [one.offset for one in commits if isinstance(one, Committed)]
+            unknown = {earlier.offset for earlier in commits if isinstance(earlier, CommitUnknown)}
+            sure = [earlier.offset for earlier in commits if isinstance(earlier, Committed)]
             older = [offset for offset in sure if offset < sure[-1] and offset not in unknown]
             if sure and sure[-1] > 0:
                 return garden.replace(event, event._replace(offset=garden.rng.choice([None, *older])))
     return None
 
 
-@finds(found.CommitWentBack)
+@finds(Rule.COMMIT_WENT_BACK)
 def begin_before_what_was_committed(garden: Garden) -> list[Event] | None:
     commits = [event for event in garden.events if isinstance(event, Committed) and event.offset > 0]
     if not commits:
@@ -442,7 +448,7 @@ def begin_before_what_was_committed(garden: Garden) -> list[Event] | None:
     ]
 
 
-@finds(found.CommitFromNowhere)
+@finds(Rule.COMMIT_NEVER_MADE)
 def find_a_commit_that_nobody_made(garden: Garden) -> list[Event] | None:
     seen = [event for event in garden.events if isinstance(event, CommittedSeen)]
     if not seen:

@@ -1,9 +1,9 @@
-"""Bugs of transactions to plant in a good history, each with what must be found of it."""
+"""Bugs of transactions to plant in a valid history, each with the anomalies that must be found."""
 
 from collections import defaultdict
 
 from logbrook.testing.history import Event
-from logbrook.testing.history import findings as found
+from logbrook.testing.history.anomalies import Rule
 from logbrook.testing.history.events import (
     Polled,
     Sent,
@@ -23,19 +23,19 @@ def polled_at_the_end(garden: Garden, place: tuple[object, ...] | None) -> list[
     return [*garden.events, Polled(at_ns, "late reader", "", partition, offset, value)]  # type: ignore[arg-type]
 
 
-@finds(found.AbortedRead)
+@finds(Rule.ABORTED_READ)
 def give_a_consumer_what_was_aborted(garden: Garden) -> list[Event] | None:
     places = garden.of_transactions(TransactionAborted)
     return polled_at_the_end(garden, garden.rng.choice(places) if places else None)
 
 
-@finds(found.AbortedRead)
+@finds(Rule.ABORTED_READ)
 def give_a_consumer_what_was_refused(garden: Garden) -> list[Event] | None:
     places = garden.of_transactions(TransactionFailed)
     return polled_at_the_end(garden, garden.rng.choice(places) if places else None)
 
 
-@finds(found.AbortedRead)
+@finds(Rule.ABORTED_READ)
 def show_an_aborted_record_at_the_end(garden: Garden) -> list[Event] | None:
     places = garden.of_transactions(TransactionAborted)
     if not places:
@@ -44,7 +44,7 @@ def show_an_aborted_record_at_the_end(garden: Garden) -> list[Event] | None:
     return garden.with_visible(partition, {value}, set())
 
 
-@finds(found.UncommittedRead)
+@finds(Rule.UNCOMMITTED_READ)
 def show_what_nobody_asked_to_commit(garden: Garden) -> list[Event] | None:
     places = garden.of_transactions(None)
     if not places:
@@ -53,7 +53,7 @@ def show_what_nobody_asked_to_commit(garden: Garden) -> list[Event] | None:
     return garden.with_visible(partition, {value}, set())
 
 
-@finds(found.UncommittedRead)
+@finds(Rule.UNCOMMITTED_READ)
 def give_a_consumer_a_record_before_its_commit(garden: Garden) -> list[Event] | None:
     places = garden.of_transactions(TransactionCommitted)
     if not places:
@@ -68,7 +68,7 @@ def give_a_consumer_a_record_before_its_commit(garden: Garden) -> list[Event] | 
 
 
 def unknown(garden: Garden, reason: str) -> dict[str, list[Sent]]:
-    """What is in the log of transactions whose commit was not answered."""
+    """Return the logged records of transactions whose commit was not answered."""
     there = {value for final in garden.finals.values() for _, value in final.records}
     return {
         event.transaction: [sent for sent in garden.transactions[event.transaction] if sent.value in there]
@@ -77,7 +77,7 @@ def unknown(garden: Garden, reason: str) -> dict[str, list[Sent]]:
     }
 
 
-@finds(found.FencedRead)
+@finds(Rule.FENCED_READ)
 def show_what_a_fenced_producer_committed(garden: Garden) -> list[Event] | None:
     fenced = [sent for values in unknown(garden, "fenced").values() for sent in values]
     if not fenced:
@@ -86,9 +86,9 @@ def show_what_a_fenced_producer_committed(garden: Garden) -> list[Event] | None:
     return garden.with_visible(sent.partition, {sent.value}, set())
 
 
-@finds(found.LostCommit)
+@finds(Rule.LOST_COMMIT)
 def hide_a_committed_transaction(garden: Garden) -> list[Event] | None:
-    """One of a single partition: a plant changes one event."""
+    """Choose a transaction with a single partition: a plant changes one event."""
     by_name: dict[str, set[object]] = defaultdict(set)
     for partition, _, _, transaction in garden.of_transactions(TransactionCommitted):
         by_name[transaction].add(partition)
@@ -96,10 +96,10 @@ def hide_a_committed_transaction(garden: Garden) -> list[Event] | None:
     if not names:
         return None
     sent = garden.transactions[garden.rng.choice(names)]
-    return garden.with_visible(sent[0].partition, set(), {one.value for one in sent})
+    return garden.with_visible(sent[0].partition, set(), {record.value for record in sent})
 
 
-@finds(found.TornTransaction)
+@finds(Rule.TORN_TRANSACTION)
 def hide_a_part_of_a_committed_transaction(garden: Garden) -> list[Event] | None:
     places = garden.of_transactions(TransactionCommitted)
     places = [place for place in places if len(garden.transactions[place[3]]) > 1]
@@ -109,7 +109,7 @@ def hide_a_part_of_a_committed_transaction(garden: Garden) -> list[Event] | None
     return garden.with_visible(partition, set(), {value})
 
 
-@finds(found.TornTransaction)
+@finds(Rule.TORN_TRANSACTION)
 def show_a_part_of_a_transaction_without_an_answer(garden: Garden) -> list[Event] | None:
     parts = [sent for sent in unknown(garden, "unknown, aborted").values() if len(sent) > 1]
     if not parts:
@@ -118,7 +118,7 @@ def show_a_part_of_a_transaction_without_an_answer(garden: Garden) -> list[Event
     return garden.with_visible(sent.partition, {sent.value}, set())
 
 
-@finds(found.Hidden)
+@finds(Rule.COMMITTED_RECORD_HIDDEN)
 def hide_what_is_of_no_transaction(garden: Garden) -> list[Event] | None:
     at = garden.pick(garden.records(acknowledged=True, polled=garden.rng.random() < 0.5))
     if at is None:
@@ -127,9 +127,13 @@ def hide_what_is_of_no_transaction(garden: Garden) -> list[Event] | None:
     return garden.with_visible(partition, set(), {dict(garden.finals[partition].records)[offset]})
 
 
-@finds(found.HangingTransaction)
+@finds(Rule.HANGING_TRANSACTION)
 def leave_a_transaction_open(garden: Garden) -> list[Event] | None:
-    ends = [one for one in garden.committed.values() if one.records and one.records[-1][0] + 1 < one.last_stable_offset]
+    ends = [
+        final
+        for final in garden.committed.values()
+        if final.records and final.records[-1][0] + 1 < final.last_stable_offset
+    ]
     if not ends:
         return None
     committed = garden.rng.choice(ends)
@@ -137,7 +141,7 @@ def leave_a_transaction_open(garden: Garden) -> list[Event] | None:
     return garden.replace(committed, committed._replace(last_stable_offset=last + 1))
 
 
-@finds(found.NotRead)
+@finds(Rule.NO_FINAL_READ)
 def forget_to_read_what_is_committed(garden: Garden) -> list[Event] | None:
     sent = [event for values in garden.transactions.values() for event in values]
     if not sent:
@@ -146,7 +150,7 @@ def forget_to_read_what_is_committed(garden: Garden) -> list[Event] | None:
     return garden.without(garden.committed[partition])
 
 
-@finds(found.Duplicate)
+@finds(Rule.DUPLICATE)
 def write_a_committed_value_again(garden: Garden) -> list[Event] | None:
     places = garden.of_transactions(TransactionCommitted)
     if not places:
@@ -156,7 +160,7 @@ def write_a_committed_value_again(garden: Garden) -> list[Event] | None:
     return garden.with_final(partition, [*final.records, (final.log_end_offset, value)], final.log_end_offset + 1)
 
 
-@finds(found.Reordered)
+@finds(Rule.REORDERED)
 def swap_what_was_sent_in_a_transaction(garden: Garden) -> list[Event] | None:
     there = {value for final in garden.finals.values() for _, value in final.records}
     for name in garden.rng.sample(list(garden.transactions), len(garden.transactions)):
@@ -170,4 +174,4 @@ def swap_what_was_sent_in_a_transaction(garden: Garden) -> list[Event] | None:
 
 
 EVERY_PLANT = dict(PLANTS)
-"""Those of transactions and all others."""
+"""All plants, those of transactions included."""

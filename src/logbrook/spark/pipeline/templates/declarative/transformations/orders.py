@@ -1,4 +1,4 @@
-"""Orders from a topic into tables: each run takes what has come since the last one."""
+"""Orders from a topic into tables; each run processes the records since the last run."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -10,7 +10,7 @@ SCHEMA = "id BIGINT, amount DOUBLE, at TIMESTAMP"
 
 @dp.table
 def orders() -> DataFrame:
-    """Every order, as it came."""
+    """Every order, with its partition and offset."""
     records = (
         spark.readStream.format("logbrook")
         .option("kafka.bootstrap.servers", spark.conf.get("spark.orders.bootstrap.servers"))
@@ -24,6 +24,6 @@ def orders() -> DataFrame:
 
 @dp.materialized_view
 def totals() -> DataFrame:
-    """The sum of each minute."""
+    """Number and total of orders per minute."""
     minute = f.date_trunc("minute", "at").alias("minute")
     return spark.read.table("orders").groupBy(minute).agg(f.count("*").alias("orders"), f.sum("amount").alias("total"))

@@ -1,0 +1,147 @@
+"""A follower of a partition: where it fetches, where it truncates, and its high watermark.
+
+A fetch names the follower's log end offset and the leader epoch of its last record. The leader compares them with its
+own epochs: if that epoch ends earlier in its log, the logs diverge, and it answers with the largest epoch that it has
+up to that one, and its end offset (KIP-595). The follower truncates to the smaller of the two ends of that epoch and
+fetches again, until the logs agree (KIP-101, KIP-279). It never truncates by the high watermark, and takes the high
+watermark of the leader over only from an answer without divergence.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from logbrook.model.identifiers import BrokerId, LeaderEpoch, Offset
+
+NO_EPOCH = LeaderEpoch(-1)
+
+
+class EpochEnd(NamedTuple):
+    """The offset after the last record of a leader epoch."""
+
+    epoch: LeaderEpoch
+    end_offset: Offset
+
+
+class ReplicaFetch(NamedTuple):
+    """The position of a fetch: the offset, the epoch of the record before it, and the epoch of the leader."""
+
+    offset: Offset
+    last_epoch: LeaderEpoch
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateLog:
+    """Remove all records from this offset on, durably. Then fetch again."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """Remove all records and continue at this offset: the leader has none before it."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFetched:
+    """Append the records of the answer at their offsets. Fetch again when they are synced."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveHighWatermark:
+    """Make the records below the offset visible to followers' readers."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLogStart:
+    """The leader has removed the records before this offset."""
+
+    offset: Offset
+
+
+FollowerEffect: TypeAlias = TruncateLog | StartAt | AppendFetched | MoveHighWatermark | MoveLogStart
+
+
+def find_divergence(fetch: ReplicaFetch, own_end: EpochEnd | None, first_epoch_start: Offset) -> EpochEnd | None:
+    """The leader's check of a fetch: where the logs diverge, or None if the follower has a prefix of this log.
+
+    `own_end` is the largest epoch up to `fetch.last_epoch` in the leader's log, with its end offset; None if all epochs
+    of the log are larger, and the first of them starts at `first_epoch_start`.
+    """
+    if fetch.last_epoch == NO_EPOCH:
+        # The follower's log is empty.
+        return None
+    if own_end is None:
+        # Retention has removed the leader's records of that epoch; it ended here at the latest.
+        own_end = EpochEnd(fetch.last_epoch, first_epoch_start)
+    if own_end.epoch < fetch.last_epoch or own_end.end_offset < fetch.offset:
+        return own_end
+    return None
+
+
+class PartitionFollower:
+    """One term of a follower: it follows one leader in one epoch. The caller owns the log and reports its ends."""
+
+    def __init__(self, leader: BrokerId, leader_epoch: LeaderEpoch, high_watermark: Offset) -> None:
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.high_watermark = high_watermark
+
+    def fetch(self, log_end_offset: Offset, synced_end_offset: Offset, last_epoch: LeaderEpoch) -> ReplicaFetch:
+        """Return the next fetch. Everything that was received must be synced: the offset is reported as durable."""
+        assert log_end_offset == synced_end_offset, "the offset of a fetch is a durable end"
+        return ReplicaFetch(log_end_offset, last_epoch, self.leader_epoch)
+
+    def on_divergence(
+        self, divergence: EpochEnd, own_end: EpochEnd | None, log_start_offset: Offset, log_end_offset: Offset
+    ) -> list[FollowerEffect]:
+        """The leader's log has `divergence.epoch` up to that end offset, and no later one that this log has.
+
+        `own_end` is the largest epoch up to that one in this log, with its end offset; None if all epochs are larger:
+        then no record is the leader's.
+        """
+        offset = log_start_offset
+        if own_end is not None:
+            offset = Offset(max(log_start_offset, min(divergence.end_offset, own_end.end_offset)))
+        assert offset < log_end_offset, "a divergence removes at least one record"
+        return [TruncateLog(offset)]
+
+    def on_out_of_range(
+        self, leader_log_start_offset: Offset, log_start_offset: Offset, log_end_offset: Offset
+    ) -> list[FollowerEffect]:
+        """The leader's log does not have the offset of the fetch.
+
+        Either retention has removed it there, or this log is empty and starts after the end of the leader's.
+        """
+        is_empty = log_start_offset == log_end_offset
+        if leader_log_start_offset > log_end_offset or (is_empty and leader_log_start_offset != log_end_offset):
+            return [StartAt(leader_log_start_offset)]
+        return []
+
+    def on_answer(
+        self,
+        *,
+        has_records: bool,
+        leader_high_watermark: Offset,
+        leader_log_start_offset: Offset,
+        log_start_offset: Offset,
+        log_end_offset: Offset,
+    ) -> list[FollowerEffect]:
+        """An answer without divergence. `log_end_offset` is that after the records of the answer are appended."""
+        effects: list[FollowerEffect] = [AppendFetched()] if has_records else []
+        offset = min(leader_high_watermark, log_end_offset)
+        if offset > self.high_watermark:
+            self.high_watermark = Offset(offset)
+            effects.append(MoveHighWatermark(Offset(offset)))
+        if leader_log_start_offset > log_start_offset:
+            effects.append(MoveLogStart(Offset(min(leader_log_start_offset, log_end_offset))))
+        return effects
+
+    def validate(self) -> None:
+        """Assert the invariants that hold between any two calls."""
+        assert self.high_watermark >= 0
+        assert self.leader_epoch >= 0

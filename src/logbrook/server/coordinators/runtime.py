@@ -1,0 +1,449 @@
+"""Runtime of a coordinator: loads shards, appends and replays their records, and releases replies.
+
+There is a shard per partition of the internal topic. The rules are those of `core.coordinator`:
+
+- `append` writes the records of a decision and replays them at once.
+- `release` completes a reply when everything appended to the shard so far is committed. With an in-memory log, or when
+  nothing is in flight, that is immediately.
+- A refused append raises and changes nothing. If an appended record cannot be committed (sync failed, storage offline),
+  all unreleased replies fail, and the shard is unloaded and loaded again from the committed part of the log.
+
+The topic is created with its first records. Until it exists, appended records are queued; if the creation fails, that
+is a failed commit.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, auto
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from logbrook.core.coordinator import (
+    CoordinatorError,
+    CoordinatorLoadingError,
+    CoordinatorNotAvailableError,
+    CoordinatorRecord,
+    CoordinatorShard,
+    NotCoordinatorError,
+    ProducerIdentity,
+)
+from logbrook.model import LogbrookError
+from logbrook.model.event_log import event_logger
+from logbrook.ports import Clock
+from logbrook.records.control import read_marker
+from logbrook.records.reader import iter_records
+from logbrook.server.coordinators.internal_topic import InternalTopic
+from logbrook.server.log_appender import LogAppender
+from logbrook.server.logs import RateLimitedWarnings
+from logbrook.storage.batch_set import AppendOrigin
+from logbrook.storage.pending_append import PendingAppend
+
+_logger = event_logger(__name__)
+
+S = TypeVar("S", bound=CoordinatorShard[Any])
+
+
+class ShardState(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    # The log could not be read. The shard answers like a loading one, until it is loaded again.
+    FAILED = auto()
+    UNLOADED = auto()
+
+
+class CoordinatorContext(Generic[S]):
+    """A shard with its state and its records in flight. A new one is made for each load of the partition."""
+
+    __slots__ = ("drained", "in_flight", "partition", "queued", "replies", "shard", "state")
+
+    def __init__(self, partition: int, shard: S) -> None:
+        self.partition = partition
+        self.shard = shard
+        self.state = ShardState.LOADING
+        # Appends that are not committed yet, oldest first.
+        self.in_flight: deque[_InFlightAppend] = deque()
+        # Batches to append when the topic has been created, with their entries in `in_flight`.
+        self.queued: deque[tuple[bytes | bytearray, _InFlightAppend]] = deque()
+        # Replies that wait for other members of a group. They fail when the shard is unloaded.
+        self.replies: set[asyncio.Future[Any]] = set()
+        # Set when no append of an unloaded shard is in flight.
+        self.drained = asyncio.Event()
+
+    @property
+    def is_active(self) -> bool:
+        return self.state is ShardState.ACTIVE
+
+
+class _InFlightAppend:
+    """An append that is not committed, and the replies that wait for it."""
+
+    __slots__ = ("error", "is_done", "replies")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.error: LogbrookError | None = None
+        self.replies: list[tuple[asyncio.Future[Any], object]] = []
+
+
+class CoordinatorRuntime(Generic[S]):
+    """The shards of one coordinator. One per internal topic, on the event loop.
+
+    `carry_out(context, result)` processes the result of a tick; `on_loaded(context)` is called when a shard is active.
+    """
+
+    def __init__(
+        self,
+        topic: InternalTopic,
+        appender: LogAppender,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        new_shard: Callable[[], S],
+        carry_out: Callable[[CoordinatorContext[S], Any], None],
+        on_loaded: Callable[[CoordinatorContext[S]], object],
+        *,
+        decompressed_bytes_max: int,
+        is_in_memory: bool = False,
+    ) -> None:
+        self.topic = topic
+        self._appender = appender
+        self._clock = clock
+        self._loop = loop
+        self._new_shard = new_shard
+        self._carry_out = carry_out
+        self._on_loaded = on_loaded
+        self._decompressed_bytes_max = decompressed_bytes_max
+        self._is_in_memory = is_in_memory
+        # Rate-limited: while the disk is full, every request of every member fails.
+        self._warnings = RateLimitedWarnings(_logger, clock)
+        # Session and transaction timeouts use a clock that does not jump when the system time is corrected.
+        self._origin_ms = clock.now_ms() - int(clock.monotonic_s() * 1000)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._creation: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_stopping = False
+        self._contexts = [CoordinatorContext(number, new_shard()) for number in range(topic.partition_count)]
+
+    def __len__(self) -> int:
+        """The number of groups or transactional ids in all active shards."""
+        return sum(len(context.shard) for context in self.active_contexts())
+
+    @property
+    def now_ms(self) -> int:
+        return self._origin_ms + int(self._clock.monotonic_s() * 1000)
+
+    @property
+    def is_ready(self) -> bool:
+        """True if no shard is loading or failed to load."""
+        return all(context.state in (ShardState.ACTIVE, ShardState.UNLOADED) for context in self._contexts)
+
+    def context_for(self, key: str) -> CoordinatorContext[S]:
+        """Return the active shard of a group id or transactional id.
+
+        Raises CoordinatorLoadingError or NotCoordinatorError.
+        """
+        context = self._contexts[self.topic.partition_for(key)]
+        if not context.is_active:
+            raise _unavailable(context, key)
+        return context
+
+    def context_or_none(self, key: str) -> CoordinatorContext[S] | None:
+        """Return the shard of a key if it is active."""
+        context = self._contexts[self.topic.partition_for(key)]
+        return context if context.is_active else None
+
+    def is_loading(self, key: str) -> bool:
+        """Return True if requests for the key get CoordinatorLoadingError."""
+        state = self._contexts[self.topic.partition_for(key)].state
+        return state in (ShardState.LOADING, ShardState.FAILED)
+
+    def contexts(self) -> Iterator[CoordinatorContext[S]]:
+        """Iterate over all active shards. Raises CoordinatorLoadingError if one is loading."""
+        if not self.is_ready:
+            raise CoordinatorLoadingError
+        return self.active_contexts()
+
+    def active_contexts(self) -> Iterator[CoordinatorContext[S]]:
+        return (context for context in self._contexts if context.is_active)
+
+    # Loading and unloading
+
+    async def load_all(self) -> None:
+        for partition in range(len(self._contexts)):
+            await self.load(partition)
+
+    async def load(self, partition: int) -> None:
+        """Load a shard from the committed part of its partition. A load that fails is logged: the shard stays FAILED.
+
+        State that cannot be read must not appear to be absent.
+        """
+        context = self._contexts[partition]
+        if context.is_active:
+            return
+        if context.state is not ShardState.LOADING:
+            context = self._contexts[partition] = CoordinatorContext(partition, self._new_shard())
+        try:
+            await self._replay_log(context)
+        except LogbrookError:
+            context.state = ShardState.FAILED
+            _logger.exception("coordinator load failed", topic=self.topic.name, partition=partition)
+            return
+        if context.state is not ShardState.LOADING:
+            return
+        context.shard.finish_loading(self.now_ms)
+        context.state = ShardState.ACTIVE
+        self.schedule(context)
+        self._on_loaded(context)
+
+    def unload(self, partition: int) -> None:
+        """Drop a shard. Its unreleased replies fail; later requests get NotCoordinatorError."""
+        self._discard(self._contexts[partition])
+
+    def stop(self) -> None:
+        """Stop the timer, and fail the replies that wait for other members: they retry at the next start."""
+        self._is_stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for context in self._contexts:
+            for future in [*context.replies]:
+                complete(future, CoordinatorNotAvailableError(self.topic.name))
+
+    async def _replay_log(self, context: CoordinatorContext[S]) -> None:
+        """Raises LogbrookError."""
+        if self._is_in_memory or not self.topic.exists:
+            return
+        shard = context.shard
+        async for header, batch in self.topic.batches(context.partition):
+            if context.state is not ShardState.LOADING:
+                return
+            producer = ProducerIdentity(header.producer_id, header.producer_epoch) if header.is_transactional else None
+            if header.is_control:
+                marker = read_marker(batch)
+                if marker is not None and producer is not None:
+                    shard.replay_marker(producer, is_commit=marker.is_commit)
+                continue
+            for record in iter_records(batch, bytes_max=self._decompressed_bytes_max):
+                if record.key is not None:
+                    shard.replay(record.key, record.value, producer)
+
+    def _fail(self, context: CoordinatorContext[S], error: LogbrookError) -> None:
+        """Unload a shard whose records could not be committed, and load it again from those that are."""
+        if context.state is ShardState.UNLOADED:
+            return
+        self._warnings.warn(
+            "commit", "coordinator commit failed", topic=self.topic.name, partition=context.partition, error=error
+        )
+        self._discard(context)
+        if not self._is_stopping:
+            self._contexts[context.partition] = CoordinatorContext(context.partition, self._new_shard())
+            self.own(self._loop.create_task(self._load_after(context)))
+
+    async def _load_after(self, failed: CoordinatorContext[S]) -> None:
+        if failed.in_flight:
+            await failed.drained.wait()
+        await self.load(failed.partition)
+
+    def _discard(self, context: CoordinatorContext[S]) -> None:
+        """Unload a shard and fail its replies. Appends that reached the log stay in flight until they are done."""
+        context.state = ShardState.UNLOADED
+        queued = {append for _, append in context.queued}
+        context.queued.clear()
+        in_flight = [append for append in context.in_flight if append not in queued]
+        for append in context.in_flight:
+            self._fail_replies(append)
+        context.in_flight.clear()
+        context.in_flight.extend(in_flight)
+        for future in [*context.replies]:
+            complete(future, CoordinatorNotAvailableError(self.topic.name))
+
+    def _fail_replies(self, append: _InFlightAppend) -> None:
+        for future, _ in append.replies:
+            complete(future, CoordinatorNotAvailableError(self.topic.name))
+        append.replies.clear()
+
+    # Writing
+
+    def append(
+        self,
+        context: CoordinatorContext[S],
+        key: str,
+        records: Sequence[CoordinatorRecord],
+        producer: ProducerIdentity | None = None,
+    ) -> None:
+        """Append records and replay them. `producer` makes them part of its transaction.
+
+        Raises CoordinatorNotAvailableError if they cannot be appended, NotCoordinatorError if the shard was unloaded;
+        then nothing has changed.
+        """
+        if not context.is_active:
+            raise _unavailable(context, key)
+        if not records:
+            return
+        if self._is_in_memory:
+            append = None
+        else:
+            append = self._append_batch(context, key, self._appender.batch_of(records, *(producer or ())))
+        for record_key, value in records:
+            context.shard.replay(record_key, value, producer)
+        self._track(context, append)
+
+    def append_marker(
+        self, partition: int, marker: bytes | bytearray, producer: ProducerIdentity, *, is_commit: bool
+    ) -> "asyncio.Future[None]":
+        """Append a transaction marker and replay it. The future is done when it is committed.
+
+        Raises CoordinatorError if it cannot be appended. A shard that failed to load gets it in its log only.
+        """
+        context = self._contexts[partition]
+        name = f"{self.topic.name}-{partition}"
+        if context.state not in (ShardState.ACTIVE, ShardState.FAILED):
+            raise _unavailable(context, name)
+        append = None if self._is_in_memory else self._append_batch(context, name, marker)
+        if context.is_active:
+            context.shard.replay_marker(producer, is_commit=is_commit)
+        self._track(context, append)
+        return self.committed(context)
+
+    def release(self, context: CoordinatorContext[S], future: "asyncio.Future[Any]", result: object) -> None:
+        """Complete the reply when everything appended to the shard so far is committed.
+
+        It fails with CoordinatorNotAvailableError if that cannot be committed. A `result` that is a CoordinatorError
+        is raised by the future.
+        """
+        if context.state is ShardState.UNLOADED:
+            complete(future, CoordinatorNotAvailableError(self.topic.name))
+        elif context.in_flight:
+            context.in_flight[-1].replies.append((future, result))
+        else:
+            complete(future, result)
+
+    def committed(self, context: CoordinatorContext[S], result: object = None) -> "asyncio.Future[Any]":
+        """Return a future of `result`, done when everything appended to the shard so far is committed."""
+        future = self._loop.create_future()
+        self.release(context, future, result)
+        return future
+
+    def pending_reply(self, context: CoordinatorContext[S]) -> "asyncio.Future[Any]":
+        """Return a future for a reply that may wait for other requests. It fails if the shard is unloaded."""
+        future = self._loop.create_future()
+        context.replies.add(future)
+        future.add_done_callback(context.replies.discard)
+        return future
+
+    def _append_batch(self, context: CoordinatorContext[S], key: str, batch: bytes | bytearray) -> _InFlightAppend:
+        append = _InFlightAppend()
+        if self._creation is not None or not self.topic.exists:
+            context.queued.append((batch, append))
+            if self._creation is None:
+                self._creation = self._loop.create_task(self._create_topic())
+            return append
+        try:
+            self._append_to_log(context, batch, append)
+        except LogbrookError as error:
+            self._warnings.warn("append", "coordinator append refused", topic=self.topic.name, id=key, error=error)
+            raise CoordinatorNotAvailableError(key) from error
+        return append
+
+    def _append_to_log(self, context: CoordinatorContext[S], batch: bytes | bytearray, append: _InFlightAppend) -> None:
+        """Raises LogbrookError."""
+        log = self.topic.log(context.partition)
+        self._appender.append(log, batch, partial(self._on_done, context, append), AppendOrigin.COORDINATOR)
+
+    def _track(self, context: CoordinatorContext[S], append: _InFlightAppend | None) -> None:
+        """Keep an append until it is committed, which it may be already."""
+        if append is not None:
+            context.in_flight.append(append)
+            if append.is_done:
+                self._release_committed(context)
+
+    def _on_done(self, context: CoordinatorContext[S], append: _InFlightAppend, pending: PendingAppend) -> None:
+        append.is_done, append.error = True, pending.error
+        self._release_committed(context)
+
+    def _release_committed(self, context: CoordinatorContext[S]) -> None:
+        in_flight = context.in_flight
+        while in_flight and in_flight[0].is_done:
+            append = in_flight.popleft()
+            if append.error is not None:
+                self._fail_replies(append)
+                self._fail(context, append.error)
+                continue
+            for future, result in append.replies:
+                complete(future, result)
+        if not in_flight and context.state is ShardState.UNLOADED:
+            context.drained.set()
+
+    async def _create_topic(self) -> None:
+        try:
+            await self.topic.create()
+        except LogbrookError as error:
+            self._creation = None
+            for context in [*self._contexts]:
+                if context.queued:
+                    self._fail(context, error)
+            return
+        self._creation = None
+        for context in [*self._contexts]:
+            while context.queued:
+                batch, append = context.queued.popleft()
+                try:
+                    self._append_to_log(context, batch, append)
+                except LogbrookError as error:
+                    append.is_done, append.error = True, error
+                    self._release_committed(context)
+
+    # Timers and tasks
+
+    def schedule(self, context: CoordinatorContext[S]) -> None:
+        """Set the timer to the shard's next deadline, unless it is set to an earlier time."""
+        deadline_ms = context.shard.next_deadline_ms()
+        if deadline_ms is None or self._is_stopping:
+            return
+        now_ms = self.now_ms
+        deadline_ms = max(deadline_ms, now_ms)
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        self._timer = self._loop.call_later((deadline_ms - now_ms) / 1000, self.tick)
+
+    def tick(self) -> None:
+        """Process the timers that are due, of all active shards."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now_ms = self.now_ms
+        for context in list(self.active_contexts()):
+            deadline_ms = context.shard.next_deadline_ms()
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                self._carry_out(context, context.shard.tick(now_ms))
+            self.schedule(context)
+
+    def own(self, task: "asyncio.Task[Any]") -> None:
+        """Keep a background task alive, and report its error to the event loop."""
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            message = f"a background task of the coordinator of {self.topic.name} failed"
+            self._loop.call_exception_handler({"message": message, "exception": error, "task": task})
+
+
+def complete(future: "asyncio.Future[Any]", result: object) -> None:
+    """Set the result of a future, or raise it from the future if it is a CoordinatorError; no-op if it is done."""
+    if future.done():
+        return
+    if isinstance(result, CoordinatorError):
+        future.set_exception(result)
+        # Not every caller awaits the future, for example when its client has disconnected.
+        future.exception()
+    else:
+        future.set_result(result)
+
+
+def _unavailable(context: CoordinatorContext[Any], key: str) -> CoordinatorError:
+    return NotCoordinatorError(key) if context.state is ShardState.UNLOADED else CoordinatorLoadingError(key)

@@ -1,0 +1,59 @@
+"""DescribeQuorum: the voters of the metadata log. This broker is the only one, and leads it (KIP-595)."""
+
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    ReplicaState,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.services import Services
+from logbrook.server.topics import METADATA
+
+_LISTENER_NAME = "PLAINTEXT"
+
+
+def handle(services: Services, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    node_id, endpoint = services.config.node_id, services.endpoint
+    return DescribeQuorumResponse(
+        topics=[
+            ResponseTopicData(
+                topic_name=topic.topic_name,
+                partitions=[
+                    _describe(services, topic.topic_name, partition.partition_index) for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+        nodes=[
+            Node(node_id=node_id, listeners=[Listener(name=_LISTENER_NAME, host=endpoint.host, port=endpoint.port)])
+        ],
+    )
+
+
+API = Api(DescribeQuorumRequest, DescribeQuorumResponse, handle)
+
+
+def _describe(services: Services, topic: str, number: int) -> ResponsePartitionData:
+    if (topic, number) != METADATA:
+        return ResponsePartitionData(partition_index=number, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    log, now_ms = services.topics.directory.get(METADATA), services.clock.now_ms()
+    return ResponsePartitionData(
+        partition_index=number,
+        leader_id=services.config.node_id,
+        leader_epoch=services.topics.metadata.epoch,
+        high_watermark=log.high_watermark,
+        current_voters=[
+            ReplicaState(
+                replica_id=services.config.node_id,
+                log_end_offset=log.log_end_offset,
+                last_fetch_timestamp=now_ms,
+                last_caught_up_timestamp=now_ms,
+            )
+        ],
+        observers=[],
+    )

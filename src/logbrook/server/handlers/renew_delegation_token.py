@@ -1,0 +1,22 @@
+"""RenewDelegationToken: refused, as Kafka does on a PLAINTEXT listener, where nobody is authenticated (KIP-48)."""
+
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.services import Services
+
+_NO_TIMESTAMP = -1
+
+
+def handle(
+    services: Services, request: RenewDelegationTokenRequest, context: RequestContext
+) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(
+        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=_NO_TIMESTAMP
+    )
+
+
+API = Api(RenewDelegationTokenRequest, RenewDelegationTokenResponse, handle)

@@ -1,0 +1,22 @@
+"""UnregisterBroker: remove a broker from the cluster's metadata (KIP-500). There is one, and it is running: refused.
+
+Kafka unregisters even its only broker while it runs. DescribeCluster then has no broker, so clients cannot use it.
+"""
+
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from logbrook.server.api import Api, RequestContext
+from logbrook.server.services import Services
+
+
+def handle(services: Services, request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
+    if request.broker_id != services.config.node_id:
+        code = ErrorCode.BROKER_ID_NOT_REGISTERED
+        message = f"broker {request.broker_id} is not registered"
+    else:
+        code = ErrorCode.INVALID_REQUEST
+        message = f"broker {request.broker_id} cannot be unregistered: it is running, and the only broker"
+    return UnregisterBrokerResponse(error_code=code, error_message=message)
+
+
+API = Api(UnregisterBrokerRequest, UnregisterBrokerResponse, handle)

@@ -1,0 +1,115 @@
+"""Appends of the broker, with completion on the event loop.
+
+Every append of the broker goes through `LogAppender`. The committer thread completes appends in groups, one group per
+commit, and wakes the event loop once per group. There, for each append in order, waiting fetches are notified, then the
+callback of the append is called; when the whole group is done, `on_drained` sends the responses.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from logbrook.model import TopicPartition
+from logbrook.model.identifiers import LeaderEpoch, ProducerEpoch, ProducerId
+from logbrook.ports import Clock
+from logbrook.records.batch import NO_PRODUCER_ID, BatchHeader
+from logbrook.records.builder import NO_PRODUCER_EPOCH, build_batch
+from logbrook.records.record import Record
+from logbrook.storage.batch_set import AppendOrigin
+from logbrook.storage.errors import StorageError
+from logbrook.storage.log import Log
+from logbrook.storage.pending_append import PendingAppend
+
+
+class LogAppender:
+    """One per broker, on the event loop; only `complete_from_thread` is called on the committer's thread.
+
+    `on_committed(partition, bytes)` is called for every append that becomes readable.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, on_committed: Callable[[TopicPartition, int], None]
+    ) -> None:
+        self.leader_epoch = 0
+        # Set while clients' records are refused although the disk works.
+        self.refusal: StorageError | None = None
+        self.is_draining = False
+        self.on_drained: Callable[[], None] = lambda: None
+        self._loop = loop
+        self._clock = clock
+        self._on_committed = on_committed
+
+    def append(
+        self,
+        log: Log,
+        data: bytes | bytearray | memoryview,
+        on_done: Callable[[PendingAppend], None],
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        header: BatchHeader | None = None,
+    ) -> PendingAppend:
+        """Append now and call `on_done(append)` on the event loop once it is done, possibly before this returns.
+
+        `header` is the header of the first batch, if the caller has parsed it. Raises `refusal`, and what `Log.append`
+        raises.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        append = log.append(
+            data, now_ms=self._clock.now_ms(), leader_epoch=LeaderEpoch(self.leader_epoch), origin=origin, header=header
+        )
+        append.caller_data = (log.partition, len(data), on_done)
+        if log.environment.durability.is_immediate:
+            self._finish(append)
+        return append
+
+    async def append_durably(self, log: Log, batch: bytes | bytearray) -> PendingAppend:
+        """Append a batch of the broker's own and wait until it is durable. Raises StorageError."""
+        done = self._loop.create_future()
+
+        def finish(append: PendingAppend) -> None:
+            if not done.done():
+                done.set_result(append)
+
+        self.append(log, batch, finish, AppendOrigin.COORDINATOR)
+        append: PendingAppend = await done
+        return append.result()
+
+    def batch_of(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        producer_id: ProducerId = NO_PRODUCER_ID,
+        producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
+    ) -> bytearray:
+        """Return a batch of the broker's own records, transactional if there is a producer id."""
+        now_ms = self._clock.now_ms()
+        return build_batch(
+            [Record(timestamp=now_ms, key=key, value=value) for key, value in records],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer_id != NO_PRODUCER_ID,
+        )
+
+    def complete_from_thread(self, appends: Sequence[PendingAppend]) -> None:
+        """Finish a group of completed appends on the event loop. Called on the committer's thread."""
+        self._loop.call_soon_threadsafe(self._drain, appends)
+
+    def _drain(self, appends: Sequence[PendingAppend]) -> None:
+        remaining = iter(appends)
+        self.is_draining = True
+        try:
+            for append in remaining:
+                self._finish(append)
+        finally:
+            self.is_draining = False
+            # A callback raised: the event loop reports it, and the other appends of the group are finished next.
+            if unfinished := list(remaining):
+                self._loop.call_soon(self._drain, unfinished)
+            self.on_drained()
+
+    def _finish(self, append: PendingAppend) -> None:
+        if append.caller_data is None:
+            return
+        partition, length, on_done = append.caller_data
+        append.caller_data = None
+        if append.error is None and not append.duplicate:
+            self._on_committed(partition, length)
+        on_done(append)

@@ -1,0 +1,52 @@
+"""Checks that handlers share: the topic that a request means, and the topics and replicas that it may create."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from logbrook.core.metadata import Topic, TopicExistsError
+from logbrook.model import TopicPartition, check_topic_name
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.server.errors import RequestRefusedError
+from logbrook.server.services import Services
+from logbrook.storage.errors import PartitionNotFoundError
+
+
+def topic_by_id_or_name(services: Services, topic_id: bytes | None, name: str) -> Topic:
+    """Return the topic with the id (newer request versions) or, if `topic_id` is None, with the name.
+
+    Raises UnknownTopicIdError or TopicNotFoundError.
+    """
+    metadata = services.topics.metadata
+    return metadata.topic(name) if topic_id is None else metadata.topic_with_id(topic_id)
+
+
+def check_partition_exists(topic: Topic, partition: TopicPartition) -> None:
+    """Raises PartitionNotFoundError."""
+    if not 0 <= partition.partition < topic.partition_count:
+        raise PartitionNotFoundError(partition)
+
+
+def check_named_once(times_named: Counter[str], name: str) -> None:
+    """Raises RequestRefusedError if the request names the topic more than once."""
+    if times_named[name] > 1:
+        raise RequestRefusedError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is in the request more than once")
+
+
+def check_topic_is_new(services: Services, name: str) -> None:
+    """Raises InvalidTopicNameError, TopicExistsError or RequestRefusedError."""
+    check_topic_name(name)
+    if name in services.topics.metadata.topics:
+        # Checked before everything else: many clients create their topics at each start and expect this error.
+        raise TopicExistsError(name)
+    if services.topics.is_internal(name):
+        raise RequestRefusedError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is internal and cannot be created")
+
+
+def check_replicas(services: Services, assignments: Iterable[Sequence[int]]) -> None:
+    """Raises RequestRefusedError unless each partition is assigned to this broker alone."""
+    node_id = services.config.node_id
+    if any(list(broker_ids) != [node_id] for broker_ids in assignments):
+        raise RequestRefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"this is the only broker: the replicas of each partition must be [{node_id}]",
+        )

@@ -1,0 +1,73 @@
+"""A helper process that kills process groups and removes directories when the test process ends, however it ends.
+
+Finalizers do not run in a process that is killed, and brokers in their own session survive it. The reaper process reads
+commands from a pipe; at end of file it kills the watched process groups and removes the watched directories. It is this
+file run as a script, and imports nothing of Logbrook so that it starts immediately.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+_EXIT_TIMEOUT_S = 10
+
+
+class Reaper:
+    """Handle of the reaper process. Leaving its context kills and removes everything still watched."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-I", "-S", __file__]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def __enter__(self) -> "Reaper":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def watch_group(self, pid: int) -> None:
+        self._send("+group", str(pid))
+
+    def forget_group(self, pid: int) -> None:
+        # The reaper process may have been killed; clean-up must go on without it.
+        with contextlib.suppress(BrokenPipeError):
+            self._send("-group", str(pid))
+
+    def watch_directory(self, path: str) -> None:
+        self._send("+directory", path)
+
+    def close(self) -> None:
+        """Kill and remove what is watched, and wait for that."""
+        assert self._process.stdin is not None, "opened with a pipe"
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait(_EXIT_TIMEOUT_S)
+
+    def _send(self, command: str, argument: str) -> None:
+        assert self._process.stdin is not None, "opened with a pipe"
+        self._process.stdin.write(f"{command} {argument}\n".encode())
+        self._process.stdin.flush()
+
+
+def _main() -> None:
+    """Read commands until end of file, then clean up."""
+    watched: dict[str, set[str]] = {"group": set(), "directory": set()}
+    for line in sys.stdin:
+        command, _, argument = line.rstrip("\n").partition(" ")
+        targets = watched[command[1:]]
+        if command[0] == "+":
+            targets.add(argument)
+        else:
+            targets.discard(argument)
+    for pid in watched["group"]:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(int(pid), signal.SIGKILL)
+    for path in watched["directory"]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _main()

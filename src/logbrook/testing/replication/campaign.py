@@ -1,0 +1,218 @@
+"""Random schedules of the replication model, by seed.
+
+A seed decides every step: who produces, syncs, fetches, dies, loses its disk or its lease, which message arrives and
+what the metadata store answers. After the last step all faults end, and the model judges what clients were told. A seed
+that fails prints its schedule; it is the same in every run.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from logbrook.testing.replication.model import ReplicationModel
+from logbrook.testing.replication.state import FetchMessage, ModelFaults
+
+STEPS = 250
+# Checking the invariants takes as long as ten steps.
+_VALIDATE_EVERY = 10
+_PROPOSAL_OUTCOMES = ("ok", "ok", "ok", "lost", "unknown")
+
+
+class CampaignFailureError(Exception):
+    """A schedule that breaks a promise."""
+
+    def __init__(self, seed: int, schedule: list[str], reason: str) -> None:
+        super().__init__(f"seed {seed}, after {len(schedule)} steps: {reason}")
+        self.seed = seed
+        self.schedule = schedule
+        self.reason = reason
+
+
+class ModelSchedule:
+    """One seed: chooses steps and keeps those that had an effect."""
+
+    def __init__(self, seed: int, faults: ModelFaults | None = None) -> None:
+        self._seed = seed
+        self._random = Random(seed)
+        brokers = self._random.choice((3, 3, 4))
+        factor = self._random.choice((2, 3, 3)) if brokers == 3 else 3
+        min_insync = self._random.choice((1, 2, 2))
+        self.steps: list[str] = []
+        self.model = ReplicationModel(brokers, factor, min_insync, faults)
+        self._broker_count = brokers
+        # How hostile this schedule is, so that some make much progress between faults and others little.
+        self._fault_rate = self._random.choice((0.03, 0.1, 0.25))
+        self._works: list[Callable[[int], object]] = [
+            *[self._produce] * 3,
+            *[self.model.sync] * 3,
+            *[self.model.fetch] * 3,
+            *[self._receive] * 4,
+            *[self._replicate] * 4,
+            *[self.model.deliver] * 2,
+            *[self._deliver_all] * 2,
+            *[self.model.elect] * 2,
+            *[self.model.start] * 2,
+            self.model.read,
+            self.model.list_offset,
+            self._tick,
+            self.model.register_again,
+            self.model.finish_reassignment,
+            self.model.checkpoint,
+        ]
+        # A schedule has some kinds of faults and not others: in a mix of all, each would hide what another one causes.
+        kinds: list[Callable[[int], object]] = [
+            self._stop,
+            self._lose_power,
+            self._restart,
+            self._lose_leader,
+            self._expire_lease,
+            self._lose_message,
+            self._hand_over,
+            self._black_out,
+            self._lose_all_others,
+            self._reassign,
+            self._pass_time,
+            self._replace_disk,
+            self._sync_partly,
+            self._change_min_insync,
+        ]
+        self._faults = [kind for kind in kinds if self._random.random() < 0.5] or kinds
+
+    def run(self, steps: int = STEPS) -> None:
+        """Raises CampaignFailureError."""
+        try:
+            for number in range(steps):
+                self._step()
+                if number % _VALIDATE_EVERY == 0:
+                    self.model.validate()
+            self.model.heal()
+            self.model.validate()
+            self.model.judge()
+        except AssertionError as error:
+            raise CampaignFailureError(self._seed, self.steps, str(error) or repr(error)) from error
+
+    def _step(self) -> None:
+        is_fault = self._random.random() < self._fault_rate
+        action = self._random.choice(self._faults if is_fault else self._works)
+        broker_id = self._random.randint(1, self._broker_count)
+        self.steps.append(f"{action.__name__.strip('_')} {broker_id}")
+        if not action(broker_id):
+            self.steps.pop()
+
+    def _produce(self, broker_id: int) -> bool:
+        """Most clients know the leader; some have old metadata."""
+        leader = self.model.registration.leader
+        return self.model.produce(leader if leader > 0 and self._random.random() < 0.8 else broker_id)
+
+    def _replicate(self, broker_id: int) -> bool:
+        self.model.replicate(broker_id)
+        return True
+
+    def _deliver_all(self, _broker_id: int) -> bool:
+        self.model.deliver_all()
+        return True
+
+    def _restart(self, broker_id: int) -> bool:
+        """A quick restart, after a kill or a power loss."""
+        keep = self._random.choice((None, 0, self.model.log_end(broker_id)))
+        if not self.model.stop(broker_id, keep):
+            return False
+        self.model.expire_lease(broker_id)
+        return self.model.start(broker_id)
+
+    def _lose_leader(self, broker_id: int) -> bool:
+        """The leader dies, and another broker tries to take over at once."""
+        leader = self.model.registration.leader
+        if leader < 0 or not self.model.stop(leader, self._random.choice((None, 0))):
+            return False
+        self.model.expire_lease(leader)
+        self.model.deliver_all()
+        self.model.elect(broker_id)
+        return True
+
+    def _black_out(self, broker_id: int) -> bool:
+        """All brokers lose power at the same time and come back."""
+        for other_id in self.model.brokers:
+            self.model.stop(other_id, keep=0)
+            self.model.expire_lease(other_id)
+        for other_id in self.model.brokers:
+            self.model.start(other_id)
+        self.model.deliver_all()
+        self.model.elect(broker_id)
+        return True
+
+    def _lose_all_others(self, broker_id: int) -> bool:
+        """One broker is left, and tries to take over."""
+        for other_id in self.model.brokers:
+            if other_id != broker_id:
+                self.model.stop(other_id)
+                self.model.expire_lease(other_id)
+        self.model.deliver_all()
+        self.model.elect(broker_id)
+        return True
+
+    def _receive(self, _broker_id: int) -> bool:
+        messages = self.model.messages
+        if not messages:
+            return False
+        index = self._random.randrange(len(messages))
+        keep = isinstance(messages[index], FetchMessage) and self._random.random() < 0.05
+        records_max = self._random.choice((1, 2, 1 << 30))
+        outcome = self._random.choice(_PROPOSAL_OUTCOMES)
+        self.steps[-1] += f" message {index} of {len(messages)}, keep={keep}, {records_max=}, {outcome}"
+        self.model.receive(index, keep=keep, records_max=records_max, outcome=outcome)
+        return True
+
+    def _tick(self, broker_id: int) -> bool:
+        return self.model.tick(broker_id, outcome=self._random.choice(_PROPOSAL_OUTCOMES))
+
+    def _stop(self, broker_id: int) -> bool:
+        return self.model.stop(broker_id)
+
+    def _lose_power(self, broker_id: int) -> bool:
+        return self.model.stop(broker_id, self._random.randint(0, self.model.log_end(broker_id)))
+
+    def _expire_lease(self, broker_id: int) -> bool:
+        return self.model.expire_lease(broker_id)
+
+    def _lose_message(self, _broker_id: int) -> bool:
+        if not self.model.messages:
+            return False
+        self.model.messages.pop(self._random.randrange(len(self.model.messages)))
+        return True
+
+    def _hand_over(self, broker_id: int) -> bool:
+        leader = self.model.registration.leader
+        return leader > 0 and self.model.hand_over(leader, broker_id)
+
+    def _reassign(self, _broker_id: int) -> bool:
+        if self._broker_count == len(self.model.registration.replicas) or self._random.random() < 0.5:
+            return False
+        target = self._random.sample(range(1, self._broker_count + 1), len(self.model.registration.target))
+        self.steps[-1] += f" to {target}"
+        return self.model.reassign(target)
+
+    def _pass_time(self, _broker_id: int) -> bool:
+        self.model.now_ms += self._random.choice((50, 400, 1_100))
+        return True
+
+    def _replace_disk(self, broker_id: int) -> bool:
+        return self.model.replace_disk(broker_id)
+
+    def _sync_partly(self, broker_id: int) -> bool:
+        log_end, synced = self.model.log_end(broker_id), self.model.synced_end(broker_id)
+        return self.model.sync(broker_id, self._random.randint(synced, log_end))
+
+    def _change_min_insync(self, _broker_id: int) -> bool:
+        return self.model.change_min_insync(self._random.choice((1, 2)))
+
+
+def run_seeds(
+    first: int, count: int, faults: ModelFaults | None = None, steps: int = STEPS
+) -> CampaignFailureError | None:
+    """Run seeds until one fails. Returns its failure, or None."""
+    for seed in range(first, first + count):
+        try:
+            ModelSchedule(seed, faults).run(steps)
+        except CampaignFailureError as failure:
+            return failure
+    return None

@@ -1,0 +1,263 @@
+"""The replication model: clients, disks, the network between brokers, and the judgement of what clients saw."""
+
+from logbrook.core.replication.follower import (
+    AppendFetched,
+    FollowerEffect,
+    MoveHighWatermark,
+    PartitionFollower,
+    TruncateLog,
+    find_divergence,
+)
+from logbrook.core.replication.leader import NotAReplicaError, StaleReplicaEpochError
+from logbrook.model.identifiers import BrokerId, Offset
+from logbrook.testing.replication.cluster import RETRY_MS, ModelCluster
+from logbrook.testing.replication.state import (
+    FetchAnswer,
+    FetchMessage,
+    ModelLog,
+    ModelRecord,
+    ModelViolationError,
+)
+
+
+class ReplicationModel(ModelCluster):
+    """Each call is one step; it returns False if it had no effect."""
+
+    # Clients
+
+    def produce(self, broker_id: int) -> bool:
+        """Send a record with acks=all to a broker; False if it does not accept it."""
+        broker = self.brokers[BrokerId(broker_id)]
+        leader = broker.leader
+        if not broker.is_up or leader is None or not leader.has_enough_in_sync():
+            return False
+        self._values += 1
+        offset = broker.log.log_end_offset
+        broker.log.append([ModelRecord(leader.leader_epoch, self._values)])
+        leader.on_append(broker.log.log_end_offset)
+        if self.faults.acknowledges_when_appended:
+            self._acknowledge(offset, self._values)
+        else:
+            broker.waiting.append((offset, self._values))
+        return True
+
+    def read(self, broker_id: int) -> bool:
+        """Read everything that a broker shows, as a consumer does; also from a follower (KIP-392)."""
+        broker = self.brokers[BrokerId(broker_id)]
+        if not broker.is_up or (broker.leader is None and broker.follower is None):
+            return False
+        end = broker.high_watermark
+        if broker.follower is not None and self.faults.reads_follower_past_high_watermark:
+            end = broker.log.log_end_offset
+        for offset in range(end):
+            value = broker.log.records[offset].value
+            if self.seen.setdefault(Offset(offset), value) != value:
+                raise ModelViolationError(
+                    f"offset {offset} of broker {broker_id} is {value}, and a reader saw {self.seen[Offset(offset)]}"
+                )
+        return True
+
+    def list_offset(self, broker_id: int) -> Offset | None:
+        """Ask a leader for its latest offset; None if it does not know it."""
+        broker = self.brokers[BrokerId(broker_id)]
+        leader = broker.leader
+        is_known = leader is not None and (leader.is_offset_known or self.faults.shows_unknown_offsets)
+        # A deposed leader answers, too. Clients discard it by its leader epoch.
+        if not broker.is_up or leader is None or not is_known or leader.leader_epoch < self.registration.leader_epoch:
+            return None
+        if broker.high_watermark < self.told_offset:
+            raise ModelViolationError(f"the latest offset fell from {self.told_offset} to {broker.high_watermark}")
+        self.told_offset = broker.high_watermark
+        return self.told_offset
+
+    # Disks
+
+    def sync(self, broker_id: int, offset: int | None = None) -> bool:
+        """Sync a broker's log, all of it or up to an offset."""
+        broker = self.brokers[BrokerId(broker_id)]
+        if not broker.is_up or broker.log.synced_end_offset == broker.log.log_end_offset:
+            return False
+        broker.log.sync(None if offset is None else Offset(offset))
+        if broker.leader is not None:
+            self._lead(broker, broker.leader.on_sync(broker.log.synced_end_offset))
+        return True
+
+    def checkpoint(self, broker_id: int) -> bool:
+        """Save the broker's high watermark."""
+        broker = self.brokers[BrokerId(broker_id)]
+        if not broker.is_up:
+            return False
+        broker.log.high_watermark = broker.high_watermark
+        return True
+
+    def log_end(self, broker_id: int) -> Offset:
+        return self.brokers[BrokerId(broker_id)].log.log_end_offset
+
+    def synced_end(self, broker_id: int) -> Offset:
+        return self.brokers[BrokerId(broker_id)].log.synced_end_offset
+
+    # Replication
+
+    def fetch(self, broker_id: int) -> bool:
+        """Let a follower send its next fetch."""
+        broker = self.brokers[BrokerId(broker_id)]
+        follower, log = broker.follower, broker.log
+        if not broker.is_up or follower is None or broker.broker_epoch is None:
+            return False
+        synced = log.log_end_offset if self.faults.reports_unsynced_offsets else log.synced_end_offset
+        if synced != log.log_end_offset:
+            return False
+        broker.fetch_number += 1
+        fetch = follower.fetch(log.log_end_offset, synced, log.last_epoch)
+        message = FetchMessage(broker.broker_id, broker.broker_epoch, broker.fetch_number, follower.leader, fetch)
+        self.messages.append(message)
+        return True
+
+    def receive(self, index: int, *, keep: bool = False, records_max: int = 1 << 30, outcome: str = "ok") -> None:
+        """Deliver a message of `messages`; `keep` leaves it there, to be delivered again."""
+        message = self.messages[index] if keep else self.messages.pop(index)
+        if isinstance(message, FetchMessage):
+            self._answer(message, records_max, outcome)
+        else:
+            self._follow(message)
+
+    def replicate(self, follower_id: int) -> None:
+        """A fetch, its answer and the sync, without a fault."""
+        self.sync(follower_id)
+        if self.fetch(follower_id):
+            self.receive(len(self.messages) - 1)
+            if self.messages and isinstance(self.messages[-1], FetchAnswer):
+                self.receive(len(self.messages) - 1)
+            self.sync(follower_id)
+
+    def _answer(self, message: FetchMessage, records_max: int, outcome: str) -> None:
+        broker = self.brokers[message.leader]
+        leader, log, fetch = broker.leader, broker.log, message.fetch
+        if not broker.is_up or leader is None:
+            return
+        if fetch.leader_epoch != leader.leader_epoch and not self.faults.ignores_leader_epochs:
+            return
+        divergence = find_divergence(fetch, log.end_of(fetch.last_epoch), log.first_epoch_start)
+        if divergence is None:
+            if fetch.offset > log.log_end_offset:
+                return
+            is_eligible = broker.image.is_current(message.sender, message.broker_epoch)
+            try:
+                effects = leader.on_fetch(
+                    message.sender, message.broker_epoch, fetch.offset, self.now_ms, is_eligible=is_eligible
+                )
+            except (NotAReplicaError, StaleReplicaEpochError):
+                return
+            self._lead(broker, effects, outcome)
+        records = () if divergence is not None else tuple(log.records[fetch.offset :][:records_max])
+        answer = FetchAnswer(
+            message.sender,
+            message.number,
+            leader.leader_epoch,
+            divergence,
+            fetch.offset,
+            records,
+            leader.high_watermark,
+        )
+        self.messages.append(answer)
+
+    def _follow(self, answer: FetchAnswer) -> None:
+        broker = self.brokers[answer.receiver]
+        follower, log = broker.follower, broker.log
+        if not broker.is_up or follower is None or answer.number != broker.fetch_number:
+            return
+        if answer.leader_epoch != follower.leader_epoch and not self.faults.ignores_leader_epochs:
+            return
+        # An answer is used once.
+        broker.fetch_number += 1
+        if answer.offset != log.log_end_offset:
+            return
+        for effect in self._follower_effects(follower, log, answer):
+            match effect:
+                case TruncateLog(offset):
+                    log.truncate(offset)
+                case AppendFetched():
+                    log.append(answer.records)
+                case MoveHighWatermark(offset):
+                    broker.high_watermark = offset
+
+    @staticmethod
+    def _follower_effects(follower: PartitionFollower, log: ModelLog, answer: FetchAnswer) -> list[FollowerEffect]:
+        if answer.divergence is not None:
+            own_end = log.end_of(answer.divergence.epoch)
+            return follower.on_divergence(answer.divergence, own_end, Offset(0), log.log_end_offset)
+        return follower.on_answer(
+            has_records=bool(answer.records),
+            leader_high_watermark=answer.high_watermark,
+            leader_log_start_offset=Offset(0),
+            log_start_offset=Offset(0),
+            log_end_offset=Offset(log.log_end_offset + len(answer.records)),
+        )
+
+    # Judgement
+
+    def validate(self) -> None:
+        """Assert the invariants of all machines."""
+        self.store.validate()
+        self.registration.validate()
+        for broker in self.brokers.values():
+            broker.image.validate()
+            if broker.is_up:
+                assert broker.high_watermark <= broker.log.log_end_offset, f"broker {broker.broker_id}"
+            if broker.leader is not None:
+                broker.leader.validate()
+            if broker.follower is not None:
+                broker.follower.validate()
+
+    def heal(self, rounds_max: int = 60) -> None:
+        """End all faults and let the brokers do what they do, until all replicas are in sync and have the same records.
+
+        Raises ModelViolationError if that does not happen.
+        """
+        self.messages.clear()
+        for _ in range(rounds_max):
+            self.now_ms += RETRY_MS
+            for broker_id in self.brokers:
+                if not self.brokers[broker_id].is_up:
+                    self.expire_lease(broker_id)
+                    self.start(broker_id)
+                self.register_again(broker_id)
+            self.deliver_all()
+            for broker_id in self.brokers:
+                self.elect(broker_id)
+                self.deliver_all()
+            for broker_id in self.brokers:
+                self.tick(broker_id)
+                self.sync(broker_id)
+                self.replicate(broker_id)
+                self.finish_reassignment(broker_id)
+                self.deliver_all()
+            if self._is_healed():
+                return
+        raise ModelViolationError(f"the replicas are not in sync after {rounds_max} rounds: {self.registration}")
+
+    def _is_healed(self) -> bool:
+        registration = self.registration
+        leader = self.brokers[registration.leader].leader if registration.has_leader else None
+        return (
+            leader is not None
+            and leader.leader_epoch == registration.leader_epoch
+            and leader.high_watermark == leader.log_end_offset
+            and set(registration.isr) == set(registration.replicas)
+            and not registration.is_reassigning
+            and all(
+                self.brokers[replica].log.records == self.brokers[leader.broker_id].log.records
+                for replica in registration.replicas
+            )
+        )
+
+    def judge(self) -> None:
+        """After `heal`: everything that a client was told is true. Raises ModelViolationError."""
+        leader = self.brokers[self.registration.leader]
+        for name, known in (("acknowledged", self.acknowledged), ("read", self.seen)):
+            for offset, value in known.items():
+                actual = leader.log.records[offset].value if offset < leader.log.log_end_offset else None
+                if actual != value:
+                    raise ModelViolationError(f"{value} was {name} at offset {offset}, where now is {actual}")
+        if leader.high_watermark < self.told_offset:
+            raise ModelViolationError(f"the latest offset fell from {self.told_offset} to {leader.high_watermark}")

@@ -1,0 +1,114 @@
+"""The parts of the replication model: logs, messages, brokers and planted bugs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from logbrook.core.cluster.image import ClusterImage
+from logbrook.core.cluster.lifecycle import DirectoryIdentity
+from logbrook.core.replication.follower import NO_EPOCH, EpochEnd, PartitionFollower, ReplicaFetch
+from logbrook.core.replication.leader import PartitionLeader
+from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from logbrook.ports.metadata_store import Revision
+from logbrook.storage.leader_epochs import LeaderEpochs
+
+
+class ModelViolationError(AssertionError):
+    """A promise to clients was broken."""
+
+
+class ModelRecord(NamedTuple):
+    epoch: LeaderEpoch
+    value: int
+
+
+@dataclass(frozen=True)
+class ModelFaults:
+    """Planted bugs. All are off by default."""
+
+    truncates_by_high_watermark: bool = False
+    reports_unsynced_offsets: bool = False
+    ignores_leader_epochs: bool = False
+    leads_on_after_restart: bool = False
+    keeps_isr_with_replaced_disk: bool = False
+    acknowledges_when_appended: bool = False
+    applies_isr_without_store: bool = False
+    reads_follower_past_high_watermark: bool = False
+    shows_unknown_offsets: bool = False
+
+
+class ModelLog:
+    """Records by offset; those below `synced_end_offset` survive a power loss."""
+
+    def __init__(self) -> None:
+        self.records: list[ModelRecord] = []
+        self.synced_end_offset = Offset(0)
+        # As of the last checkpoint; it survives a restart.
+        self.high_watermark = Offset(0)
+        self._epochs = LeaderEpochs()
+
+    @property
+    def log_end_offset(self) -> Offset:
+        return Offset(len(self.records))
+
+    @property
+    def last_epoch(self) -> LeaderEpoch:
+        return self.records[-1].epoch if self.records else NO_EPOCH
+
+    def append(self, records: Iterable[ModelRecord]) -> None:
+        for record in records:
+            self._epochs.assign(record.epoch, self.log_end_offset)
+            self.records.append(record)
+
+    def truncate(self, offset: Offset) -> None:
+        """Truncate durably, as the storage engine does."""
+        del self.records[offset:]
+        self._epochs.truncate_end(offset)
+        self.synced_end_offset = self.log_end_offset
+
+    def sync(self, offset: Offset | None = None) -> None:
+        self.synced_end_offset = self.log_end_offset if offset is None else offset
+
+    def end_of(self, epoch: LeaderEpoch) -> EpochEnd | None:
+        end = self._epochs.end_offset(epoch, self.log_end_offset)
+        return None if end is None else EpochEnd(end.epoch, end.start_offset)
+
+    @property
+    def first_epoch_start(self) -> Offset:
+        return self._epochs.starts[0].start_offset if self._epochs.starts else self.log_end_offset
+
+
+class FetchMessage(NamedTuple):
+    sender: BrokerId
+    broker_epoch: BrokerEpoch
+    number: int
+    leader: BrokerId
+    fetch: ReplicaFetch
+
+
+class FetchAnswer(NamedTuple):
+    receiver: BrokerId
+    number: int
+    leader_epoch: LeaderEpoch
+    divergence: EpochEnd | None
+    offset: Offset
+    records: Sequence[ModelRecord]
+    high_watermark: Offset
+
+
+@dataclass
+class ModelBroker:
+    broker_id: BrokerId
+    log: ModelLog = field(default_factory=ModelLog)
+    identity: DirectoryIdentity = field(default_factory=lambda: DirectoryIdentity(""))
+    image: ClusterImage = field(default_factory=ClusterImage)
+    revision: Revision = field(default_factory=lambda: Revision(0))
+    is_up: bool = False
+    # None while it is not registered, as far as it knows.
+    broker_epoch: BrokerEpoch | None = None
+    high_watermark: Offset = Offset(0)
+    leader: PartitionLeader | None = None
+    follower: PartitionFollower | None = None
+    fetch_number: int = 0
+    # Offsets and values that a producer with acks=all waits for.
+    waiting: list[tuple[Offset, int]] = field(default_factory=list)

@@ -1,0 +1,342 @@
+"""Random schedules of one broker and its clients, by seed.
+
+Producers write with acks=all, one of them idempotently: it sends each record until it is acknowledged. Another one
+writes transactions (`transactions`). Consumers read everything again and again. Faults happen: kills, power losses that
+keep, lose or tear unsynced bytes, slow syncs, broken connections, and clients that are cut off. At the end all faults
+end, and what clients were told is compared with the log: acknowledged records are there, none is there twice, those of
+the idempotent producer are in order, and committed readers see whole transactions. A schedule is the same in every run.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from logbrook.config import Durability
+from logbrook.model import TopicPartition
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from logbrook.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from logbrook.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from logbrook.records.batch import iter_headers
+from logbrook.records.builder import build_batch
+from logbrook.records.reader import iter_records
+from logbrook.records.record import Record
+from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
+from logbrook.testing.simulation.client import SimulatedClient
+from logbrook.testing.simulation.loop import SimulationLoop
+from logbrook.testing.simulation.network import SimulatedNetwork
+from logbrook.testing.simulation.transactions import TransactionalWorkload, read_committed
+from logbrook.testing.variants import Variant
+
+TOPIC = "t"
+HOST = "broker"
+IDEMPOTENT = "idempotent-producer"
+TRANSACTIONAL = "transactional-producer"
+PARTITIONS = 2
+SECONDS = 20.0
+# The last versions in which topics go by name.
+_PRODUCE, _FETCH, _CREATE_TOPICS, _INIT_PRODUCER_ID = 12, 12, 5, 4
+_RETRY_S = 0.05
+_TRANSACTION_PAUSE_S = 0.1
+# A transaction times out after 3 s; timeouts are looked for every 10 s.
+_SETTLE_S = 60.0
+_BYTES_MAX = 1 << 20
+_PRODUCERS, _CONSUMERS = 3, 2
+_RETRIABLE = (OSError, TimeoutError)
+
+
+class SimulationFailureError(Exception):
+    """A schedule that breaks a promise."""
+
+    def __init__(self, seed: int, events: list[str], reason: str) -> None:
+        super().__init__(f"seed {seed}: {reason}")
+        self.seed = seed
+        self.events = events
+
+
+@dataclass
+class ClientHistory:
+    """Everything that clients were told."""
+
+    acknowledged: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    read: dict[tuple[int, int], bytes] = field(default_factory=dict)
+
+    def on_acknowledged(self, partition: int, offset: int, value: bytes) -> None:
+        other = self.acknowledged.setdefault((partition, offset), value)
+        assert other == value, f"{value!r} and {other!r} were both acknowledged at {partition}/{offset}"
+
+    def on_read(self, partition: int, offset: int, value: bytes) -> None:
+        other = self.read.setdefault((partition, offset), value)
+        assert other == value, f"{partition}/{offset} was read as {other!r} and as {value!r}"
+
+
+class SimulationRun:
+    """One seed. `events` is the schedule: faults and the number of records at each."""
+
+    def __init__(self, seed: int, seconds: float = SECONDS, durability: Durability = Durability.FSYNC) -> None:
+        self._seed = seed
+        self._seconds = seconds
+        self._random = Random(seed)
+        self._is_over = False
+        self._values = 0
+        self.events: list[str] = []
+        self.history = ClientHistory()
+        self._transactions = TransactionalWorkload(seed, TOPIC, PARTITIONS, TRANSACTIONAL)
+        slowest_s = self._random.choice((0.001, 0.01, 0.1))
+        latency = Random(self._random.random())
+        self._loop = SimulationLoop(SimulatedNetwork(lambda: latency.uniform(0.0001, slowest_s)))
+        self._sync_s = self._random.choice((0.0005, 0.02, 0.5))
+        syncs = Random(self._random.random())
+        self._broker = SimulatedBroker(
+            self._loop,
+            HOST,
+            config=simulation_config(HOST, durability),
+            seed=seed,
+            sync_latency_s=lambda: syncs.uniform(0.0001, self._sync_s),
+        )
+
+    def run(self) -> None:
+        """Raises SimulationFailureError."""
+        broken: AssertionError | None = None
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._run())
+        except* AssertionError as errors:
+            broken = _first(errors)
+        if broken is not None:
+            raise SimulationFailureError(self._seed, self.events, str(broken) or repr(broken)) from broken
+
+    async def _run(self) -> None:
+        await self._broker.start()
+        await self._create_topic()
+        actors = [self._produce(f"producer-{number}") for number in range(_PRODUCERS)]
+        actors.append(self._produce_idempotently(IDEMPOTENT))
+        actors.append(self._repeat(TRANSACTIONAL, self._transact))
+        actors += [self._consume(f"consumer-{number}") for number in range(_CONSUMERS)]
+        async with asyncio.TaskGroup() as group:
+            for actor in actors:
+                group.create_task(actor)
+            await self._break_things()
+            self._is_over = True
+        await self._judge()
+        await self._broker.stop()
+
+    # Clients
+
+    async def _create_topic(self) -> None:
+        client = await SimulatedClient.connect(HOST, PORT)
+        topic = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
+        response = await client.request(request, CreateTopicsResponse, _CREATE_TOPICS)
+        assert response.topics[0].error_code == ErrorCode.NONE
+        client.close()
+
+    async def _produce(self, name: str) -> None:
+        choices = Random(f"{self._seed}/{name}")
+
+        async def produce(client: SimulatedClient) -> None:
+            partition = choices.randrange(PARTITIONS)
+            value = self._new_value(name)
+            await self._send(client, partition, value, build_batch([Record(value=value)]))
+            await self._pause(choices.uniform(0.0, 0.2))
+
+        await self._repeat(name, produce)
+
+    async def _produce_idempotently(self, name: str) -> None:
+        """Send each record until it is acknowledged, with the same sequence number."""
+        choices = Random(f"{self._seed}/{name}")
+        sequences = dict.fromkeys(range(PARTITIONS), 0)
+        producer: InitProducerIdResponse | None = None
+        unacknowledged: tuple[int, bytes] | None = None
+
+        async def produce(client: SimulatedClient) -> None:
+            nonlocal producer, unacknowledged
+            if producer is None:
+                request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
+                answer = await client.request(request, InitProducerIdResponse, _INIT_PRODUCER_ID)
+                if answer.error_code != ErrorCode.NONE:
+                    return
+                producer = answer
+            if unacknowledged is None:
+                unacknowledged = (choices.randrange(PARTITIONS), self._new_value(name))
+            partition, value = unacknowledged
+            batch = build_batch(
+                [Record(value=value)],
+                producer_id=ProducerId(producer.producer_id),
+                producer_epoch=ProducerEpoch(producer.producer_epoch),
+                base_sequence=sequences[partition],
+            )
+            code = await self._send(client, partition, value, batch)
+            assert code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR), f"{name} got {ErrorCode(code).name}"
+            if code == ErrorCode.NONE:
+                sequences[partition] += 1
+                unacknowledged = None
+            await self._pause(choices.uniform(0.0, 0.2))
+
+        await self._repeat(name, produce)
+
+    async def _transact(self, client: SimulatedClient) -> None:
+        await self._transactions.run_one(client)
+        await self._pause(_TRANSACTION_PAUSE_S)
+
+    def _new_value(self, name: str) -> bytes:
+        self._values += 1
+        return b"%d of %s" % (self._values, name.encode())
+
+    async def _send(self, client: SimulatedClient, partition: int, value: bytes, batch: bytearray) -> int:
+        """Return the error code."""
+        topics = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=partition, records=batch)])]
+        request = ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=topics)
+        response = await client.request(request, ProduceResponse, _PRODUCE)
+        answer = response.responses[0].partition_responses[0]
+        if answer.error_code == ErrorCode.NONE:
+            self.history.on_acknowledged(partition, answer.base_offset, value)
+        return answer.error_code
+
+    async def _consume(self, name: str) -> None:
+        choices = Random(f"{self._seed}/{name}")
+        offsets = dict.fromkeys(range(PARTITIONS), 0)
+
+        async def fetch(client: SimulatedClient) -> None:
+            partition = choices.randrange(PARTITIONS)
+            if choices.random() < 0.05:
+                offsets[partition] = 0
+            offsets[partition] = await self._fetch(client, partition, offsets[partition])
+            await self._pause(choices.uniform(0.0, 0.2))
+
+        await self._repeat(name, fetch)
+
+    async def _fetch(self, client: SimulatedClient, partition: int, offset: int) -> int:
+        """Read from an offset on. Returns the offset to continue at."""
+        wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_BYTES_MAX)
+        topics = [FetchTopic(topic=TOPIC, partitions=[wanted])]
+        request = FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=_BYTES_MAX, session_epoch=-1, topics=topics)
+        response = await client.request(request, FetchResponse, _FETCH)
+        for topic in response.responses:
+            for data in topic.partitions:
+                assert data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {partition} has gone"
+                assert isinstance(data.records, memoryview)
+                records = data.records
+                for position, header in iter_headers(records):
+                    for record in iter_records(records, position, bytes_max=_BYTES_MAX):
+                        if record.offset >= offset:
+                            value = b"marker at %d" % record.offset if header.is_control else record.value or b""
+                            self.history.on_read(partition, record.offset, value)
+                            offset = record.offset + 1
+        return offset
+
+    async def _repeat(self, name: str, work: Callable[[SimulatedClient], Awaitable[None]]) -> None:
+        """Do the work until the end, with a new connection after each error."""
+        client: SimulatedClient | None = None
+        while not self._is_over:
+            try:
+                client = client or await SimulatedClient.connect(HOST, PORT, name)
+                await work(client)
+            except _RETRIABLE:
+                client = None
+                await self._pause(_RETRY_S)
+        if client is not None:
+            client.close()
+
+    # Faults
+
+    async def _break_things(self) -> None:
+        choices = Random(f"{self._seed}/faults")
+        faults = [self._kill, self._kill, self._cut_off, self._break_connections]
+        while self._loop.time() < self._seconds:
+            await self._pause(choices.uniform(0.05, 3.0))
+            await choices.choice(faults)(choices)
+
+    async def _kill(self, choices: Random) -> None:
+        variant = choices.choice((Variant.KEPT, Variant.LOST, Variant.TORN))
+        self._note(f"kill, unsynced bytes {variant.name}")
+        await self._broker.kill(variant)
+        await self._pause(choices.uniform(0.01, 1.0))
+        await self._broker.start()
+        self._note("started")
+
+    async def _cut_off(self, choices: Random) -> None:
+        name = choices.choice([IDEMPOTENT, TRANSACTIONAL, *(f"producer-{number}" for number in range(_PRODUCERS))])
+        self._note(f"{name} is cut off")
+        self._loop.network.cut_off(name, HOST)
+        await self._pause(choices.uniform(0.01, 8.0))
+        self._loop.network.reconnect(name, HOST)
+
+    async def _break_connections(self, choices: Random) -> None:
+        name = f"consumer-{choices.randrange(_CONSUMERS)}"
+        self._note(f"connections of {name} break")
+        self._loop.network.reset(name)
+
+    async def _pause(self, seconds: float) -> None:
+        over = asyncio.Event()
+        self._loop.call_later(seconds, over.set)
+        await over.wait()
+
+    def _note(self, event: str) -> None:
+        acknowledged, read = len(self.history.acknowledged), len(self.history.read)
+        self.events.append(f"{self._loop.time():.6f} {event}; {acknowledged} acknowledged, {read} read")
+
+    # Judgement
+
+    async def _judge(self) -> None:
+        client = await SimulatedClient.connect(HOST, PORT, "judge")
+        await self._judge_transactions(client)
+        for partition in range(PARTITIONS):
+            end = self._broker.server.directory.get(TopicPartition(TOPIC, partition)).high_watermark
+            offset = 0
+            while offset < end:
+                offset = await self._fetch(client, partition, offset)
+        client.close()
+        for (partition, number), value in self.history.acknowledged.items():
+            actual = self.history.read.get((partition, number))
+            assert actual == value, f"{value!r} was acknowledged at {partition}/{number}, where now is {actual!r}"
+        for partition in range(PARTITIONS):
+            log = self._broker.server.directory.get(TopicPartition(TOPIC, partition))
+            log.validate()
+            offsets = sorted(number for of_partition, number in self.history.read if of_partition == partition)
+            assert offsets == list(range(log.high_watermark)), f"the offsets of partition {partition} are not dense"
+            values = [self.history.read[partition, number] for number in offsets]
+            assert len(set(values)) == len(values), f"partition {partition} has a record twice"
+            numbers = [int(value.split()[0]) for value in values if value.endswith(IDEMPOTENT.encode())]
+            assert numbers == sorted(numbers), f"records of {IDEMPOTENT} are out of order"
+        self._note("judged")
+
+    async def _judge_transactions(self, client: SimulatedClient) -> None:
+        """Wait until the last transaction has timed out, and compare what committed readers see."""
+        logs = [self._broker.server.directory.get(TopicPartition(TOPIC, number)) for number in range(PARTITIONS)]
+        until_s = self._loop.time() + _SETTLE_S
+        while any(log.last_stable_offset < log.high_watermark for log in logs):
+            assert self._loop.time() < until_s, "the last stable offset does not move"
+            await self._pause(1.0)
+        visible: set[bytes] = set()
+        for number, log in enumerate(logs):
+            visible.update(await read_committed(client, TOPIC, number, log.last_stable_offset))
+        self._transactions.check(visible)
+
+
+def _first(errors: BaseExceptionGroup[AssertionError]) -> AssertionError:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, AssertionError)
+    return error
+
+
+def run_seeds(
+    first: int, count: int, seconds: float = SECONDS, durability: Durability = Durability.FSYNC
+) -> SimulationFailureError | None:
+    """Run seeds until one fails. Returns its failure, or None."""
+    for seed in range(first, first + count):
+        try:
+            SimulationRun(seed, seconds, durability).run()
+        except SimulationFailureError as failure:
+            return failure
+    return None

@@ -1,0 +1,99 @@
+"""An event loop with virtual time: it never waits, and jumps to the next timer when nothing is ready."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from logbrook.testing.simulation.network import SimulatedNetwork
+
+
+class SimulationStuckError(Exception):
+    """Every task waits, and there is no timer: in reality they would wait forever."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing is ready and no timer is set: all tasks wait forever")
+
+
+class SimulationLoop(asyncio.SelectorEventLoop):
+    """Time starts at 0 and moves only between callbacks. Connections are those of `network`.
+
+    Work for an executor runs on the loop, after `executor_latency_s`.
+    """
+
+    def __init__(self, network: SimulatedNetwork | None = None, executor_latency_s: float = 0.0) -> None:
+        self.now_s = 0.0
+        self.network = network or SimulatedNetwork()
+        self.network.attach(self)
+        self._executor_latency_s = executor_latency_s
+        super().__init__(_VirtualSelector(self))
+
+    def time(self) -> float:
+        return self.now_s
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> "asyncio.Future[Any]":
+        del executor
+        future = self.create_future()
+
+        def run() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:
+                # The caller gets it, as from a thread.
+                future.set_exception(error)
+
+        self.call_later(self._executor_latency_s, run)
+        return future
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **options: Any
+    ) -> Any:
+        """Listen on the simulated network; options of sockets have no effect."""
+        server = self.network.listen(protocol_factory, host, port)
+        if options.get("start_serving", True):
+            await server.start_serving()
+        return server
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **options: Any
+    ) -> Any:
+        """Connect to a server of the simulated network, from the host in `local_addr`. Raises OSError."""
+        local_host = (options.get("local_addr") or ("client", 0))[0]
+        return await self.network.connect(protocol_factory, local_host, host, port)
+
+    # There are no descriptors, so nothing has to be woken from a wait.
+
+    def _make_self_pipe(self) -> None:
+        pass
+
+    def _close_self_pipe(self) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+
+class _VirtualSelector(selectors.BaseSelector):
+    """Advances the time instead of waiting."""
+
+    def __init__(self, loop: SimulationLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise SimulationStuckError
+        self._loop.now_s += max(0.0, timeout)
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        raise NotImplementedError(f"a simulation has no descriptors: {fileobj!r}, {events}, {data!r}")
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        raise KeyError(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return {}

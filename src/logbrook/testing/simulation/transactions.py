@@ -1,0 +1,178 @@
+"""Transactions in a simulation: a transactional producer, and a reader of committed records that checks them.
+
+A transaction writes one record to each partition and is committed or aborted. If an answer is lost, its outcome is
+unknown: all of its records are committed or none. The next transaction starts with InitProducerId, which aborts what is
+still open. The coordinator aborts a transaction that takes longer than its timeout and fences its producer; a producer
+that is in time must never be fenced.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
+from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
+from logbrook.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from logbrook.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from logbrook.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from logbrook.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from logbrook.records.batch import iter_headers
+from logbrook.records.builder import build_batch
+from logbrook.records.control import read_marker
+from logbrook.records.reader import iter_records
+from logbrook.records.record import Record
+from logbrook.testing.simulation.client import SimulatedClient
+
+TIMEOUT_MS = 3_000
+_INIT_PRODUCER_ID, _PRODUCE, _END_TXN, _FETCH = 4, 12, 5, 12
+_READ_COMMITTED = 1
+_BYTES_MAX = 1 << 20
+_RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
+# Of a producer whose transaction has timed out.
+_FENCED = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+
+
+class UnfinishedTransactionError(OSError):
+    """A request was refused. The transaction is given up."""
+
+
+class TransactionalWorkload:
+    """One transactional producer. Call `run_one` again and again, with whatever connection there is."""
+
+    def __init__(self, seed: int, topic: str, partitions: int, transactional_id: str) -> None:
+        self._random = Random(f"{seed}/{transactional_id}")
+        self._topic = topic
+        self._partitions = partitions
+        self._id = transactional_id
+        self._count = 0
+        self._started_s = 0.0
+        # Producer id and epoch; None: to be initialized.
+        self._producer: tuple[int, int] | None = None
+        # Values by outcome.
+        self.committed: list[list[bytes]] = []
+        self.aborted: list[list[bytes]] = []
+        self.unknown: list[list[bytes]] = []
+
+    async def run_one(self, client: SimulatedClient) -> None:
+        """Run one transaction. Raises OSError if it could not be finished."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            producer = await self._initialize(client)
+        self._count += 1
+        values = [b"%d/%d of %s" % (self._count, partition, self._id.encode()) for partition in range(self._partitions)]
+        is_commit = self._random.random() < 0.7
+        self.unknown.append(values)
+        self._started_s = asyncio.get_running_loop().time()
+        for partition, value in enumerate(values):
+            await self._write(client, producer, partition, value)
+        request = EndTxnRequest(
+            transactional_id=self._id, producer_id=producer[0], producer_epoch=producer[1], committed=is_commit
+        )
+        answer = await client.request(request, EndTxnResponse, _END_TXN)
+        self._check(answer.error_code)
+        self.unknown.remove(values)
+        (self.committed if is_commit else self.aborted).append(values)
+        self._producer = (answer.producer_id, answer.producer_epoch)
+
+    async def _initialize(self, client: SimulatedClient) -> tuple[int, int]:
+        request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS)
+        answer = await client.request(request, InitProducerIdResponse, _INIT_PRODUCER_ID)
+        self._check(answer.error_code)
+        return answer.producer_id, answer.producer_epoch
+
+    async def _write(self, client: SimulatedClient, producer: tuple[int, int], partition: int, value: bytes) -> None:
+        batch = build_batch(
+            [Record(value=value)],
+            producer_id=ProducerId(producer[0]),
+            producer_epoch=ProducerEpoch(producer[1]),
+            base_sequence=0,
+            transactional=True,
+        )
+        topics = [
+            TopicProduceData(name=self._topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
+        ]
+        request = ProduceRequest(transactional_id=self._id, acks=-1, timeout_ms=5_000, topic_data=topics)
+        answer = await client.request(request, ProduceResponse, _PRODUCE)
+        self._check(answer.responses[0].partition_responses[0].error_code)
+
+    def _check(self, code: int) -> None:
+        """Raises UnfinishedTransactionError for an error after which a client begins again; others are violations."""
+        if code == ErrorCode.NONE:
+            return
+        took_ms = 1000 * (asyncio.get_running_loop().time() - self._started_s)
+        is_fenced = code in _FENCED and took_ms >= TIMEOUT_MS
+        assert code in _RETRIABLE or is_fenced, (
+            f"a transactional request got {ErrorCode(code).name} after {took_ms:.0f} ms"
+        )
+        raise UnfinishedTransactionError(ErrorCode(code).name)
+
+    def check(self, visible: set[bytes]) -> None:
+        """Assert that readers of committed records see whole transactions, and none that was aborted."""
+        for values in self.committed:
+            assert visible.issuperset(values), f"{values} were committed, and some are not visible"
+        for values in self.aborted:
+            assert not visible.intersection(values), f"{values} were aborted, and some are visible"
+        for values in self.unknown:
+            seen = visible.intersection(values)
+            assert not seen or seen == set(values), f"of the transaction {values} only {seen} are visible"
+
+
+async def read_committed(client: SimulatedClient, topic: str, partition: int, end: int) -> list[bytes]:
+    """Return the committed values of a partition up to `end`. Raises OSError."""
+    values: list[bytes] = []
+    offset = 0
+    while offset < end:
+        wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_BYTES_MAX)
+        request = FetchRequest(
+            max_wait_ms=100,
+            min_bytes=1,
+            max_bytes=_BYTES_MAX,
+            isolation_level=_READ_COMMITTED,
+            session_epoch=-1,
+            topics=[FetchTopic(topic=topic, partitions=[wanted])],
+        )
+        response = await client.request(request, FetchResponse, _FETCH)
+        data = response.responses[0].partitions[0]
+        assert data.error_code == ErrorCode.NONE, ErrorCode(data.error_code).name
+        assert isinstance(data.records, memoryview)
+        for next_offset, committed in _committed(data.records, data.aborted_transactions or ()):
+            offset = next_offset
+            values += committed
+    return values
+
+
+def _committed(records: memoryview, aborted: object) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the offset after each batch and its values, without those of aborted transactions, as consumers do."""
+    assert isinstance(aborted, list | tuple)
+    pending: list[AbortedTransaction] = sorted(aborted, key=lambda transaction: transaction.first_offset)
+    open_aborted: set[int] = set()
+    for position, header in iter_headers(records):
+        while pending and pending[0].first_offset <= header.last_offset:
+            open_aborted.add(pending.pop(0).producer_id)
+        batch = records[position : position + header.size]
+        values: list[bytes] = []
+        if header.is_control:
+            marker = read_marker(batch)
+            if marker is not None and not marker.is_commit:
+                open_aborted.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in open_aborted):
+            values = [record.value or b"" for record in iter_records(batch, bytes_max=_BYTES_MAX)]
+        yield header.next_offset, values

@@ -1,0 +1,268 @@
+"""The replication model finds no violation in the real rules, and finds every planted bug."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from logbrook.core.cluster import elections, partition
+from logbrook.core.cluster.partition import PartitionRegistration
+from logbrook.core.replication import follower as follower_rules
+from logbrook.core.replication.leader import FollowerProgress, LeaderEffect, PartitionLeader
+from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from logbrook.testing.replication import model as replication_model
+from logbrook.testing.replication.__main__ import main
+from logbrook.testing.replication.campaign import CampaignFailureError, ModelSchedule, run_seeds
+from logbrook.testing.replication.model import ReplicationModel
+from logbrook.testing.replication.state import ModelFaults, ModelViolationError
+
+SEEDS_MAX = 2_000
+ADVANCE = PartitionLeader._advance
+
+
+def test_random_schedules_break_no_promise() -> None:
+    assert run_seeds(0, 300) is None
+
+
+@pytest.mark.long
+def test_many_random_schedules_break_no_promise() -> None:
+    assert run_seeds(1_000_000, 20_000) is None
+
+
+def test_a_seed_decides_everything() -> None:
+    first, second = ModelSchedule(7), ModelSchedule(7)
+    first.run()
+    second.run()
+    assert first.steps == second.steps
+    assert first.model.registration == second.model.registration
+    assert first.model.acknowledged == second.model.acknowledged
+    assert first.steps != ModelSchedule(8).steps
+
+
+# Planted bugs. Each is found within SEEDS_MAX schedules; those that take more than some hundred are long tests.
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        # KIP-101: records below the high watermark of the leader, which the follower does not know yet.
+        "truncates_by_high_watermark",
+        pytest.param("reports_unsynced_offsets", marks=pytest.mark.long),
+        "leads_on_after_restart",
+        "keeps_isr_with_replaced_disk",
+        "acknowledges_when_appended",
+        pytest.param("applies_isr_without_store", marks=pytest.mark.long),
+        "reads_follower_past_high_watermark",
+        "shows_unknown_offsets",
+    ],
+)
+def test_a_planted_bug_of_a_broker_is_found(fault: str) -> None:
+    failure = run_seeds(0, SEEDS_MAX, ModelFaults(**{fault: True}))
+    assert failure is not None, f"{fault} was not found in {SEEDS_MAX} schedules"
+
+
+def elects_any_replica(
+    before: PartitionRegistration,
+    candidate: BrokerId,
+    broker_epoch: BrokerEpoch,
+    live: Collection[BrokerId],
+    min_insync: int,
+) -> PartitionRegistration | None:
+    del live, min_insync
+    return partition.elect_unclean(before, candidate, broker_epoch) if candidate in before.replicas else None
+
+
+def elects_eligible_ones_too_early(
+    before: PartitionRegistration,
+    candidate: BrokerId,
+    broker_epoch: BrokerEpoch,
+    live: Collection[BrokerId],
+    min_insync: int,
+) -> PartitionRegistration | None:
+    """A replica that left the ISR keeps its eligibility although the high watermark has moved."""
+    left = set(before.replicas) - set(before.isr)
+    return partition.take_over(replace(before, elr=tuple(left)), candidate, broker_epoch, live, min_insync)
+
+
+def commits_while_others_are_eligible(self: PartitionRegistration, min_insync: int) -> bool:
+    return len(self.isr) >= self.insync_min(min_insync)
+
+
+def commits_below_the_minimum(self: PartitionRegistration, min_insync: int) -> bool:
+    del self, min_insync
+    return True
+
+
+def counts_only_the_old_isr(self: PartitionLeader) -> list[LeaderEffect]:
+    """KIP-497: the proposed members may be in sync already."""
+    proposed, self._proposed = self._proposed, None
+    try:
+        return ADVANCE(self)
+    finally:
+        self._proposed = proposed
+
+
+def counts_only_the_new_isr(self: PartitionLeader) -> list[LeaderEffect]:
+    registration = self.registration
+    if self._proposed is not None:
+        self.registration = self._proposed
+    try:
+        return ADVANCE(self)
+    finally:
+        self.registration = registration
+
+
+def joins_below_the_epoch_start(self: PartitionLeader, progress: FollowerProgress) -> bool:
+    return progress.synced_end_offset >= self.high_watermark
+
+
+def joins_anywhere(self: PartitionLeader, progress: FollowerProgress) -> bool:
+    del self
+    return progress.synced_end_offset >= 0
+
+
+def finds_no_divergence(*_arguments: Any) -> None:
+    """Take every log for a prefix of the leader's."""
+
+
+def keeps_the_leader_epoch(
+    before: PartitionRegistration, leader: BrokerId, broker_epoch: BrokerEpoch
+) -> PartitionRegistration:
+    return replace(before, leader=leader, leader_broker_epoch=broker_epoch)
+
+
+def ignores_the_epoch_of_the_divergence(
+    self: follower_rules.PartitionFollower,
+    divergence: follower_rules.EpochEnd,
+    own_end: follower_rules.EpochEnd | None,
+    log_start_offset: Offset,
+    log_end_offset: Offset,
+) -> list[follower_rules.FollowerEffect]:
+    """KIP-279: after two quick elections the end of the leader's epoch is not the end of the common records."""
+    del self, own_end
+    return [follower_rules.TruncateLog(Offset(max(log_start_offset, min(divergence.end_offset, log_end_offset))))]
+
+
+def compares_offsets_only(
+    fetch: follower_rules.ReplicaFetch, own_end: follower_rules.EpochEnd | None, first_epoch_start: Offset
+) -> follower_rules.EpochEnd | None:
+    """Two logs of the same length need not have the same records."""
+    del first_epoch_start
+    if own_end is None or own_end.end_offset >= fetch.offset or fetch.last_epoch == follower_rules.NO_EPOCH:
+        return None
+    return follower_rules.EpochEnd(LeaderEpoch(fetch.last_epoch), own_end.end_offset)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "bug"),
+    [
+        (elections, "take_over", elects_any_replica),
+        (elections, "take_over", elects_eligible_ones_too_early),
+        (PartitionRegistration, "may_commit", commits_while_others_are_eligible),
+        (PartitionRegistration, "may_commit", commits_below_the_minimum),
+        pytest.param(PartitionLeader, "_advance", counts_only_the_new_isr, marks=pytest.mark.long),
+        pytest.param(PartitionLeader, "_has_caught_up", joins_below_the_epoch_start, marks=pytest.mark.long),
+        (PartitionLeader, "_has_caught_up", joins_anywhere),
+        (replication_model, "find_divergence", finds_no_divergence),
+        (replication_model, "find_divergence", compares_offsets_only),
+        (partition, "_led_by", keeps_the_leader_epoch),
+        (follower_rules.PartitionFollower, "on_divergence", ignores_the_epoch_of_the_divergence),
+    ],
+    ids=lambda value: value.__name__ if callable(value) and not isinstance(value, type) else None,
+)
+def test_a_planted_bug_of_a_rule_is_found(
+    owner: Any, name: str, bug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, bug)
+    failure = run_seeds(0, SEEDS_MAX)
+    assert failure is not None, f"{bug.__name__} was not found in {SEEDS_MAX} schedules"
+
+
+# Bugs that random schedules rarely meet, in schedules made for them
+
+
+def fetch_of_an_earlier_epoch(faults: ModelFaults) -> None:
+    """A fetch reaches a leader that was elected again, after the follower has replaced the records it speaks of."""
+    model = ReplicationModel(min_insync=1, faults=faults)
+    model.produce(1)
+    model.sync(1)
+    model.replicate(3)
+    model.fetch(3)
+    delayed, model.messages = model.messages, []
+    model.hand_over(1, 2)
+    model.deliver_all()
+    model.replicate(3)
+    model.produce(2)
+    model.sync(2)
+    model.replicate(3)
+    lose(model, 2)
+    assert model.elect(1)
+    model.deliver_all()
+    model.messages = delayed
+    model.receive(0)
+    model.read(1)
+    lose(model, 1)
+    assert model.elect(3)
+    model.heal()
+    model.judge()
+
+
+def lose(model: ReplicationModel, broker_id: int) -> None:
+    model.stop(broker_id)
+    model.expire_lease(broker_id)
+    model.deliver_all()
+
+
+def test_a_fetch_of_an_earlier_leader_epoch_does_not_count() -> None:
+    fetch_of_an_earlier_epoch(ModelFaults())
+    with pytest.raises(ModelViolationError, match="1 was read at offset 0"):
+        fetch_of_an_earlier_epoch(ModelFaults(ignores_leader_epochs=True))
+
+
+def commit_during_an_unknown_expansion() -> None:
+    """The store has added a follower to the ISR, and the leader was not told."""
+    model = ReplicationModel(min_insync=1)
+    model.now_ms += 2_000
+    model.replicate(2)
+    model.tick(1)
+    assert set(model.registration.isr) == {1, 2}
+    model.fetch(3)
+    model.receive(0, outcome="unknown")
+    assert set(model.registration.isr) == {1, 2, 3}
+    model.produce(1)
+    model.sync(1)
+    model.replicate(2)
+    model.replicate(2)
+    lose(model, 1)
+    lose(model, 2)
+    assert model.elect(3)
+    model.heal()
+    model.judge()
+
+
+def test_members_of_an_isr_change_in_flight_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit_during_an_unknown_expansion()
+    monkeypatch.setattr(PartitionLeader, "_advance", counts_only_the_old_isr)
+    with pytest.raises(ModelViolationError, match="1 was acknowledged at offset 0, where now is None"):
+        commit_during_an_unknown_expansion()
+
+
+# The command
+
+
+def test_the_command_reports_the_number_of_schedules(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "5", "--steps", "50"]) == 0
+    assert "5 schedules without a failure" in capsys.readouterr().out
+
+
+def test_the_command_prints_the_schedule_that_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elections, "take_over", elects_any_replica)
+    assert main(["--seeds", "1000"]) == 1
+    output = capsys.readouterr().err
+    failure = run_seeds(0, 1000)
+    assert isinstance(failure, CampaignFailureError)
+    assert failure.schedule[0] in output
+    assert f"seed {failure.seed}, after {len(failure.schedule)} steps" in output

@@ -1,0 +1,73 @@
+"""A follower whose leader has removed records. `tests/scenarios/replication` has the other rules."""
+
+import pytest
+
+from logbrook.core.replication.follower import (
+    NO_EPOCH,
+    AppendFetched,
+    EpochEnd,
+    MoveHighWatermark,
+    MoveLogStart,
+    PartitionFollower,
+    ReplicaFetch,
+    StartAt,
+    TruncateLog,
+    find_divergence,
+)
+from logbrook.model.identifiers import BrokerId, LeaderEpoch, Offset
+
+THREE, FIVE = LeaderEpoch(3), LeaderEpoch(5)
+
+
+@pytest.fixture
+def follower() -> PartitionFollower:
+    return PartitionFollower(BrokerId(1), FIVE, high_watermark=Offset(10))
+
+
+def test_a_follower_that_ends_before_the_leaders_log_starts_again_there(follower: PartitionFollower) -> None:
+    assert follower.on_out_of_range(Offset(50), Offset(0), Offset(20)) == [StartAt(Offset(50))]
+
+
+def test_an_empty_log_after_the_end_of_the_leaders_starts_again(follower: PartitionFollower) -> None:
+    assert follower.on_out_of_range(Offset(5), Offset(20), Offset(20)) == [StartAt(Offset(5))]
+
+
+def test_a_log_with_records_in_the_leaders_range_is_kept(follower: PartitionFollower) -> None:
+    assert follower.on_out_of_range(Offset(5), Offset(0), Offset(20)) == []
+
+
+def test_an_answer_moves_high_watermark_and_log_start_up_to_the_log_end(follower: PartitionFollower) -> None:
+    effects = follower.on_answer(
+        has_records=True,
+        leader_high_watermark=Offset(40),
+        leader_log_start_offset=Offset(35),
+        log_start_offset=Offset(0),
+        log_end_offset=Offset(30),
+    )
+    assert effects == [AppendFetched(), MoveHighWatermark(Offset(30)), MoveLogStart(Offset(30))]
+
+
+def test_the_high_watermark_of_a_follower_does_not_fall(follower: PartitionFollower) -> None:
+    effects = follower.on_answer(
+        has_records=False,
+        leader_high_watermark=Offset(5),
+        leader_log_start_offset=Offset(0),
+        log_start_offset=Offset(0),
+        log_end_offset=Offset(30),
+    )
+    assert effects == []
+
+
+def test_an_epoch_that_retention_removed_at_the_leader_ends_where_its_log_begins() -> None:
+    ahead = ReplicaFetch(Offset(150), THREE, FIVE)
+    assert find_divergence(ahead, None, Offset(100)) == EpochEnd(THREE, Offset(100))
+    assert find_divergence(ReplicaFetch(Offset(100), THREE, FIVE), None, Offset(100)) is None
+
+
+def test_an_empty_log_does_not_diverge() -> None:
+    assert find_divergence(ReplicaFetch(Offset(0), NO_EPOCH, FIVE), None, Offset(0)) is None
+
+
+def test_a_log_without_a_common_epoch_is_truncated_to_its_start(follower: PartitionFollower) -> None:
+    effects = follower.on_divergence(EpochEnd(THREE, Offset(50)), None, Offset(20), Offset(60))
+    assert effects == [TruncateLog(Offset(20))]

@@ -1,0 +1,97 @@
+"""Structured logging: the records that calls make, and that every call site has a constant event."""
+
+import ast
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logbrook.model.event_log import LogEvent, event_logger, observe_events
+
+SOURCES = Path(__file__).parents[3] / "src" / "logbrook"
+LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
+# Keys of a JSON line that are not fields.
+RESERVED = {"ts", "level", "logger", "event", "exception"}
+
+
+@pytest.mark.parametrize("level", sorted(LEVELS - {"exception"}))
+def test_a_record_carries_the_event_and_its_fields(caplog: pytest.LogCaptureFixture, level: str) -> None:
+    caplog.set_level(logging.DEBUG)
+    getattr(event_logger("logbrook.x"), level)("topic created", topic="orders", partitions=3)
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("logbrook.x", level.upper())
+    assert record.msg == LogEvent("topic created", {"topic": "orders", "partitions": 3})
+    assert record.funcName == "test_a_record_carries_the_event_and_its_fields"
+
+
+def test_other_handlers_write_the_fields_behind_the_event(caplog: pytest.LogCaptureFixture) -> None:
+    event_logger("logbrook.x").warning("100% full", path="a\nb")
+    assert caplog.messages == [r"100% full path='a\nb'"]
+
+
+def test_observers_see_all_events_whatever_the_level() -> None:
+    logger, seen = event_logger("logbrook.x"), list[tuple[str, int, LogEvent, BaseException | None]]()
+    error = OSError("disk full")
+    with observe_events(lambda *event: seen.append(event)):
+        logger.debug("topic created", topic="orders")
+        logger.error("failed", exc_info=error)
+        try:
+            raise error
+        except OSError:
+            logger.exception("failed again")
+    logger.info("not observed any more")
+    assert seen == [
+        ("logbrook.x", logging.DEBUG, LogEvent("topic created", {"topic": "orders"}), None),
+        ("logbrook.x", logging.ERROR, LogEvent("failed", {}), error),
+        ("logbrook.x", logging.ERROR, LogEvent("failed again", {}), error),
+    ]
+
+
+def test_exceptions_are_part_of_the_record(caplog: pytest.LogCaptureFixture) -> None:
+    logger = event_logger("logbrook.x")
+    error = OSError("disk full")
+    try:
+        raise error
+    except OSError:
+        logger.exception("failed")
+    logger.error("failed", exc_info=error)
+    logger.critical("failed", exc_info=error)
+    for record in caplog.records:
+        assert record.exc_info is not None
+        assert record.exc_info[1] is error
+
+
+def test_a_level_that_is_off_makes_no_record(caplog: pytest.LogCaptureFixture) -> None:
+    event_logger("logbrook.x").debug("detail")
+    assert caplog.records == []
+
+
+def logging_calls() -> Iterator[tuple[str, ast.Call]]:
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            called_on = ast.unparse(node.func.value)
+            is_log_call = called_on == "_logger" and node.func.attr in LEVELS
+            # RateLimitedWarnings, whose first argument is the key.
+            if is_log_call or (called_on.endswith((".warnings", "._warnings")) and node.func.attr == "warn"):
+                yield f"{path.name}:{node.lineno}", node
+
+
+def test_every_call_site_has_a_constant_event_and_free_field_names() -> None:
+    calls = list(logging_calls())
+    assert len(calls) > 30
+    for place, call in calls:
+        event = call.args[-1]
+        assert isinstance(event, ast.Constant), place
+        assert isinstance(event.value, str), place
+        assert not {keyword.arg for keyword in call.keywords} & RESERVED, place
+
+
+def test_every_event_is_documented() -> None:
+    text = (SOURCES.parents[1] / "docs" / "OPERATIONS.md").read_text()
+    rows = re.findall(r"^\| (`.*`) \| (?:debug|info|warning|error|critical)(?:, \w+)? \|", text, re.MULTILINE)
+    documented = {event for row in rows for event in re.findall("`([^`]+)`", row)}
+    assert documented == {call.args[-1].value for _, call in logging_calls() if isinstance(call.args[-1], ast.Constant)}
