@@ -8,7 +8,7 @@ import pytest
 
 from logbrook import Broker
 from logbrook.client import Client
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.spark.checkpoint_files import CheckpointImportError
@@ -35,7 +35,7 @@ def test_checkpoints_may_be_in_an_object_store(s3_server: S3Server, tmp_path: Pa
     with Broker({"orders": 2}) as broker, Client(broker.bootstrap_servers) as client:
         for partition in range(2):
             client.produce("orders", partition, build_batch([Record(value=b"v")] * RECORDS))
-        cluster = Cluster(client)
+        cluster = PartitionRequests(client)
         both = {"source_settings": settings, "target_settings": settings}
         imported = import_checkpoint(f"{root}/old", f"{root}/new", cluster, **both)
         assert (imported.batch_id, imported.is_committed) == (1, False)

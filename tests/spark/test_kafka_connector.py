@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from logbrook import Broker
 from logbrook.client import Client
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.spark.checkpoint_import import import_checkpoint
 from tests.spark.limits import finish
 
@@ -103,7 +103,7 @@ def test_ours_continues_from_a_checkpoint_of_theirs(
     with pytest.raises(StreamingQueryException, match="the driver dies"):
         finish(start("kafka", failing=1))
     with Client(broker.bootstrap_servers) as client:
-        imported = import_checkpoint(str(tmp_path / "kafka"), str(tmp_path / "logbrook"), Cluster(client))
+        imported = import_checkpoint(str(tmp_path / "kafka"), str(tmp_path / "logbrook"), PartitionRequests(client))
         ends = [client.list_offset(filled, partition) for partition in range(3)]
     assert (imported.batch_id, imported.is_committed, imported.starting) == (1, False, None)
     before = totals.copy()

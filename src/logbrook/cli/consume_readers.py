@@ -17,10 +17,10 @@ from logbrook.cli.terminal import plural
 from logbrook.cli.topic_patterns import TopicSelection
 from logbrook.client.admin import Admin
 from logbrook.client.client import EARLIEST
-from logbrook.client.cluster import TopicMetadata
 from logbrook.client.errors import BrokerError, ClientError, NetworkError
 from logbrook.client.group_member import GroupMember
 from logbrook.client.offset_specs import LogBounds, OffsetSpec
+from logbrook.client.partition_requests import TopicMetadata
 from logbrook.client.records_reader import FetchedRun, RecordsReader
 from logbrook.client.retry import Retries, RetryPolicy
 from logbrook.model import TopicPartition

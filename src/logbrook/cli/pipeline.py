@@ -18,7 +18,7 @@ import logbrook.spark
 from logbrook.cli.connection import Bootstrap, Json, connected_admin
 from logbrook.cli.failures import WRONG_USAGE, fail, refuse
 from logbrook.cli.terminal import ParagraphCommand, print_json, print_table
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model.version import install_command
 from logbrook.pipelines.report import REPORTS_TOPIC, PipelineReport
 from logbrook.pipelines.report_reader import ReportHistory, read_new_reports
@@ -192,7 +192,7 @@ def import_checkpoint(
     module = _import_spark("logbrook.spark.checkpoint_import")
     with connected_admin(bootstrap) as admin:
         try:
-            imported = module.import_checkpoint(source, target, Cluster(admin.client))
+            imported = module.import_checkpoint(source, target, PartitionRequests(admin.client))
         except SparkError as error:
             fail(str(error), exit_code_of(error))
     _print_imported(imported, as_json)

@@ -5,7 +5,7 @@ Main types:
 - `Client`: connections, cached leaders, one produce or fetch at a time; `Connection` sends any message to one broker.
 - `Producer`: many batches in flight, each written once; `TransactionalProducer`: batches and offsets, all or nothing.
 - `RecordWriter`, `RecordsReader` and `GroupMember`: decoded records and consumer groups, for people and tools.
-- `Admin` and its parts: topics, groups, settings. `Cluster`: requests about many partitions at once.
+- `Admin` and its parts: topics, groups, settings. `PartitionRequests`: requests about many partitions at once.
 - `Coordinators`: the coordinators of groups and transactions, and committed offsets.
 - `RetryPolicy`: when a failed operation is tried again; used by everything that retries.
 

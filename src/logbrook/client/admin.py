@@ -14,8 +14,8 @@ from logbrook.client.admin_results import BrokerInfo, ClusterInfo, LogDirDescrip
 from logbrook.client.admin_topics import TopicAdmin
 from logbrook.client.admin_transactions import TransactionAdmin
 from logbrook.client.client import Client
-from logbrook.client.cluster import Cluster
 from logbrook.client.errors import check_code
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -29,7 +29,7 @@ class Admin:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.cluster = Cluster(client)
+        self.cluster = PartitionRequests(client)
         self.configs = ConfigAdmin(client)
         self.topics = TopicAdmin(client)
         self.groups = GroupAdmin(client)

@@ -12,12 +12,12 @@ from logbrook.client.admin_results import (
     OffsetChange,
 )
 from logbrook.client.client import EARLIEST, LATEST, Client, group_by_topic
-from logbrook.client.cluster import Cluster
 from logbrook.client.connection import Connection
 from logbrook.client.coordinators import CoordinatorKind, OffsetAndMetadata
 from logbrook.client.errors import BrokerError, check_code
 from logbrook.client.group_protocol import PROTOCOL_TYPE, GroupProtocolError, decode_assignment
 from logbrook.client.offset_specs import LogBounds, OffsetSpec
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
@@ -59,7 +59,7 @@ class GroupAdmin:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._cluster = Cluster(client)
+        self._cluster = PartitionRequests(client)
         self._coordinators = self._cluster.coordinators
 
     def all(self) -> list[GroupSummary]:

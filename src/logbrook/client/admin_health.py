@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from logbrook.client.client import LATEST, Address, Client
-from logbrook.client.cluster import Cluster
 from logbrook.client.errors import BrokerError, ClientError
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
 from logbrook.protocol.errors import ProtocolError
 from logbrook.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -62,7 +62,7 @@ def check_health(client: Client) -> ClusterHealth:
         tuple(offline_log_dirs),
         tuple(partition for partition, leader in leaders.items() if leader not in addresses),
         tuple(partition for partition, _, is_replicated in _partitions(metadata) if not is_replicated),
-        _unavailable(Cluster(client), led) | _with_offline_leader(metadata),
+        _unavailable(PartitionRequests(client), led) | _with_offline_leader(metadata),
     )
 
 
@@ -91,7 +91,7 @@ def _offline_log_dirs(client: Client, broker_id: int, address: Address) -> Itera
             yield str(error)
 
 
-def _unavailable(cluster: Cluster, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
+def _unavailable(cluster: PartitionRequests, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
     """Return the partitions whose offsets cannot be listed, with the reason; one by one only if there are any."""
     with suppress(ClientError):
         cluster.list_offsets(dict.fromkeys(partitions, LATEST))

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from logbrook.client.admin_results import PartitionInfo, TopicDescription
 from logbrook.client.client import EARLIEST, LATEST, Client, group_by_topic
-from logbrook.client.cluster import Cluster
 from logbrook.client.errors import BrokerError, check_code
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.protocol.errors import UnsupportedApiError
@@ -44,7 +44,7 @@ class TopicAdmin:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._cluster = Cluster(client)
+        self._cluster = PartitionRequests(client)
 
     def names(self, *, with_internal: bool = True) -> list[str]:
         """Return the names of all topics, with one request."""

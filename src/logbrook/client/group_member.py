@@ -12,7 +12,6 @@ from time import monotonic
 from typing import TypeVar
 
 from logbrook.client.client import Client
-from logbrook.client.cluster import Cluster
 from logbrook.client.connection import Connection
 from logbrook.client.coordinators import NO_GENERATION, CoordinatorKind, Coordinators
 from logbrook.client.errors import BrokerError, ClientError, check_code
@@ -26,6 +25,7 @@ from logbrook.client.group_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.client.retry import RetryPolicy
 from logbrook.model import TopicPartition
 from logbrook.protocol.error_classes import REJOIN_GROUP
@@ -215,7 +215,7 @@ class GroupMember:
                 # A member with another metadata format is assigned nothing.
                 subscriptions[member.member_id] = []
         names = {topic for topics in subscriptions.values() for topic in topics}
-        topics = Cluster(self._client).topics(sorted(names))
+        topics = PartitionRequests(self._client).topics(sorted(names))
         return assign_by_range(subscriptions, {name: topic.partitions for name, topic in topics.items()})
 
     def _with_coordinator(self, send: Callable[[Connection], T]) -> T:

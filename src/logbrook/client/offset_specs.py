@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from logbrook.client.client import EARLIEST, LATEST
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset
 
@@ -48,7 +48,9 @@ OffsetSpec: TypeAlias = Earliest | Latest | AtOffset | LastRecords | AtTime
 class LogBounds:
     """Start and end offsets of partitions, read once when it is made, and offset specs resolved within them."""
 
-    def __init__(self, cluster: Cluster, partitions: Iterable[TopicPartition], *, committed_only: bool = False) -> None:
+    def __init__(
+        self, cluster: PartitionRequests, partitions: Iterable[TopicPartition], *, committed_only: bool = False
+    ) -> None:
         """With `committed_only` a log ends at its last stable offset. Raises ClientError."""
         self._cluster = cluster
         self.partitions = tuple(partitions)

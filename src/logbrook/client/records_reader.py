@@ -18,10 +18,10 @@ from time import monotonic
 from typing import NamedTuple, Protocol
 
 from logbrook.client.client import CONSUMER_REPLICA_ID, EARLIEST, LATEST, Address, Client, group_by_topic
-from logbrook.client.cluster import Cluster
 from logbrook.client.connection import Connection, InFlightRequest
 from logbrook.client.errors import ClientError, NetworkError, TimedOutError, check_code
 from logbrook.client.fetched import AbortedBatches
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.client.retry import Retries, RetryPolicy
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset
@@ -277,7 +277,7 @@ class RecordsReader:
 
     def _reset_position(self, partition: TopicPartition) -> None:
         """Move a position that is out of range to the log start or the log end, whichever it has passed."""
-        cluster, offset = Cluster(self._client), self._positions[partition]
+        cluster, offset = PartitionRequests(self._client), self._positions[partition]
         start = cluster.list_offsets({partition: EARLIEST})[partition]
         if offset < start:
             self.lost[partition] = self.lost.get(partition, 0) + start - offset

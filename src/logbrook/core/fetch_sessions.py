@@ -49,6 +49,8 @@ class CachedPartition:
     fetch_offset: Offset
     partition_max_bytes: int
     current_leader_epoch: LeaderEpoch = LeaderEpoch(-1)
+    # Of a follower: the leader epoch of its last record.
+    last_fetched_epoch: LeaderEpoch = LeaderEpoch(-1)
     high_watermark: Offset = Offset(-1)
     log_start_offset: Offset = Offset(-1)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from logbrook.model import LogbrookError, TopicPartition, check_topic_name
+from logbrook.model.identifiers import BrokerId
 
 MetadataRecord: TypeAlias = tuple[str, bytes | None]
 
@@ -28,6 +29,7 @@ _BROKER_SETTINGS = "broker-settings"
 _BROKER_DEFAULTS = "broker-defaults"
 _TOPIC = "topics/"
 _GROUP = "settings/groups/"
+_OF_BROKERS = "settings/brokers/"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class Topic:
 class ClusterMetadata:
     """`epoch` counts the broker's starts, and is the leader epoch of its appends."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker_id: BrokerId | None = None) -> None:
+        """`broker_id` is that of the broker in a cluster, whose own settings these are."""
+        self._own_settings_key = _BROKER_SETTINGS if broker_id is None else f"{_OF_BROKERS}{broker_id}"
         self.cluster_id = ""
         self.epoch = -1
         self.next_producer_id = 0
@@ -99,6 +103,10 @@ class ClusterMetadata:
             raise UnknownTopicIdError(topic_id)
         return topic
 
+    def topic_with_any_state(self, topic_id: bytes) -> Topic | None:
+        """Return the topic with this id, also while it is created or deleted."""
+        return self._topics.get(self._names.get(topic_id, ""))
+
     def found_cluster(self, cluster_id: str) -> list[MetadataRecord]:
         return [_record(_CLUSTER, {"id": cluster_id})]
 
@@ -110,7 +118,7 @@ class ClusterMetadata:
         return [_record(_PRODUCER_IDS, {"next": self.next_producer_id + count})]
 
     def configure_broker(self, settings: Mapping[str, str]) -> list[MetadataRecord]:
-        return [_record(_BROKER_SETTINGS, dict(settings))]
+        return [_record(self._own_settings_key, dict(settings))]
 
     def configure_all_brokers(self, settings: Mapping[str, str]) -> list[MetadataRecord]:
         return [_record(_BROKER_DEFAULTS, dict(settings))]
@@ -120,9 +128,15 @@ class ClusterMetadata:
         return [_record(key, dict(settings)) if settings else (key, None)]
 
     def create_topic(
-        self, name: str, partition_count: int, settings: Mapping[str, str], topic_id: bytes
+        self,
+        name: str,
+        partition_count: int,
+        settings: Mapping[str, str],
+        topic_id: bytes,
+        *,
+        is_creating: bool = True,
     ) -> list[MetadataRecord]:
-        """Begin to create a topic, hidden until `finish_create`.
+        """Begin to create a topic, hidden until `finish_create` unless it is created in one step.
 
         Raises InvalidTopicNameError, TopicExistsError, TopicCollisionError or InvalidPartitionsError.
         """
@@ -134,7 +148,7 @@ class ClusterMetadata:
             raise TopicCollisionError(name, other)
         if partition_count < 1:
             raise InvalidPartitionsError(f"a topic has at least one partition, not {partition_count}")
-        return [_topic_record(Topic(name, topic_id, partition_count, settings, is_creating=True))]
+        return [_topic_record(Topic(name, topic_id, partition_count, settings, is_creating=is_creating))]
 
     def finish_create(self, name: str) -> list[MetadataRecord]:
         assert self._topics[name].is_creating, "create_topic comes first"
@@ -177,8 +191,11 @@ class ClusterMetadata:
             self.epoch = content["epoch"]
         elif key == _PRODUCER_IDS:
             self.next_producer_id = content["next"]
-        elif key == _BROKER_SETTINGS:
-            self.broker_settings = content
+        elif key == self._own_settings_key:
+            self.broker_settings = content or {}
+        elif key.startswith(_OF_BROKERS):
+            # Settings of another broker of the cluster.
+            pass
         elif key == _BROKER_DEFAULTS:
             self.broker_defaults = content
         else:

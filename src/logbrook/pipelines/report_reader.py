@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from logbrook.client import EARLIEST, LATEST, Client
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.client.records_reader import RecordsReader
 from logbrook.model import TopicPartition
 from logbrook.pipelines.report import PipelineReport, ReportError, parse_report
@@ -33,7 +33,7 @@ def read_new_reports(client: Client, topic: str, seen: ReportHistory) -> ReportH
 
     Invalid records are skipped. Raises ClientError, ProtocolError or RecordsError.
     """
-    cluster = Cluster(client)
+    cluster = PartitionRequests(client)
     metadata = cluster.topics([topic]).get(topic)
     if metadata is None:
         return ReportHistory()

@@ -16,8 +16,12 @@ from logbrook.core.fetch_sessions import FetchSessions
 from logbrook.model import LogbrookError
 from logbrook.model.event_log import event_logger
 from logbrook.ports import Clock, Files, OsFiles, Random, SystemClock, SystemRandom
+from logbrook.server.cluster.node import ClusterLink, ClusterNode
+from logbrook.server.cluster_view import AdvertisedAddress, ClusterView, SingleNodeView
 from logbrook.server.cold_reads import ColdReads
 from logbrook.server.coordinators.groups import GroupCoordinatorService
+from logbrook.server.coordinators.leadership import CoordinatorLeadership
+from logbrook.server.coordinators.transaction_peers import TransactionPeers
 from logbrook.server.coordinators.transactions import TransactionCoordinatorService
 from logbrook.server.dispatch import KafkaDispatcher
 from logbrook.server.fetch_purgatory import FetchPurgatory
@@ -30,7 +34,7 @@ from logbrook.server.operations import Operations
 from logbrook.server.probe import ServerProbe
 from logbrook.server.record_inspection import RecordInspector
 from logbrook.server.response_memory import ResponseMemory
-from logbrook.server.services import AdvertisedAddress, Services
+from logbrook.server.services import Services
 from logbrook.server.topics import Topics
 from logbrook.storage.committer import Committer, WalCommitter
 from logbrook.storage.errors import StorageOfflineError, UnreadableLogError
@@ -53,7 +57,7 @@ class BrokerServer:
     """One broker on the running event loop. Call `start` and `stop` once each.
 
     `on_many_logs_created` is called on the event loop each time that topics with some hundred partitions were created.
-    `new_committer` makes what commits the write-ahead log, by default a thread.
+    `new_committer` makes what commits the write-ahead log, by default a thread. Without `cluster` it is a single node.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class BrokerServer:
         new_committer: Callable[[Wal, asyncio.AbstractEventLoop], WalCommitter] = lambda wal, loop: Committer(
             wal, loop.call_soon
         ),
+        cluster: ClusterLink | None = None,
     ) -> None:
         self.config = config
         self._files = files
@@ -74,6 +79,8 @@ class BrokerServer:
         self._random = random or SystemRandom()
         self._on_many_logs_created = on_many_logs_created
         self._new_committer = new_committer
+        self._link = cluster
+        self._node: ClusterNode | None = None
         # Stops the components in reverse order of their start.
         self._started = AsyncExitStack()
         self.is_ready = False
@@ -113,19 +120,17 @@ class BrokerServer:
         self._started.callback(inspector.stop)
         cold_reads = ColdReads(loop, directory.environment)
         self._started.callback(cold_reads.stop)
-        topics = Topics(config, directory, appender, clock, self._random, self._on_many_logs_created)
-        self._started.push_async_callback(topics.stop)
-        await topics.open()
+        topics, view = await self._open_topics(loop, appender, fetch_purgatory)
         apis = all_apis()
         groups = GroupCoordinatorService(config.groups, loop, topics, appender, clock, self._random)
         transactions = TransactionCoordinatorService(
-            config.transactions, loop, topics, appender, fetch_purgatory, groups, clock
+            config.transactions, loop, topics, appender, fetch_purgatory, groups, clock, self._transaction_peers()
         )
         self.services = Services(
             config=config,
             loop=loop,
             clock=clock,
-            endpoint=AdvertisedAddress("", 0),
+            view=view,
             topics=topics,
             appender=appender,
             inspector=inspector,
@@ -138,6 +143,7 @@ class BrokerServer:
             probe=ServerProbe(),
             served_versions={api.key: api.versions for api in apis if api.is_advertised},
             random=self._random,
+            replicas=None if self._node is None else self._node.replicas,
         )
         dispatcher = KafkaDispatcher(self.services, apis, config.network.request_bytes_max, clock.monotonic_s)
         connections_max = max(16, min(config.network.connections_max, descriptors - _DESCRIPTORS_RESERVED))
@@ -145,7 +151,9 @@ class BrokerServer:
         buffers = directory.environment.reader.buffers
         self.listener = Listener(self.services, dispatcher, buffers, connections_max)
         self._started.push_async_callback(self.listener.stop, 0.0)
-        self.services.endpoint = await self._listen()
+        self.endpoint = await self._listen()
+        if isinstance(view, SingleNodeView):
+            view.endpoint = self.endpoint
         if config.network.json_listen:
             self.json_address = await self._listen_for_json()
         if config.metrics.listen:
@@ -156,10 +164,51 @@ class BrokerServer:
         self.maintenance = MaintenanceRunner(config.maintenance, loop, topics, fetch_purgatory, cold_reads, clock)
         self._started.push_async_callback(self.maintenance.stop)
         self.maintenance.start()
-        loading = loop.create_task(self._load())
-        self._started.callback(loading.cancel)
-        await self.listener.start()
+        await self._begin_serving(loop)
         self.is_ready = True
+
+    async def _open_topics(
+        self, loop: asyncio.AbstractEventLoop, appender: LogAppender, fetch_purgatory: FetchPurgatory
+    ) -> tuple[Topics, ClusterView]:
+        config, clock, directory = self.config, self._clock, self.directory
+        if self._link is None:
+            topics = Topics(config, directory, appender, clock, self._random, self._on_many_logs_created)
+            self._started.push_async_callback(topics.stop)
+            await topics.open()
+            return topics, SingleNodeView(config.node_id, topics)
+        self._node = node = ClusterNode(
+            self._link,
+            config,
+            loop,
+            clock,
+            self._random,
+            directory,
+            appender,
+            fetch_purgatory,
+            self._on_many_logs_created,
+        )
+        self._started.push_async_callback(node.topics.stop)
+        self._started.push_async_callback(node.stop)
+        await node.open()
+        return node.topics, node.view
+
+    def _transaction_peers(self) -> TransactionPeers | None:
+        if self._node is None:
+            return None
+        return TransactionPeers(self.config.node_id, self._node.view, self._node.peers)
+
+    async def _begin_serving(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._node is None:
+            loading = loop.create_task(self._load())
+            self._started.callback(loading.cancel)
+            await self.listener.start()
+            return
+        leadership = CoordinatorLeadership(self.services)
+        self._node.replicas.leading.on_leader = leadership.on_leader
+        self._node.replicas.leading.on_resigned = leadership.on_resigned
+        # Other brokers connect as soon as this one is registered.
+        await self.listener.start()
+        await self._node.join(self.endpoint)
 
     async def _load(self) -> None:
         """Load the groups first: transactions that are completed at the start commit offsets in them."""
@@ -188,12 +237,16 @@ class BrokerServer:
 
     async def stop(self) -> None:
         """Raises StorageError if the data could not be synced; the directory is closed even then."""
+        if self._node is not None:
+            await self._node.leave()
         self._begin_stop()
         await self.listener.stop(self.config.network.stop_ms / 1000)
         try:
             await self._started.aclose()
         finally:
             self.directory.close()
+        if self._node is not None:
+            await self._node.finish()
 
     async def abandon(self) -> None:
         """Disconnect all clients and close all files, without answers and without a clean checkpoint.

@@ -20,6 +20,8 @@ from logbrook.ports import metadata_store
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.records import errors as records
 from logbrook.server import leader_epoch, topic_changes
+from logbrook.server.cluster import errors as cluster_errors
+from logbrook.server.cluster import membership
 from logbrook.storage import errors as storage
 
 T = TypeVar("T")
@@ -97,6 +99,14 @@ _CODES: dict[type[LogbrookError], ErrorCode] = {
     fetch_sessions.FetchSessionNotFoundError: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     fetch_sessions.InvalidFetchSessionEpochError: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     topic_changes.ChangePendingError: ErrorCode.REQUEST_TIMED_OUT,
+    # Errors of a start, which no client gets.
+    membership.WrongClusterError: ErrorCode.INVALID_REQUEST,
+    membership.WrongNodeError: ErrorCode.INVALID_REQUEST,
+    cluster_errors.NotLeaderError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    cluster_errors.NotEnoughReplicasError: ErrorCode.NOT_ENOUGH_REPLICAS,
+    cluster_errors.NotEnoughReplicasAfterAppendError: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    cluster_errors.ReplicationTimedOutError: ErrorCode.REQUEST_TIMED_OUT,
+    cluster_errors.OffsetNotAvailableError: ErrorCode.OFFSET_NOT_AVAILABLE,
     leader_epoch.FencedLeaderEpochError: ErrorCode.FENCED_LEADER_EPOCH,
     leader_epoch.UnknownLeaderEpochError: ErrorCode.UNKNOWN_LEADER_EPOCH,
     records.CorruptBatchError: ErrorCode.CORRUPT_MESSAGE,

@@ -3,11 +3,15 @@
 Every append of the broker goes through `LogAppender`. The committer thread completes appends in groups, one group per
 commit, and wakes the event loop once per group. There, for each append in order, waiting fetches are notified, then the
 callback of the append is called; when the whole group is done, `on_drained` sends the responses.
+
+A replicated log is appended to by its leader only, and `ReplicatedAppends` decides when its append is done.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from logbrook.core.replication.leader import PartitionLeader
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import LeaderEpoch, ProducerEpoch, ProducerId
 from logbrook.ports import Clock
@@ -20,6 +24,29 @@ from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
 
 
+class ReplicatedAppends(Protocol):
+    """The replicas of this broker, in a cluster."""
+
+    def leader_of(self, partition: TopicPartition) -> PartitionLeader:
+        """Raises NotLeaderError."""
+
+    def on_append(self, log: Log) -> None:
+        """The log has grown."""
+
+    def on_synced(
+        self,
+        term: PartitionLeader,
+        log: Log,
+        append: PendingAppend,
+        length: int,
+        on_done: Callable[[PendingAppend], None],
+        *,
+        waits: bool,
+        timeout_s: float | None,
+    ) -> None:
+        """The append is durable on this broker, or has failed: call `on_done` now, or when it is committed."""
+
+
 class LogAppender:
     """One per broker, on the event loop; only `complete_from_thread` is called on the committer's thread.
 
@@ -29,7 +56,9 @@ class LogAppender:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Clock, on_committed: Callable[[TopicPartition, int], None]
     ) -> None:
-        self.leader_epoch = 0
+        # That of all logs of a single node. In a cluster each partition has its own.
+        self.leader_epoch = LeaderEpoch(0)
+        self.replicas: ReplicatedAppends | None = None
         # Set while clients' records are refused although the disk works.
         self.refusal: StorageError | None = None
         self.is_draining = False
@@ -45,21 +74,66 @@ class LogAppender:
         on_done: Callable[[PendingAppend], None],
         origin: AppendOrigin = AppendOrigin.CLIENT,
         header: BatchHeader | None = None,
+        *,
+        waits_for_replicas: bool = True,
+        timeout_s: float | None = None,
     ) -> PendingAppend:
         """Append now and call `on_done(append)` on the event loop once it is done, possibly before this returns.
 
-        `header` is the header of the first batch, if the caller has parsed it. Raises `refusal`, and what `Log.append`
-        raises.
+        `header` is the header of the first batch, if the caller has parsed it. In a cluster, the append is done when
+        all in-sync replicas have it, within `timeout_s`, or without `waits_for_replicas` when it is durable here.
+        Raises `refusal`, NotLeaderError, and what `Log.append` raises.
         """
         if self.refusal is not None:
             raise self.refusal
+        if log.is_replica:
+            return self._append_replicated(log, data, on_done, origin, header, waits_for_replicas, timeout_s)
         append = log.append(
-            data, now_ms=self._clock.now_ms(), leader_epoch=LeaderEpoch(self.leader_epoch), origin=origin, header=header
+            data, now_ms=self._clock.now_ms(), leader_epoch=self.leader_epoch, origin=origin, header=header
         )
         append.caller_data = (log.partition, len(data), on_done)
         if log.environment.durability.is_immediate:
             self._finish(append)
         return append
+
+    def _append_replicated(
+        self,
+        log: Log,
+        data: bytes | bytearray | memoryview,
+        on_done: Callable[[PendingAppend], None],
+        origin: AppendOrigin,
+        header: BatchHeader | None,
+        waits: bool,
+        timeout_s: float | None,
+    ) -> PendingAppend:
+        replicas = self.replicas
+        assert replicas is not None, "only a broker of a cluster has replicas"
+        term = replicas.leader_of(log.partition)
+        append = log.append(
+            data, now_ms=self._clock.now_ms(), leader_epoch=term.leader_epoch, origin=origin, header=header
+        )
+        length = len(data)
+
+        def synced(append: PendingAppend) -> None:
+            replicas.on_synced(term, log, append, length, on_done, waits=waits, timeout_s=timeout_s)
+
+        # Consumers see the records when they are committed, so nothing is reported when they are synced.
+        append.caller_data = (None, 0, synced)
+        if not append.duplicate:
+            replicas.on_append(log)
+        if log.environment.durability.is_immediate:
+            self._finish(append)
+        return append
+
+    def append_fetched(self, log: Log, data: memoryview, on_synced: Callable[[PendingAppend], None]) -> None:
+        """Append records of the leader and call `on_synced(append)` on the event loop once they are durable, or failed.
+
+        Raises what `Log.append_fetched` raises.
+        """
+        append = log.append_fetched(data, now_ms=self._clock.now_ms())
+        append.caller_data = (None, 0, on_synced)
+        if log.environment.durability.is_immediate:
+            self._finish(append)
 
     async def append_durably(self, log: Log, batch: bytes | bytearray) -> PendingAppend:
         """Append a batch of the broker's own and wait until it is durable. Raises StorageError."""
@@ -110,6 +184,6 @@ class LogAppender:
             return
         partition, length, on_done = append.caller_data
         append.caller_data = None
-        if append.error is None and not append.duplicate:
+        if append.error is None and not append.duplicate and partition is not None:
             self._on_committed(partition, length)
         on_done(append)

@@ -7,6 +7,8 @@ from logbrook.config import BrokerConfig
 from logbrook.core.fetch_sessions import FetchSessions
 from logbrook.ports import Clock, Random
 from logbrook.protocol.schema import Versions
+from logbrook.server.cluster.replicas import ReplicaManager
+from logbrook.server.cluster_view import ClusterView
 from logbrook.server.cold_reads import ColdReads
 from logbrook.server.coordinators.groups import GroupCoordinatorService
 from logbrook.server.coordinators.transactions import TransactionCoordinatorService
@@ -19,21 +21,13 @@ from logbrook.server.topics import Topics
 
 
 @dataclass
-class AdvertisedAddress:
-    """The address that Metadata and FindCoordinator responses announce."""
-
-    host: str
-    port: int
-
-
-@dataclass
 class Services:
     """One per broker, shared by the handlers of both protocols, on the event loop."""
 
     config: BrokerConfig
     loop: asyncio.AbstractEventLoop
     clock: Clock
-    endpoint: AdvertisedAddress
+    view: ClusterView
     topics: Topics
     appender: LogAppender
     inspector: RecordInspector
@@ -47,3 +41,5 @@ class Services:
     # Served versions by API key, from the handlers of the advertised APIs.
     served_versions: dict[int, Versions]
     random: Random
+    # The replicas of a broker in a cluster; None on a single node.
+    replicas: ReplicaManager | None = None

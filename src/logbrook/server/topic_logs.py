@@ -48,10 +48,10 @@ class TopicLogs:
     def stop(self) -> None:
         self._executor.shutdown()
 
-    async def create(self, partitions: Iterable[TopicPartition], config: LogConfig) -> None:
+    async def create(self, partitions: Iterable[TopicPartition], config: LogConfig, *, topic_id: str = "") -> None:
         """Create the logs that are missing. Raises StorageError, after which some may exist, or ChangePendingError."""
         for step in self._steps(partition for partition in partitions if partition not in self._directory):
-            creation = self._directory.begin_create(step, config)
+            creation = self._directory.begin_create(step, config, topic_id=topic_id)
             self._directory.finish_create(creation, await self._run(creation.run))
             self._created += len(step)
             if self._created >= _MANY_LOGS:

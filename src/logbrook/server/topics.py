@@ -18,7 +18,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from logbrook.config import BrokerConfig, CleanupPolicy, LogConfig
 from logbrook.config.kafka_settings import (
@@ -39,7 +39,7 @@ from logbrook.core.metadata import (
 )
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
-from logbrook.model.identifiers import ProducerId
+from logbrook.model.identifiers import LeaderEpoch, ProducerId
 from logbrook.ports import Clock, Random
 from logbrook.ports.metadata_store import Delete, Put, StoreTransaction
 from logbrook.server.local_metadata_store import LocalMetadataStore
@@ -51,6 +51,8 @@ from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
 
 T = TypeVar("T")
+# An assignment lists the brokers of each new partition.
+Assignments: TypeAlias = Sequence[Sequence[int]]
 SettingsChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 METADATA = TopicPartition("__cluster_metadata", 0)
@@ -64,10 +66,27 @@ _PRODUCER_IDS_PER_BLOCK = 1_000
 _logger = event_logger(__name__)
 
 
+class ReplicaPlacement(NamedTuple):
+    """Where the replicas of new partitions are: on brokers of the cluster's choice, or as assigned.
+
+    A replication factor of -1 is the default. A single node has one replica of everything.
+    """
+
+    replication_factor: int = -1
+    assignments: Assignments | None = None
+
+    def count_of(self, partition_count: int | None) -> int | None:
+        """Return the number of partitions of a new topic, None for the default."""
+        return partition_count if self.assignments is None else len(self.assignments)
+
+
+ANYWHERE = ReplicaPlacement()
+
+
 class Topics:
     """The topics of one broker. Used on its event loop; call `open` once before anything else.
 
-    `on_many_created` is that of `TopicLogs`. Raises StorageError if the metadata log cannot be created.
+    `on_many_created` is that of `TopicLogs`.
     """
 
     def __init__(
@@ -81,22 +100,24 @@ class Topics:
     ) -> None:
         self.directory = directory
         self.metadata = ClusterMetadata()
-        if METADATA not in directory:
-            directory.create(METADATA, _METADATA_CONFIG)
-        directory.get(METADATA).config = _METADATA_CONFIG
-        self.store = LocalMetadataStore(directory.get(METADATA), appender, clock)
         self._config = config
         self._appender = appender
         self._clock = clock
         self._random = random
+        # The log of a single node, from `open` on. A cluster has its own.
+        self.store: LocalMetadataStore | None = None
         self._producer_ids = range(0)
         self._logs = TopicLogs(directory, clock, on_many_created)
         self._changes = TopicChanges()
         # Held from the validation of a change to its record: each is validated against the result of the previous one.
         self._writing = asyncio.Lock()
+        self._reserving = asyncio.Lock()
 
     async def open(self) -> None:
-        """Replay the metadata, begin a new leader epoch, and finish interrupted changes. Raises StorageError."""
+        """Open and replay the metadata, begin a new leader epoch, and finish interrupted changes.
+
+        Raises StorageError.
+        """
         await self._load_metadata()
         self._configure_logs(self.metadata.topics.values())
         try:
@@ -123,7 +144,8 @@ class Topics:
         """Wait for the changes in progress, which stop at their next step."""
         self._logs.begin_stop()
         await self._changes.finish()
-        await self.store.close()
+        if self.store is not None:
+            await self.store.close()
         self._logs.stop()
 
     async def run_change(self, change: Coroutine[Any, Any, T], timeout_ms: int | None = None) -> T:
@@ -138,12 +160,31 @@ class Topics:
     def is_internal(self, topic: str) -> bool:
         return topic in INTERNAL_TOPICS
 
+    def check_partition(self, partition: TopicPartition) -> None:
+        """Raises TopicNotFoundError or PartitionNotFoundError unless the partition exists."""
+        topic = self.metadata.topic(partition.topic)
+        if not 0 <= partition.partition < topic.partition_count:
+            raise PartitionNotFoundError(partition)
+
     def log(self, partition: TopicPartition) -> Log:
-        """Return the log of a partition that is served. Raises TopicNotFoundError or PartitionNotFoundError."""
+        """Return the log of a partition that this broker leads. Raises TopicNotFoundError or PartitionNotFoundError."""
         topic = self.metadata.topic(partition.topic)
         if not 0 <= partition.partition < topic.partition_count:
             raise PartitionNotFoundError(partition)
         return self.directory.get(partition)
+
+    def readable_log(self, partition: TopicPartition, *, may_follow: bool) -> tuple[Log, LeaderEpoch]:
+        """Return a log to read from, and the partition's leader epoch; with `may_follow` also that of a follower.
+
+        Raises as `log` does.
+        """
+        del may_follow
+        return self.log(partition), self._appender.leader_epoch
+
+    def leader_epoch(self, partition: TopicPartition) -> LeaderEpoch:
+        """Return the leader epoch of a partition that this broker leads."""
+        del partition
+        return self._appender.leader_epoch
 
     def logs(self) -> list[Log]:
         """Return all logs that are served."""
@@ -151,6 +192,11 @@ class Topics:
 
     def config_of(self, topic: Topic) -> LogConfig:
         return apply_overrides(self.defaults, topic.settings, TOPIC_SETTINGS, is_stored=True)
+
+    def replication_factor(self, placement: ReplicaPlacement) -> int:
+        """Return the number of replicas of a new topic."""
+        del placement
+        return 1
 
     def check_new(self, name: str, partition_count: int | None, settings: Mapping[str, str]) -> int:
         """Validate a new topic as `create` does, raising the same errors, and return its number of partitions."""
@@ -162,15 +208,25 @@ class Topics:
         return count
 
     async def create(
-        self, name: str, partition_count: int | None, settings: Mapping[str, str], *, timeout_ms: int | None = None
+        self,
+        name: str,
+        partition_count: int | None,
+        settings: Mapping[str, str],
+        placement: ReplicaPlacement = ANYWHERE,
+        *,
+        timeout_ms: int | None = None,
     ) -> Topic:
         """Create a topic; after `timeout_ms`, wait no longer and raise ChangePendingError.
 
-        Raises InvalidTopicNameError, MetadataError, InvalidSettingError, StorageError or ChangePendingError.
+        Raises InvalidTopicNameError, MetadataError, InvalidSettingError, StorageError or ChangePendingError, and in a
+        cluster InvalidReplicationFactorError, InvalidReassignmentError or MetadataStoreError.
         """
-        return await self._changes.run(self._create(name, partition_count, settings), timeout_ms)
+        return await self._changes.run(self._create(name, partition_count, settings, placement), timeout_ms)
 
-    async def _create(self, name: str, partition_count: int | None, settings: Mapping[str, str]) -> Topic:
+    async def _create(
+        self, name: str, partition_count: int | None, settings: Mapping[str, str], placement: ReplicaPlacement
+    ) -> Topic:
+        del placement
         async with self._changes.one_at_a_time(name):
             async with self._writing:
                 count = self.check_new(name, partition_count, settings)
@@ -188,12 +244,22 @@ class Topics:
             return self.metadata.topic(name)
 
     async def add_partitions(
-        self, name: str, partition_count: int, *, only_check: bool = False, timeout_ms: int | None = None
+        self,
+        name: str,
+        partition_count: int,
+        placement: ReplicaPlacement = ANYWHERE,
+        *,
+        only_check: bool = False,
+        timeout_ms: int | None = None,
     ) -> None:
-        """Raises MetadataError, StorageError or ChangePendingError."""
-        await self._changes.run(self._add_partitions(name, partition_count, only_check=only_check), timeout_ms)
+        """Raises MetadataError, StorageError or ChangePendingError, and in a cluster as `create` does."""
+        change = self._add_partitions(name, partition_count, only_check=only_check, placement=placement)
+        await self._changes.run(change, timeout_ms)
 
-    async def _add_partitions(self, name: str, partition_count: int, *, only_check: bool) -> None:
+    async def _add_partitions(
+        self, name: str, partition_count: int, *, only_check: bool, placement: ReplicaPlacement
+    ) -> None:
+        del placement
         async with self._changes.one_at_a_time(name):
             async with self._writing:
                 records = self.metadata.add_partitions(name, partition_count)
@@ -250,61 +316,83 @@ class Topics:
 
         Raises TopicNotFoundError, InvalidSettingError, StorageError, and what `change` raises.
         """
-        async with self._writing:
+
+        def decide() -> list[MetadataRecord]:
             settings = change(self.metadata.topic(name).settings)
             self._check_settings(settings)
-            records = self.metadata.configure_topic(name, settings)
-            if not only_check:
-                await self._write(records)
-                self._configure_logs([self.metadata.topic(name)])
+            return self.metadata.configure_topic(name, settings)
+
+        await self._change(decide, only_check=only_check)
+        if not only_check:
+            self._configure_logs([self.metadata.topic(name)])
 
     async def change_broker(self, change: SettingsChange, *, only_check: bool = False) -> None:
         """Replace the broker's own dynamic settings with `change(settings)`.
 
         Raises InvalidSettingError, StorageError, and what `change` raises.
         """
-        async with self._writing:
+
+        def decide() -> list[MetadataRecord]:
             settings = change(self.metadata.broker_settings)
             self._check_dynamic_settings({**self.metadata.broker_defaults, **settings})
-            if not only_check:
-                await self._write(self.metadata.configure_broker(settings))
-                self._configure_logs(self.metadata.topics.values())
+            return self.metadata.configure_broker(settings)
+
+        await self._change(decide, only_check=only_check)
+        if not only_check:
+            self._configure_logs(self.metadata.topics.values())
 
     async def change_all_brokers(self, change: SettingsChange, *, only_check: bool = False) -> None:
         """Replace the dynamic settings of all brokers, which a broker's own override, with `change(settings)`.
 
         Raises InvalidSettingError, StorageError, and what `change` raises.
         """
-        async with self._writing:
+
+        def decide() -> list[MetadataRecord]:
             settings = change(self.metadata.broker_defaults)
             self._check_dynamic_settings({**settings, **self.metadata.broker_settings})
-            if not only_check:
-                await self._write(self.metadata.configure_all_brokers(settings))
-                self._configure_logs(self.metadata.topics.values())
+            return self.metadata.configure_all_brokers(settings)
+
+        await self._change(decide, only_check=only_check)
+        if not only_check:
+            self._configure_logs(self.metadata.topics.values())
 
     async def change_group(self, group_id: str, change: SettingsChange, *, only_check: bool = False) -> None:
         """Replace the settings of a group, which need not exist, with `change(settings)`.
 
         Raises TooManyGroupsError, StorageError, and what `change` raises.
         """
-        async with self._writing:
+
+        def decide() -> list[MetadataRecord]:
             groups, groups_max = self.metadata.group_settings, self._config.groups.groups_max
             settings = change(groups.get(group_id, {}))
             if settings and group_id not in groups and len(groups) >= groups_max:
                 raise TooManyGroupsError(group_id, "groups_max", groups_max)
-            if not only_check and (settings or group_id in groups):
-                await self._write(self.metadata.configure_group(group_id, settings))
+            return self.metadata.configure_group(group_id, settings) if settings or group_id in groups else []
+
+        await self._change(decide, only_check=only_check)
 
     async def new_producer_id(self) -> ProducerId:
         """Return a producer id that was never returned before. Raises StorageError."""
-        if not self._producer_ids:
-            async with self._writing:
-                if not self._producer_ids:
+        async with self._reserving:
+            if not self._producer_ids:
+                first = 0
+
+                def decide() -> list[MetadataRecord]:
+                    nonlocal first
                     first = self.metadata.next_producer_id
-                    await self._write(self.metadata.reserve_producer_ids(_PRODUCER_IDS_PER_BLOCK))
-                    self._producer_ids = range(first, self.metadata.next_producer_id)
+                    return self.metadata.reserve_producer_ids(_PRODUCER_IDS_PER_BLOCK)
+
+                await self._change(decide)
+                self._producer_ids = range(first, first + _PRODUCER_IDS_PER_BLOCK)
         producer_id, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         return ProducerId(producer_id)
+
+    async def _change(self, decide: Callable[[], Sequence[MetadataRecord]], *, only_check: bool = False) -> None:
+        """Write the records of a decision. Raises StorageError, and what `decide` raises."""
+        async with self._writing:
+            records = decide()
+            if records and not only_check:
+                await self._write(records)
 
     async def _begin_epoch(self) -> None:
         """Begin a new leader epoch, before any other write. Raises StorageError.
@@ -313,15 +401,17 @@ class Topics:
         """
         records = self.metadata.begin_epoch()
         if not self.metadata.cluster_id:
-            cluster_id = base64.urlsafe_b64encode(self._random.token(16)).rstrip(b"=").decode()
-            records += self.metadata.found_cluster(cluster_id)
+            records += self.metadata.found_cluster(self._new_cluster_id())
         self._appender.refusal = None
         try:
             await self._write(records)
         except DiskFullError as error:
             self._appender.refusal = error
             raise
-        self._appender.leader_epoch = self.metadata.epoch
+        self._appender.leader_epoch = LeaderEpoch(self.metadata.epoch)
+
+    def _new_cluster_id(self) -> str:
+        return base64.urlsafe_b64encode(self._random.token(16)).rstrip(b"=").decode()
 
     def _check_dynamic_settings(self, settings: Mapping[str, str]) -> None:
         """Raises InvalidSettingError."""
@@ -351,6 +441,11 @@ class Topics:
 
     async def _load_metadata(self) -> None:
         """Raises StorageError."""
+        if METADATA not in self.directory:
+            self.directory.create(METADATA, _METADATA_CONFIG)
+        log = self.directory.get(METADATA)
+        log.config = _METADATA_CONFIG
+        self.store = LocalMetadataStore(log, self._appender, self._clock)
         self.store.open()
         for key, entry in (await self.store.read_all()).entries.items():
             try:
@@ -361,6 +456,7 @@ class Topics:
     async def _write(self, records: Sequence[MetadataRecord]) -> None:
         """Write the records to the store, then apply them to the metadata. Raises StorageError."""
         operations = [Delete(key) if value is None else Put(key, value) for key, value in records]
+        assert self.store is not None, "open comes first"
         await self.store.commit(StoreTransaction((), operations))
         for key, value in records:
             self.metadata.replay(key, value)

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from logbrook.client import LATEST
-from logbrook.client.cluster import Cluster, TopicMetadata
+from logbrook.client.partition_requests import PartitionRequests, TopicMetadata
 from logbrook.model import TopicPartition
 from logbrook.spark.checkpoint_files import CheckpointFiles, CheckpointImportError
 from logbrook.spark.offset_ranges import Offsets
@@ -76,7 +76,7 @@ class _OffsetLogEntry(NamedTuple):
 def import_checkpoint(
     source: str,
     target: str,
-    cluster: Cluster,
+    cluster: PartitionRequests,
     *,
     source_settings: Mapping[str, str] | None = None,
     target_settings: Mapping[str, str] | None = None,
@@ -106,7 +106,7 @@ def import_checkpoint(
     return ImportedCheckpoint(newest, is_committed, offsets, starting)
 
 
-def _checked_topics(directory: str, offsets: Offsets, cluster: Cluster) -> dict[str, TopicMetadata]:
+def _checked_topics(directory: str, offsets: Offsets, cluster: PartitionRequests) -> dict[str, TopicMetadata]:
     """Return the topics by name. Raises CheckpointImportError unless every offset is one of this cluster's."""
     names = sorted({partition.topic for partition in offsets})
     topics = cluster.topics(names)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from logbrook.client import EARLIEST, LATEST, BrokerError, Client, ClientError, RetryPolicy
-from logbrook.client.cluster import Cluster, TopicMetadata
+from logbrook.client.partition_requests import PartitionRequests, TopicMetadata
 from logbrook.model import TopicPartition
 from logbrook.pipelines.report import REPORTS_TOPIC
 from logbrook.protocol.error_classes import UNKNOWN_TOPIC
@@ -56,7 +56,7 @@ class Planner:
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self._cluster = Cluster(connect(options.cluster))
+        self._cluster = PartitionRequests(connect(options.cluster))
 
     def close(self) -> None:
         self._cluster.client.close()

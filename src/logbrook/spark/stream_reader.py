@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from logbrook.client.cluster import TopicMetadata
+from logbrook.client.partition_requests import TopicMetadata
 from logbrook.model import TopicPartition
 from logbrook.spark.errors import SparkError
 from logbrook.spark.group_progress import GroupProgress

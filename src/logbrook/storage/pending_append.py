@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from logbrook.model import LogbrookError
 from logbrook.model.identifiers import Offset
 from logbrook.storage.errors import StorageError
 
@@ -47,7 +48,8 @@ class PendingAppend:
         self.log_append_time_ms = log_append_time_ms
         self.duplicate = duplicate
         self.done = False
-        self.error: StorageError | None = None
+        # A StorageError, or the reason why the replicas of a partition do not have it.
+        self.error: LogbrookError | None = None
         # For the receiver of `Wal.on_completed`, which gets the completed appends of a commit in one call.
         self.caller_data: Any = None
         self._committed = committed

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 from logbrook.client import BrokerError, Client
 from logbrook.client.admin import Admin
 from logbrook.client.admin_results import GroupInfo
-from logbrook.client.cluster import Cluster
 from logbrook.client.offset_specs import Earliest, LogBounds
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.client.record_writer import RecordWriter
 from logbrook.client.records_reader import RecordsReader
 from logbrook.model import TopicPartition
@@ -79,7 +79,7 @@ def read_records(
     """
     numbers = client.partitions(topic) if partitions is None else partitions
     bounds = LogBounds(
-        Cluster(client), [TopicPartition(topic, number) for number in numbers], committed_only=committed_only
+        PartitionRequests(client), [TopicPartition(topic, number) for number in numbers], committed_only=committed_only
     )
     starts = bounds.resolve(Earliest())
     if last is not None:

@@ -8,7 +8,7 @@ import pytest
 
 from logbrook.client import Client, ProducerFencedError, TransactionalProducer, TransactionTimedOutError
 from logbrook.client.client import LATEST
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
 from logbrook.protocol.messages.api_versions import ApiVersionsRequest
 from logbrook.protocol.schema import Versions
@@ -41,7 +41,7 @@ def topic(client: Client) -> str:
     """A topic with one partition. Its name serves as transactional id and as app id too."""
     name = f"topic-{next(_numbers)}"
     client.create_topic(name)
-    wait_until(lambda: bool(Cluster(client).topics([name])), f"the creation of {name}")
+    wait_until(lambda: bool(PartitionRequests(client).topics([name])), f"the creation of {name}")
     return name
 
 
@@ -79,7 +79,7 @@ def test_a_transaction_that_takes_too_long_is_named(
         produce(producer, topic, 0, b"too late")
         producer.flush()
         wait_until(
-            lambda: Cluster(client).list_offsets({partition: LATEST}, committed_only=True)[partition] == 2,
+            lambda: PartitionRequests(client).list_offsets({partition: LATEST}, committed_only=True)[partition] == 2,
             "that the broker aborts the transaction",
         )
         with pytest.raises(TransactionTimedOutError):

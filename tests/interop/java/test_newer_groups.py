@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from logbrook.client import Client
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from tests.interop.java.kafka_broker import KafkaBroker
@@ -24,7 +24,7 @@ def topic(kafka: KafkaBroker) -> str:
     """A topic with two partitions and ten records in the first."""
     with Client(kafka.bootstrap_servers) as client:
         client.create_topic("orders", 2)
-        wait_until(lambda: bool(Cluster(client).topics(["orders"])), "the creation of orders")
+        wait_until(lambda: bool(PartitionRequests(client).topics(["orders"])), "the creation of orders")
         client.produce("orders", 0, build_batch([Record(value=b"v")] * 10))
     return "orders"
 

@@ -11,8 +11,8 @@ from logbrook import Broker
 from logbrook.cli.produce_template import INPUT_LETTERS
 from logbrook.cli.records import ESCAPE_FORMS
 from logbrook.client import Client
-from logbrook.client.cluster import Cluster
 from logbrook.client.offset_specs import Earliest, LogBounds
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.client.records_reader import RecordsReader
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset
@@ -43,7 +43,9 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
 def read(broker: Broker, topic: str) -> dict[int, list[RawRecord]]:
     by_partition: dict[int, list[RawRecord]] = {}
     with Client(broker.bootstrap_servers) as client:
-        positions = LogBounds(Cluster(client), [TopicPartition(topic, number) for number in client.partitions(topic)])
+        positions = LogBounds(
+            PartitionRequests(client), [TopicPartition(topic, number) for number in client.partitions(topic)]
+        )
         with RecordsReader(client, positions.resolve(Earliest()), ends=positions.ends) as reader:
             while not reader.is_done:
                 for run in reader.read():

@@ -12,8 +12,8 @@ import pytest
 from logbrook import Broker
 from logbrook.client import BrokerError, Client, NetworkError, TimedOutError
 from logbrook.client.admin import Admin
-from logbrook.client.cluster import Cluster
 from logbrook.client.offset_specs import AtOffset, AtTime, Earliest, LastRecords, Latest, LogBounds
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.client.record_writer import RecordWriter, murmur2
 from logbrook.client.records_reader import RecordsReader
 from logbrook.model import TopicPartition
@@ -187,7 +187,7 @@ def test_offset_specs_are_resolved_within_the_log(client: Client, topic: str) ->
     write(client, topic, 0, *(b"%d" % number for number in range(10)))
     long, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
     Admin(client).topics.delete_records({long: 2})
-    bounds = LogBounds(Cluster(client), [long, empty])
+    bounds = LogBounds(PartitionRequests(client), [long, empty])
     for spec, expected in (
         (Earliest(), (2, 0)),
         (Latest(), (10, 0)),
@@ -222,7 +222,7 @@ def test_records_without_a_key_are_spread_batch_by_batch(client: Client, topic: 
     with RecordWriter(client, topic, batch_bytes=1_000) as writer:
         writer.write_values(values, 5)
     partitions = {TopicPartition(topic, number): 0 for number in range(3)}
-    ends = LogBounds(Cluster(client), partitions).ends
+    ends = LogBounds(PartitionRequests(client), partitions).ends
     assert min(ends.values()) > 20
     with RecordsReader(client, partitions, ends=ends) as reader:
         by_partition = read_all(reader)
@@ -258,7 +258,7 @@ def test_keys_of_a_run_go_to_their_partitions(client: Client, topic: str) -> Non
     keys = [b"key-%d" % number for number in range(50)]
     with RecordWriter(client, topic) as writer:
         writer.write_values(keys, 1, keys=keys)
-    ends = LogBounds(Cluster(client), [TopicPartition(topic, number) for number in range(3)]).ends
+    ends = LogBounds(PartitionRequests(client), [TopicPartition(topic, number) for number in range(3)]).ends
     with RecordsReader(client, dict.fromkeys(ends, 0), ends=ends) as reader:
         by_partition = read_all(reader)
     for number, values in by_partition.items():

@@ -22,7 +22,7 @@ from logbrook.client import (
     TransactionTimedOutError,
 )
 from logbrook.client.client import LATEST
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset, ProducerEpoch
 from logbrook.protocol.error_codes import ErrorCode
@@ -113,7 +113,7 @@ def committed(servers: str, topic: str, partition: int = 0) -> list[bytes]:
 
 def last_stable_offset(client: Client, topic: str) -> int:
     partition = TopicPartition(topic, 0)
-    return Cluster(client).list_offsets({partition: LATEST}, committed_only=True)[partition]
+    return PartitionRequests(client).list_offsets({partition: LATEST}, committed_only=True)[partition]
 
 
 def test_a_transaction_is_visible_once_it_is_committed(

@@ -19,8 +19,8 @@ from logbrook.protocol.reader import Reader, read_int32, skip_tags
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.api import CloseConnectionError, DeferredResponse, Response
 from logbrook.server.broker import BrokerServer
+from logbrook.server.cluster_view import AdvertisedAddress
 from logbrook.server.dispatch import DecodedRequest, KafkaDispatcher
-from logbrook.server.services import AdvertisedAddress
 from tests.unit.server.shell_kit import DEADLINE_S, BrokerOnLoop, request_frame
 
 R = TypeVar("R", bound=ApiMessage)

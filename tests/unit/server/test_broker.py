@@ -258,4 +258,5 @@ def test_the_wildcard_address_is_never_advertised(listen: str) -> None:
     with pytest.raises(NotAdvertisedError, match="--advertise"), Shell({"network": {"listen": listen}}):
         pass
     with Shell({"network": {"listen": listen, "advertise": "example.org:9092"}}) as shell:
-        assert (shell.services.endpoint.host, shell.services.endpoint.port) == ("example.org", 9092)
+        (broker,) = shell.services.view.brokers()
+        assert (broker.host, broker.port) == ("example.org", 9092)

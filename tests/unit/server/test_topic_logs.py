@@ -70,9 +70,11 @@ def test_a_turn_of_the_event_loop_begins_and_finishes_a_few_logs(monkeypatch: py
             turn += 1
             await asyncio.sleep(0)
 
-    def begin_create(directory: LogDirectory, partitions: Sequence[TopicPartition], config: LogConfig) -> Any:
+    def begin_create(
+        directory: LogDirectory, partitions: Sequence[TopicPartition], config: LogConfig, **options: Any
+    ) -> Any:
         logs_by_turn["create", turn] += len(partitions)
-        return create(directory, partitions, config)
+        return create(directory, partitions, config, **options)
 
     def begin_delete(directory: LogDirectory, partitions: Sequence[TopicPartition], now_ms: int) -> Any:
         logs_by_turn["delete", turn] += len(partitions)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from logbrook.client.cluster import TopicMetadata
+from logbrook.client.partition_requests import TopicMetadata
 from logbrook.model import TopicPartition
 from logbrook.spark.stream_reader import CheckpointError, document_offsets, document_topic_ids, offset_document
 

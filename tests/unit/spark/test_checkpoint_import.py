@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from logbrook import Broker
 from logbrook.client import Client
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
@@ -61,7 +61,7 @@ def checkpoint(directory: Path, *batches: str, committed: int) -> Path:
 
 def convert(broker: Broker, old: Path) -> ImportedCheckpoint:
     with Client(broker.bootstrap_servers) as client:
-        return import_checkpoint(str(old), str(old.parent / "new"), Cluster(client))
+        return import_checkpoint(str(old), str(old.parent / "new"), PartitionRequests(client))
 
 
 def logged(old: Path, batch_id: int) -> list[Any]:
@@ -187,9 +187,9 @@ def test_directories_are_checked(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(CheckpointImportError, match="the directory is not empty; give a new one"):
         convert(broker, old)
     with Client(broker.bootstrap_servers) as client, pytest.raises(OptionError, match="'hdfs:/c' does not"):
-        import_checkpoint("hdfs:/c", str(tmp_path / "new"), Cluster(client))
+        import_checkpoint("hdfs:/c", str(tmp_path / "new"), PartitionRequests(client))
     with Client(broker.bootstrap_servers) as client, pytest.raises(OptionError, match="the scheme 'dbfs'"):
-        import_checkpoint("dbfs:/c", str(tmp_path / "new"), Cluster(client))
+        import_checkpoint("dbfs:/c", str(tmp_path / "new"), PartitionRequests(client))
 
 
 def test_nothing_is_left_if_the_new_one_cannot_be_written(

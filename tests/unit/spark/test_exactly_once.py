@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from logbrook import Broker
 from logbrook.client import Client, Connection, ProducerFencedError, TransactionalProducer, TransactionTimedOutError
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset
 from logbrook.protocol.messages.api_versions import ApiVersionsRequest
@@ -253,7 +253,7 @@ def test_offsets_not_committed_by_the_sink_are_rejected(
     broker: Broker, options: WriteOptions, part: TaskBatch, topic: str
 ) -> None:
     with Client(broker.bootstrap_servers) as client:
-        Cluster(client).coordinators.commit(part.name, {TopicPartition(topic, 0): 5})
+        PartitionRequests(client).coordinators.commit(part.name, {TopicPartition(topic, 0): 5})
     with pytest.raises(ReplayError, match=f"group '{topic}-0' has offsets that this sink did not commit"):
         write(options, part, rows(0, 10))
 

@@ -3,7 +3,9 @@
 import asyncio
 from array import array
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
+from logbrook.core.metadata import TopicExistsError
 from logbrook.model import TopicPartition
 from logbrook.records.batch import BatchHeader, check_batch, iter_headers
 from logbrook.server.topics import Topics
@@ -28,7 +30,12 @@ class InternalTopic:
         self.name = name
         self._topics = topics
         self._creating = asyncio.Lock()
-        self.partition_count = topics.metadata.topic(name).partition_count if self.exists else new_partition_count
+        self._new_partition_count = new_partition_count
+
+    @property
+    def partition_count(self) -> int:
+        topic = self._topics.metadata.topics.get(self.name)
+        return self._new_partition_count if topic is None else topic.partition_count
 
     @property
     def exists(self) -> bool:
@@ -39,7 +46,9 @@ class InternalTopic:
         """Create the topic unless it exists. Raises LogbrookError."""
         async with self._creating:
             if not self.exists:
-                await self._topics.create(self.name, self.partition_count, _SETTINGS)
+                # Another broker of the cluster may create it at the same time.
+                with suppress(TopicExistsError):
+                    await self._topics.create(self.name, self.partition_count, _SETTINGS)
 
     def partition_for(self, key: str) -> int:
         return 0 if self.partition_count == 1 else (java_hash(key) & 0x7FFF_FFFF) % self.partition_count

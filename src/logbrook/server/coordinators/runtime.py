@@ -143,19 +143,19 @@ class CoordinatorRuntime(Generic[S]):
 
         Raises CoordinatorLoadingError or NotCoordinatorError.
         """
-        context = self._contexts[self.topic.partition_for(key)]
+        context = self._context(self.topic.partition_for(key))
         if not context.is_active:
             raise _unavailable(context, key)
         return context
 
     def context_or_none(self, key: str) -> CoordinatorContext[S] | None:
         """Return the shard of a key if it is active."""
-        context = self._contexts[self.topic.partition_for(key)]
+        context = self._context(self.topic.partition_for(key))
         return context if context.is_active else None
 
     def is_loading(self, key: str) -> bool:
         """Return True if requests for the key get CoordinatorLoadingError."""
-        state = self._contexts[self.topic.partition_for(key)].state
+        state = self._context(self.topic.partition_for(key)).state
         return state in (ShardState.LOADING, ShardState.FAILED)
 
     def contexts(self) -> Iterator[CoordinatorContext[S]]:
@@ -167,7 +167,20 @@ class CoordinatorRuntime(Generic[S]):
     def active_contexts(self) -> Iterator[CoordinatorContext[S]]:
         return (context for context in self._contexts if context.is_active)
 
+    def _context(self, partition: int) -> CoordinatorContext[S]:
+        """Return the shard of a partition. Another broker may have created the topic with more partitions."""
+        while len(self._contexts) <= partition:
+            context = CoordinatorContext(len(self._contexts), self._new_shard())
+            context.state = ShardState.UNLOADED
+            self._contexts.append(context)
+        return self._contexts[partition]
+
     # Loading and unloading
+
+    def start_unloaded(self) -> None:
+        """Unload all shards: in a cluster each is loaded when this broker begins to lead its partition."""
+        for context in self._contexts:
+            context.state = ShardState.UNLOADED
 
     async def load_all(self) -> None:
         for partition in range(len(self._contexts)):
@@ -178,7 +191,7 @@ class CoordinatorRuntime(Generic[S]):
 
         State that cannot be read must not appear to be absent.
         """
-        context = self._contexts[partition]
+        context = self._context(partition)
         if context.is_active:
             return
         if context.state is not ShardState.LOADING:
@@ -198,7 +211,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def unload(self, partition: int) -> None:
         """Drop a shard. Its unreleased replies fail; later requests get NotCoordinatorError."""
-        self._discard(self._contexts[partition])
+        self._discard(self._context(partition))
 
     def stop(self) -> None:
         """Stop the timer, and fail the replies that wait for other members: they retry at the next start."""

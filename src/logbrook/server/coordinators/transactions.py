@@ -21,6 +21,7 @@ from logbrook.core.coordinator import (
     CoordinatorRecord,
     ProducerIdentity,
 )
+from logbrook.core.metadata import TopicNotFoundError
 from logbrook.core.transactions.errors import ConcurrentTransactionsError
 from logbrook.core.transactions.messages import (
     InitRequest,
@@ -37,11 +38,13 @@ from logbrook.records.control import build_marker
 from logbrook.server.coordinators.groups import GroupCoordinatorService
 from logbrook.server.coordinators.internal_topic import InternalTopic
 from logbrook.server.coordinators.runtime import CoordinatorContext, CoordinatorRuntime
+from logbrook.server.coordinators.transaction_peers import TransactionPeers
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Topics
 from logbrook.storage.batch_set import AppendOrigin
+from logbrook.storage.errors import PartitionNotFoundError
 from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
 
@@ -65,7 +68,10 @@ class TransactionCoordinatorService:
         fetch_purgatory: FetchPurgatory,
         groups: GroupCoordinatorService,
         clock: Clock,
+        peers: TransactionPeers | None = None,
     ) -> None:
+        """`peers` are the other brokers of a cluster."""
+        self._peers = peers
         self._loop = loop
         self._topics = topics
         self._appender = appender
@@ -141,6 +147,36 @@ class TransactionCoordinatorService:
         )
         self._append(context, transactional_id, records)
 
+    async def add(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[TopicPartition]
+    ) -> None:
+        """Add partitions as their producer asks. Raises CoordinatorError.
+
+        In a cluster their leaders are other brokers, so the record must be committed before they append anything:
+        otherwise a new coordinator may not know the partition, and never decide its records.
+        """
+        self.add_partitions(transactional_id, *producer, partitions)
+        if self._peers is not None:
+            await self.runtime.committed(self._context(transactional_id))
+
+    async def join(
+        self, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition, *, only_check: bool
+    ) -> None:
+        """Add a partition that this broker leads to a transaction, or check that it is part of it.
+
+        The coordinator may be another broker. Raises CoordinatorError or RequestRefusedError.
+        """
+        check_transactional_id(transactional_id)
+        coordinator = TopicPartition(TRANSACTION_STATE, self.runtime.topic.partition_for(transactional_id))
+        if self._peers is not None and not self._peers.is_own(coordinator):
+            await self._peers.add_partitions(
+                coordinator, transactional_id, producer, [partition], only_check=only_check
+            )
+        elif only_check:
+            self.check_partition(transactional_id, *producer, partition)
+        else:
+            await self.add(transactional_id, producer, [partition])
+
     def check_partition(
         self, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch, partition: TopicPartition
     ) -> None:
@@ -202,13 +238,15 @@ class TransactionCoordinatorService:
         ages_ms = [context.shard.oldest_open_ms(now_ms) for context in self.runtime.active_contexts()]
         return max((age_ms for age_ms in ages_ms if age_ms is not None), default=None)
 
-    def abort_in(self, partition: TopicPartition, producer: ProducerIdentity) -> "asyncio.Future[None]":
-        """Append an abort marker to one partition, at an operator's request; the transaction itself is not changed.
+    def write_marker(
+        self, partition: TopicPartition, producer: ProducerIdentity, *, is_commit: bool, coordinator_epoch: int
+    ) -> "asyncio.Future[None]":
+        """Append a marker to a partition of this broker, at the request of the coordinator or of an operator.
 
-        The future is done when the marker is committed, or raises LogbrookError.
+        The transaction itself is not changed. The future is done when the marker is committed, or raises LogbrookError.
         """
-        markers = TransactionMarkers("", producer, False, (partition,), producer.producer_epoch)
-        return self._append_marker(markers, partition)
+        markers = TransactionMarkers("", producer, is_commit, (partition,), producer.producer_epoch)
+        return self._append_own_marker(markers, partition, coordinator_epoch)
 
     # The end of a transaction
 
@@ -268,6 +306,30 @@ class TransactionCoordinatorService:
 
     def _append_marker(self, markers: TransactionMarkers, partition: TopicPartition) -> "asyncio.Future[None]":
         """Append a transaction's marker to a partition. The future is done when it is committed, or raises."""
+        number = self.runtime.topic.partition_for(markers.transactional_id)
+        try:
+            epoch = self._topics.leader_epoch(TopicPartition(TRANSACTION_STATE, number))
+        except LogbrookError as error:
+            failed: asyncio.Future[None] = self._loop.create_future()
+            _complete_append(failed, error)
+            return failed
+        if self._peers is None or self._peers.is_own(partition):
+            return self._append_own_marker(markers, partition, epoch)
+        return self._loop.create_task(self._send_marker(self._peers, markers, partition, epoch))
+
+    async def _send_marker(
+        self, peers: TransactionPeers, markers: TransactionMarkers, partition: TopicPartition, epoch: int
+    ) -> None:
+        try:
+            self._topics.check_partition(partition)
+        except (TopicNotFoundError, PartitionNotFoundError):
+            # The topic was deleted.
+            return
+        await peers.write_marker(markers, partition, epoch)
+
+    def _append_own_marker(
+        self, markers: TransactionMarkers, partition: TopicPartition, coordinator_epoch: int
+    ) -> "asyncio.Future[None]":
         done: asyncio.Future[None] = self._loop.create_future()
         directory, producer = self._topics.directory, markers.producer
         log = directory.get(partition) if partition in directory else None
@@ -282,7 +344,7 @@ class TransactionCoordinatorService:
             *producer,
             is_commit=markers.is_commit,
             timestamp_ms=self._clock.now_ms(),
-            coordinator_epoch=self._appender.leader_epoch,
+            coordinator_epoch=coordinator_epoch,
         )
 
         def on_done(pending: PendingAppend) -> None:
@@ -331,8 +393,11 @@ class TransactionCoordinatorService:
         """Settle open transactions in logs that no shard has: their partition was added, and a crash lost the record.
 
         If the producer is still the current one of its transactional id, the partition is added to its transaction;
-        otherwise the records are aborted. Retried until it succeeds.
+        otherwise the records are aborted. Retried until it succeeds. In a cluster there are none: a partition is added
+        before anything is appended to it.
         """
+        if self._peers is not None:
+            return
         async with self._settling:
             while not await self._settle_once():
                 if await self._is_stopping_after(_RETRY_S):
@@ -361,7 +426,8 @@ class TransactionCoordinatorService:
         )
         if owner is None:
             try:
-                await self.abort_in(partition, producer)
+                epoch = self._appender.leader_epoch
+                await self.write_marker(partition, producer, is_commit=False, coordinator_epoch=epoch)
             except LogbrookError as error:
                 self._log_failed_marker("", partition, error)
                 return False

@@ -1,5 +1,6 @@
 """AddOffsetsToTxn: add the `__consumer_offsets` partition of a group to a transaction."""
 
+from logbrook.core.coordinator import ProducerIdentity
 from logbrook.model import LogbrookError
 from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
@@ -17,12 +18,8 @@ async def handle(
         if not request.group_id:
             raise RequestRefusedError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         partition = await services.groups.offsets_partition(request.group_id)
-        services.transactions.add_partitions(
-            request.transactional_id,
-            ProducerId(request.producer_id),
-            ProducerEpoch(request.producer_epoch),
-            [partition],
-        )
+        producer = ProducerIdentity(ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch))
+        await services.transactions.add(request.transactional_id, producer, [partition])
     except LogbrookError as error:
         return AddOffsetsToTxnResponse(
             error_code=producer_fenced_code(error_code(error), context.version, fenced_since=2)

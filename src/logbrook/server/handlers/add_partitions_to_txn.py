@@ -1,9 +1,13 @@
 """AddPartitionsToTxn: add partitions to a transaction before the producer writes to them.
 
-Versions from 4 on are sent by brokers only. With transaction version 2 producers add partitions by writing to them.
-The response does not wait until the record is committed (ADR 11).
+Versions from 4 on are sent by the leaders of partitions, for several transactions at once, and may only check that the
+partitions are part of a transaction: with transaction version 2 producers add partitions by writing to them. On a
+single node the response does not wait until the record is committed (ADR 11); in a cluster it does.
 """
 
+from collections.abc import Collection
+
+from logbrook.core.coordinator import ProducerIdentity
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
@@ -11,20 +15,54 @@ from logbrook.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
 )
-from logbrook.protocol.schema import Versions
 from logbrook.server.api import Api, RequestContext
 from logbrook.server.coordinators.responses import producer_fenced_code
 from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.server.services import Services
 
+_SENT_BY_BROKERS_SINCE = 4
 
-def handle(
+
+async def handle(
+    services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse:
+    if context.version >= _SENT_BY_BROKERS_SINCE:
+        results = [await _add_for_broker(services, transaction) for transaction in request.transactions]
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
+    return await _add_for_producer(services, request, context)
+
+
+API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, handle)
+
+
+async def _add_for_broker(services: Services, transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    results: dict[TopicPartition, AddPartitionsToTxnPartitionResult] = {}
+    topics = _results(transaction.topics, results)
+    producer = ProducerIdentity(ProducerId(transaction.producer_id), ProducerEpoch(transaction.producer_epoch))
+    transactional_id = transaction.transactional_id
+    try:
+        if transaction.verify_only:
+            for partition in results:
+                services.transactions.check_partition(transactional_id, *producer, partition)
+        else:
+            await services.transactions.add(transactional_id, producer, results.keys())
+    except LogbrookError as error:
+        for result in results.values():
+            result.partition_error_code = error_code(error)
+    return AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=topics)
+
+
+async def _add_for_producer(
     services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     results: dict[TopicPartition, AddPartitionsToTxnPartitionResult] = {}
-    response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request, results))
+    topics = _results(request.v3_and_below_topics, results)
+    response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
     is_any_missing = False
     for partition, result in results.items():
         try:
@@ -32,7 +70,7 @@ def handle(
                 raise RequestRefusedError(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {partition.topic!r} is internal"
                 )
-            services.topics.log(partition)
+            services.topics.check_partition(partition)
         except LogbrookError as error:
             is_any_missing = True
             result.partition_error_code = error_code(error)
@@ -43,13 +81,11 @@ def handle(
         return response
 
     code = ErrorCode.NONE
+    producer = ProducerIdentity(
+        ProducerId(request.v3_and_below_producer_id), ProducerEpoch(request.v3_and_below_producer_epoch)
+    )
     try:
-        services.transactions.add_partitions(
-            request.v3_and_below_transactional_id,
-            ProducerId(request.v3_and_below_producer_id),
-            ProducerEpoch(request.v3_and_below_producer_epoch),
-            results.keys(),
-        )
+        await services.transactions.add(request.v3_and_below_transactional_id, producer, results.keys())
     except LogbrookError as error:
         code = producer_fenced_code(error_code(error), context.version, fenced_since=2)
     for result in results.values():
@@ -57,15 +93,12 @@ def handle(
     return response
 
 
-API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, handle, Versions(0, 3))
-
-
 def _results(
-    request: AddPartitionsToTxnRequest, results: dict[TopicPartition, AddPartitionsToTxnPartitionResult]
+    wanted: Collection[AddPartitionsToTxnTopic], results: dict[TopicPartition, AddPartitionsToTxnPartitionResult]
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Create the response, and fill `results` with its partitions. Repeated partitions have one result."""
     topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for topic in request.v3_and_below_topics:
+    for topic in wanted:
         of_topic = topics.setdefault(topic.name, [])
         for number in topic.partitions:
             partition = TopicPartition(topic.name, number)

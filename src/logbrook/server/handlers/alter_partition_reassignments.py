@@ -39,7 +39,7 @@ API = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsRespons
 def _reassign(services: Services, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponse:
     response = ReassignablePartitionResponse(partition_index=wanted.partition_index)
     with errors_in(response):
-        services.topics.log(TopicPartition(topic, wanted.partition_index))
+        services.topics.check_partition(TopicPartition(topic, wanted.partition_index))
         if wanted.replicas is None:
             raise RequestRefusedError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "this partition is not being moved")
         _check_replicas(services.config.node_id, list(wanted.replicas))

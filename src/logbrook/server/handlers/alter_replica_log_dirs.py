@@ -40,5 +40,5 @@ def _move(services: Services, partition: TopicPartition, path: str) -> AlterRepl
     with errors_in(result):
         if path != os.path.abspath(services.config.data):
             raise RequestRefusedError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path!r} is not the data directory")
-        services.topics.log(partition)
+        services.topics.check_partition(partition)
     return result

@@ -14,6 +14,7 @@ from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
 from logbrook.server.topic_changes import RequestDeadline
 from logbrook.server.topic_checks import check_named_once, check_replicas
+from logbrook.server.topics import ANYWHERE, ReplicaPlacement
 
 
 async def handle(
@@ -28,8 +29,15 @@ async def handle(
         with errors_in(result):
             check_named_once(times_named, topic.name)
             _check(services, topic)
+            placement = ANYWHERE
+            if topic.assignments is not None:
+                placement = ReplicaPlacement(assignments=[assignment.broker_ids for assignment in topic.assignments])
             await services.topics.add_partitions(
-                topic.name, topic.count, only_check=request.validate_only, timeout_ms=deadline.remaining_ms()
+                topic.name,
+                topic.count,
+                placement,
+                only_check=request.validate_only,
+                timeout_ms=deadline.remaining_ms(),
             )
     return CreatePartitionsResponse(results=results)
 
@@ -51,4 +59,5 @@ def _check(services: Services, wanted: CreatePartitionsTopic) -> None:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"the request adds {new_count} partitions but assigns replicas for {len(wanted.assignments)}",
         )
-    check_replicas(services, (assignment.broker_ids for assignment in wanted.assignments))
+    if services.replicas is None:
+        check_replicas(services, (assignment.broker_ids for assignment in wanted.assignments))

@@ -1,7 +1,10 @@
 """CreateTopics: create topics with their settings.
 
-The only valid replication factor is 1, or -1 for the default; assigned replicas must be on this broker. A topic that is
-not created within `timeout_ms` is reported as REQUEST_TIMED_OUT; if its creation has begun, it continues.
+On a single node the only valid replication factor is 1, or -1 for the default, and assigned replicas must be on it.
+In a cluster the default is as many replicas as there are brokers, up to 3.
+
+A topic that is not created within `timeout_ms` is reported as REQUEST_TIMED_OUT; if its creation has begun, it
+continues.
 """
 
 import asyncio
@@ -22,6 +25,7 @@ from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
 from logbrook.server.topic_changes import RequestDeadline
 from logbrook.server.topic_checks import check_named_once, check_replicas, check_topic_is_new
+from logbrook.server.topics import ANYWHERE, ReplicaPlacement
 
 DEFAULT = -1
 _REPLICAS = 1
@@ -59,15 +63,17 @@ async def _create(
     """Create the topic, or only check it without a deadline. Raises LogbrookError."""
     topics = services.topics
     check_topic_is_new(services, topic.name)
-    partition_count = _partition_count(services, topic)
+    partition_count, placement = _partition_count(services, topic), _placement(services, topic)
     requested = unique_settings(((config.name, config.value) for config in topic.configs), ErrorCode.INVALID_CONFIG)
     settings = canonical_values(requested, TOPIC_SETTINGS)
     if deadline is None:
         result.num_partitions = topics.check_new(topic.name, partition_count, settings)
     else:
-        created = await topics.create(topic.name, partition_count, settings, timeout_ms=deadline.remaining_ms())
+        created = await topics.create(
+            topic.name, partition_count, settings, placement, timeout_ms=deadline.remaining_ms()
+        )
         result.topic_id, result.num_partitions = created.id, created.partition_count
-    result.replication_factor = _REPLICAS
+    result.replication_factor = topics.replication_factor(placement)
     result.configs = [
         CreatableTopicConfigs(
             name=entry.name, value=entry.value, read_only=entry.is_read_only, config_source=entry.source
@@ -79,7 +85,7 @@ async def _create(
 def _partition_count(services: Services, topic: CreatableTopic) -> int | None:
     """Return the requested number of partitions, None for the default. Raises RequestRefusedError."""
     if not topic.assignments:
-        if topic.replication_factor not in (DEFAULT, _REPLICAS):
+        if services.replicas is None and topic.replication_factor not in (DEFAULT, _REPLICAS):
             raise RequestRefusedError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"the replication factor must be 1 (there is one broker), not {topic.replication_factor}",
@@ -95,5 +101,15 @@ def _partition_count(services: Services, topic: CreatableTopic) -> int | None:
         raise RequestRefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "assigned partitions must be numbered from 0 without gaps"
         )
-    check_replicas(services, (assignment.broker_ids for assignment in topic.assignments))
+    if services.replicas is None:
+        check_replicas(services, (assignment.broker_ids for assignment in topic.assignments))
     return len(numbers)
+
+
+def _placement(services: Services, topic: CreatableTopic) -> ReplicaPlacement:
+    if services.replicas is None:
+        return ANYWHERE
+    if not topic.assignments:
+        return ReplicaPlacement(topic.replication_factor)
+    assigned = sorted(topic.assignments, key=lambda assignment: assignment.partition_index)
+    return ReplicaPlacement(assignments=[assignment.broker_ids for assignment in assigned])

@@ -1,4 +1,4 @@
-"""DescribeCluster: the cluster id and its brokers: this one."""
+"""DescribeCluster: the cluster id and its live brokers."""
 
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_cluster import (
@@ -21,12 +21,14 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         message = f"this endpoint is a broker (type {BROKERS}), not of type {request.endpoint_type}"
         return DescribeClusterResponse(error_code=code, error_message=message)
-    node_id, endpoint = services.config.node_id, services.endpoint
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
     return DescribeClusterResponse(
         cluster_id=services.topics.metadata.cluster_id,
-        controller_id=node_id,
-        brokers=[DescribeClusterBroker(broker_id=node_id, host=endpoint.host, port=endpoint.port)],
+        controller_id=services.view.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)
+            for broker in services.view.brokers()
+        ],
         cluster_authorized_operations=operations,
     )
 

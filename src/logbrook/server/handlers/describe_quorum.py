@@ -18,7 +18,6 @@ _LISTENER_NAME = "PLAINTEXT"
 
 
 def handle(services: Services, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
-    node_id, endpoint = services.config.node_id, services.endpoint
     return DescribeQuorumResponse(
         topics=[
             ResponseTopicData(
@@ -30,7 +29,11 @@ def handle(services: Services, request: DescribeQuorumRequest, context: RequestC
             for topic in request.topics
         ],
         nodes=[
-            Node(node_id=node_id, listeners=[Listener(name=_LISTENER_NAME, host=endpoint.host, port=endpoint.port)])
+            Node(
+                node_id=broker.broker_id,
+                listeners=[Listener(name=_LISTENER_NAME, host=broker.host, port=broker.port)],
+            )
+            for broker in services.view.brokers()
         ],
     )
 

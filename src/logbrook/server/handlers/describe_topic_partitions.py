@@ -84,22 +84,24 @@ def _page(
 
 
 def _describe(services: Services, topic: Topic, numbers: Iterable[int]) -> DescribeTopicPartitionsResponseTopic:
-    node_id, epoch = services.config.node_id, services.topics.metadata.epoch
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=services.topics.is_internal(topic.name),
-        partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=number,
-                leader_id=node_id,
-                leader_epoch=epoch,
-                replica_nodes=[node_id],
-                isr_nodes=[node_id],
-                eligible_leader_replicas=(),
-                last_known_elr=(),
-            )
-            for number in numbers
-        ],
+        partitions=[_describe_partition(services, topic, number) for number in numbers],
         topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _describe_partition(services: Services, topic: Topic, number: int) -> DescribeTopicPartitionsResponsePartition:
+    view = services.view.partition(topic, number)
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=number,
+        leader_id=view.leader,
+        leader_epoch=view.leader_epoch,
+        replica_nodes=view.replicas,
+        isr_nodes=view.isr,
+        eligible_leader_replicas=view.elr,
+        last_known_elr=(),
+        offline_replicas=view.offline,
     )

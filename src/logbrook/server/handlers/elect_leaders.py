@@ -43,6 +43,6 @@ def _elect(services: Services, topic: str, number: int, *, is_known: bool) -> Pa
     with errors_in(result):
         if not is_known:
             raise RequestRefusedError(ErrorCode.INVALID_REQUEST, "unknown type of election")
-        services.topics.log(TopicPartition(topic, number))
+        services.topics.check_partition(TopicPartition(topic, number))
         raise RequestRefusedError(ErrorCode.ELECTION_NOT_NEEDED, "the preferred replica is the leader")
     return result

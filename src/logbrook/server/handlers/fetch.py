@@ -15,11 +15,13 @@ import asyncio
 from collections.abc import Collection, Iterator
 
 from logbrook.core.fetch_sessions import CachedPartition, FetchContext, FetchSessionError
+from logbrook.core.replication.follower import ReplicaFetch
 from logbrook.model import LogbrookError, TopicPartition
-from logbrook.model.identifiers import LeaderEpoch, Offset
+from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -31,18 +33,21 @@ from logbrook.server.errors import error_code
 from logbrook.server.fetch_purgatory import DelayedFetch
 from logbrook.server.leader_epoch import check_leader_epoch
 from logbrook.server.services import Services
-from logbrook.storage.errors import NotCachedError, ReadFailedError
+from logbrook.storage.errors import NotCachedError, OffsetOutOfRangeError, ReadFailedError
+from logbrook.storage.log import Log
 
 _READ_COMMITTED = 1
 _TOPIC_IDS_SINCE = 13
+# KIP-392: consumers may read from followers.
+_FOLLOWERS_SINCE = 11
 # Longest wait of a fetch that may not read because responses hold all memory.
 EXHAUSTED_WAIT_S = 1.0
 
 
 def handle(services: Services, request: FetchRequest, context: RequestContext) -> HandlerResult:
     replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
-    if replica_id >= 0:
-        # Follower fetches need cluster authorization (CVE-2018-1288); Logbrook has no followers, so all are rejected.
+    if replica_id >= 0 and (services.replicas is None or request.replica_state is None):
+        # Follower fetches need cluster authorization (CVE-2018-1288); a single node has no followers.
         return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
         session = services.fetch_sessions.begin(
@@ -55,7 +60,9 @@ def handle(services: Services, request: FetchRequest, context: RequestContext) -
         )
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
-    return _Fetch(services, request, session).begin()
+    if replica_id >= 0:
+        return _ReplicaFetch(services, request, session).begin()
+    return _Fetch(services, request, session, may_follow=context.version >= _FOLLOWERS_SINCE).begin()
 
 
 API = Api(FetchRequest, FetchResponse, handle)
@@ -79,6 +86,7 @@ def _wanted(request: FetchRequest, version: int) -> Iterator[CachedPartition]:
                 Offset(partition.fetch_offset),
                 partition.partition_max_bytes,
                 LeaderEpoch(partition.current_leader_epoch),
+                last_fetched_epoch=LeaderEpoch(partition.last_fetched_epoch),
             )
 
 
@@ -106,8 +114,12 @@ class _PartitionRead:
 class _Fetch:
     """One request in flight. It reads when it begins, and again whenever it is woken."""
 
-    def __init__(self, services: Services, request: FetchRequest, session: FetchContext) -> None:
+    def __init__(
+        self, services: Services, request: FetchRequest, session: FetchContext, *, may_follow: bool = False
+    ) -> None:
         self._services = services
+        self._purgatory = services.fetch_purgatory
+        self._may_follow = may_follow
         self._request = request
         self._session = session
         self._is_read_committed = request.isolation_level == _READ_COMMITTED
@@ -163,7 +175,7 @@ class _Fetch:
             deadline_s = min(deadline_s, self._services.loop.time() + EXHAUSTED_WAIT_S)
             for read in self._reads:
                 read.data = None
-        self._delayed = self._services.fetch_purgatory.add(partitions, missing_bytes, deadline_s, self._wake)
+        self._delayed = self._purgatory.add(partitions, missing_bytes, deadline_s, self._wake)
 
     def _wake(self, is_final: bool) -> None:
         assert self._response is not None
@@ -267,11 +279,10 @@ class _Fetch:
         try:
             name = key if isinstance(key, str) else topics.metadata.topic_with_id(key).name
             partition = TopicPartition(name, number)
-            log = topics.log(partition)
-            check_leader_epoch(partition, wanted.current_leader_epoch, self._services.appender.leader_epoch)
-            up_to = log.last_stable_offset if self._is_read_committed else None
+            log, epoch = topics.readable_log(partition, may_follow=self._may_follow)
+            check_leader_epoch(partition, wanted.current_leader_epoch, epoch)
             bytes_max = min(remaining_bytes, max(0, wanted.partition_max_bytes))
-            result = log.read(wanted.fetch_offset, bytes_max, up_to=up_to, at_least_one=is_first)
+            result = log.read(wanted.fetch_offset, bytes_max, up_to=self._end_offset(log), at_least_one=is_first)
             if self._is_read_committed:
                 data.aborted_transactions = [
                     AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
@@ -289,6 +300,10 @@ class _Fetch:
         read.size = result.length
         read.next_offset = result.next_offset if result.slices else wanted.fetch_offset
 
+    def _end_offset(self, log: Log) -> Offset | None:
+        """Return the offset up to which records are returned, None for the high watermark."""
+        return log.last_stable_offset if self._is_read_committed else None
+
     def _fail(self, read: _PartitionRead, error: LogbrookError) -> None:
         number = read.wanted.key[1]
         code = error_code(error)
@@ -301,15 +316,14 @@ class _Fetch:
         for read in self._reads:
             wanted, data = read.wanted, read.data
             assert data is not None
+            has_error = bool(data.error_code) or data.diverging_epoch is not None
             is_due = wanted.has_news(
                 high_watermark=Offset(data.high_watermark),
                 log_start_offset=Offset(data.log_start_offset),
                 has_records=read.size > 0,
-                has_error=bool(data.error_code),
+                has_error=has_error,
             )
-            wanted.note_sent(
-                Offset(data.high_watermark), Offset(data.log_start_offset), has_error=bool(data.error_code)
-            )
+            wanted.note_sent(Offset(data.high_watermark), Offset(data.log_start_offset), has_error=has_error)
             if not (is_due or session.is_full):
                 continue
             key = wanted.key[0]
@@ -322,6 +336,67 @@ class _Fetch:
                 messages = read.next_offset - wanted.fetch_offset
                 self._services.probe.topics[read.partition.topic].gave(read.size, messages)
         return FetchResponse(session_id=session.session_id, responses=list(topics.values()))
+
+
+class _ReplicaFetch(_Fetch):
+    """A fetch of a follower: it reads up to the log end offset, and reports that it has what is below its own."""
+
+    def __init__(self, services: Services, request: FetchRequest, session: FetchContext) -> None:
+        super().__init__(services, request, session)
+        assert services.replicas is not None
+        assert request.replica_state is not None
+        self._leading = services.replicas.leading
+        self._purgatory = services.replicas.leading.replica_fetches
+        self._is_read_committed = False
+        self._replica_id = BrokerId(request.replica_state.replica_id)
+        self._broker_epoch = BrokerEpoch(request.replica_state.replica_epoch)
+        for read in self._reads:
+            self._report(read)
+
+    def _report(self, read: _PartitionRead) -> None:
+        """Tell the leader's state what the follower has. An error or a divergence is the result of the partition."""
+        wanted = read.wanted
+        topic_id, number = wanted.key
+        assert isinstance(topic_id, bytes)
+        try:
+            partition = TopicPartition(self._services.topics.metadata.topic_with_id(topic_id).name, number)
+            check_leader_epoch(partition, wanted.current_leader_epoch, self._leading.leader_of(partition).leader_epoch)
+            fetch = ReplicaFetch(wanted.fetch_offset, wanted.last_fetched_epoch, wanted.current_leader_epoch)
+            divergence = self._leading.on_fetch(partition, fetch, self._replica_id, self._broker_epoch)
+        except LogbrookError as error:
+            self._fail(read, error)
+            return
+        if divergence is not None:
+            log = self._services.topics.log(partition)
+            read.data = PartitionData(
+                partition_index=number,
+                high_watermark=log.high_watermark,
+                log_start_offset=log.log_start_offset,
+                diverging_epoch=EpochEndOffset(epoch=divergence.epoch, end_offset=divergence.end_offset),
+                records=b"",
+            )
+
+    def _end_offset(self, log: Log) -> Offset | None:
+        return log.log_end_offset
+
+    def _is_enough(self, size: int) -> bool:
+        """A higher high watermark is sent at once: consumers of the follower wait for it."""
+        return size > 0 or any(read.partition is None or self._has_news(read) for read in self._reads)
+
+    def _has_news(self, read: _PartitionRead) -> bool:
+        assert read.data is not None
+        return read.wanted.has_news(
+            high_watermark=Offset(read.data.high_watermark),
+            log_start_offset=Offset(read.data.log_start_offset),
+            has_records=False,
+            has_error=False,
+        )
+
+    def _fail(self, read: _PartitionRead, error: LogbrookError) -> None:
+        super()._fail(read, error)
+        if isinstance(error, OffsetOutOfRangeError) and read.data is not None:
+            # The follower continues at the start of this log.
+            read.data.log_start_offset = error.log_start_offset
 
 
 def _topic_response(key: bytes | str) -> FetchableTopicResponse:

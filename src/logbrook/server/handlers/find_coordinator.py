@@ -1,11 +1,17 @@
-"""FindCoordinator: the broker that coordinates a group or a transactional id, which is always this one.
+"""FindCoordinator: the broker that coordinates a group or a transactional id.
 
-Up to version 3 a request has one key, later several.
+It is the leader of the id's partition of `__consumer_offsets` or `__transaction_state`, which a cluster creates with
+the first request. A single node coordinates everything itself. Up to version 3 a request has one key, later several.
 """
 
+from collections.abc import Sequence
+
+from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from logbrook.server.api import Api, RequestContext
+from logbrook.server.api import Api, HandlerResult, RequestContext
+from logbrook.server.coordinators.internal_topic import InternalTopic
+from logbrook.server.errors import report_error
 from logbrook.server.services import Services
 
 GROUP = 0
@@ -14,10 +20,34 @@ _SEVERAL_KEYS_SINCE = 4
 _NO_NODE = -1
 
 
-def handle(services: Services, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    if context.version >= _SEVERAL_KEYS_SINCE:
-        return FindCoordinatorResponse(coordinators=[_find(services, request, key) for key in request.coordinator_keys])
-    coordinator = _find(services, request, request.key)
+def handle(services: Services, request: FindCoordinatorRequest, context: RequestContext) -> HandlerResult:
+    keys = request.coordinator_keys if context.version >= _SEVERAL_KEYS_SINCE else [request.key]
+    topic = _topic(services, request.key_type)
+    if topic is None or services.replicas is None or topic.exists:
+        return _respond([_find(services, topic, request, key) for key in keys], context.version)
+    return _create_and_respond(services, topic, request, keys, context.version)
+
+
+API = Api(FindCoordinatorRequest, FindCoordinatorResponse, handle)
+
+
+async def _create_and_respond(
+    services: Services, topic: InternalTopic, request: FindCoordinatorRequest, keys: Sequence[str], version: int
+) -> FindCoordinatorResponse:
+    try:
+        await topic.create()
+    except LogbrookError as error:
+        failed = Coordinator(node_id=_NO_NODE, port=_NO_NODE)
+        report_error(error, failed)
+        code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, failed.error_message
+        return _respond([_failed(key, code, message) for key in keys], version)
+    return _respond([_find(services, topic, request, key) for key in keys], version)
+
+
+def _respond(coordinators: Sequence[Coordinator], version: int) -> FindCoordinatorResponse:
+    if version >= _SEVERAL_KEYS_SINCE:
+        return FindCoordinatorResponse(coordinators=coordinators)
+    coordinator = coordinators[0]
     return FindCoordinatorResponse(
         error_code=coordinator.error_code,
         error_message=coordinator.error_message,
@@ -27,13 +57,24 @@ def handle(services: Services, request: FindCoordinatorRequest, context: Request
     )
 
 
-API = Api(FindCoordinatorRequest, FindCoordinatorResponse, handle)
+def _topic(services: Services, key_type: int) -> InternalTopic | None:
+    """Return the internal topic of a type of coordinator, None for an unknown type."""
+    if key_type == GROUP:
+        return services.groups.runtime.topic
+    return services.transactions.runtime.topic if key_type == TRANSACTION else None
 
 
-def _find(services: Services, request: FindCoordinatorRequest, key: str) -> Coordinator:
-    if request.key_type not in (GROUP, TRANSACTION):
-        code = ErrorCode.INVALID_REQUEST
+def _find(services: Services, topic: InternalTopic | None, request: FindCoordinatorRequest, key: str) -> Coordinator:
+    if topic is None:
         message = f"coordinator type {request.key_type} is not supported; use 0 (group) or 1 (transaction)"
-        return Coordinator(key=key, node_id=_NO_NODE, port=_NO_NODE, error_code=code, error_message=message)
-    endpoint = services.endpoint
-    return Coordinator(key=key, node_id=services.config.node_id, host=endpoint.host, port=endpoint.port)
+        return _failed(key, ErrorCode.INVALID_REQUEST, message)
+    # A single node does not need the partition, and an id of any length may be asked for.
+    number = 0 if services.replicas is None else topic.partition_for(key)
+    broker = services.view.leader_address(TopicPartition(topic.name, number))
+    if broker is None:
+        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name}-{number} has no leader; try again")
+    return Coordinator(key=key, node_id=broker.broker_id, host=broker.host, port=broker.port)
+
+
+def _failed(key: str, code: ErrorCode, message: str | None) -> Coordinator:
+    return Coordinator(key=key, node_id=_NO_NODE, port=_NO_NODE, error_code=code, error_message=message)

@@ -63,7 +63,9 @@ def _find_offset(
     response = ListOffsetsPartitionResponse(partition_index=partition.partition)
     with errors_in(response):
         log = services.topics.log(partition)
-        check_leader_epoch(partition, wanted.current_leader_epoch, services.appender.leader_epoch)
+        check_leader_epoch(partition, wanted.current_leader_epoch, services.topics.leader_epoch(partition))
+        if services.replicas is not None:
+            services.replicas.leading.check_offset_known(partition)
         _fill(response, log, wanted.timestamp, log.last_stable_offset if isolation_level == _READ_COMMITTED else None)
     return response
 

@@ -1,4 +1,4 @@
-"""Metadata: topics and their partitions, all of which this broker leads.
+"""Metadata: the brokers, and topics with the leaders and replicas of their partitions.
 
 A topic that does not exist is created if both the client and `topics.auto_create` allow it.
 """
@@ -6,7 +6,7 @@ A topic that does not exist is created if both the client and `topics.auto_creat
 from collections.abc import Iterator, Sequence
 
 from logbrook.core.metadata import Topic
-from logbrook.model import InvalidTopicNameError, LogbrookError, TopicPartition, check_topic_name
+from logbrook.model import InvalidTopicNameError, LogbrookError, check_topic_name
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.metadata import (
     MetadataRequest,
@@ -100,24 +100,20 @@ def _describe(services: Services, topic: Topic) -> MetadataResponseTopic:
         name=topic.name,
         topic_id=topic.id,
         is_internal=services.topics.is_internal(topic.name),
-        partitions=[_describe_partition(services, partition) for partition in topic.partitions],
+        partitions=[_describe_partition(services, topic, number) for number in range(topic.partition_count)],
     )
 
 
-def _describe_partition(services: Services, partition: TopicPartition) -> MetadataResponsePartition:
-    """A quarantined log is an offline replica. It is still the leader's: records before the damage can be read."""
-    replicas, directory = [services.config.node_id], services.topics.directory
-    has_log = partition in directory
-    is_quarantined = has_log and directory.get(partition).corruption is not None
+def _describe_partition(services: Services, topic: Topic, number: int) -> MetadataResponsePartition:
+    view = services.view.partition(topic, number)
     return MetadataResponsePartition(
-        # The log of a partition that was added is being created.
-        error_code=ErrorCode.NONE if has_log else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=partition.partition,
-        leader_id=services.config.node_id,
-        leader_epoch=services.topics.metadata.epoch,
-        replica_nodes=replicas,
-        isr_nodes=replicas,
-        offline_replicas=replicas if is_quarantined else (),
+        error_code=ErrorCode.NONE if view.is_available else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=view.leader,
+        leader_epoch=view.leader_epoch,
+        replica_nodes=view.replicas,
+        isr_nodes=view.isr,
+        offline_replicas=view.offline,
     )
 
 
@@ -127,11 +123,13 @@ def _respond(services: Services, request: MetadataRequest, topics: list[Metadata
             # As in Kafka, also for a topic that does not exist, unless only its id is known.
             topic.topic_authorized_operations = TOPIC_OPERATIONS if topic.name else NOT_REQUESTED
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
-    node_id, endpoint = services.config.node_id, services.endpoint
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=node_id, host=endpoint.host, port=endpoint.port)],
+        brokers=[
+            MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)
+            for broker in services.view.brokers()
+        ],
         cluster_id=services.topics.metadata.cluster_id,
-        controller_id=node_id,
+        controller_id=services.view.controller_id,
         topics=topics,
         cluster_authorized_operations=operations,
     )

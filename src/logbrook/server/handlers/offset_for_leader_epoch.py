@@ -40,8 +40,8 @@ def _find_end(
     services: Services, partition: TopicPartition, wanted: OffsetForLeaderPartition, end: EpochEndOffset
 ) -> None:
     """Raises TopicNotFoundError, PartitionNotFoundError or LeaderEpochError."""
-    current = services.appender.leader_epoch
     log = services.topics.log(partition)
+    current = services.topics.leader_epoch(partition)
     check_leader_epoch(partition, wanted.current_leader_epoch, current)
     if not 0 <= wanted.leader_epoch <= current:
         return

@@ -1,6 +1,7 @@
 """Produce: append each partition's batch, and respond when all of them are durable.
 
-acks=1 and acks=all mean the same: the response is sent when the batches are committed. With acks=0 there is no
+With acks=1 the response is sent when the batches are durable on this broker, with acks=all when all in-sync replicas
+have them; on a single node that is the same. With acks=0 there is no
 response, but the request counts as in flight until then because it holds memory; on an error the connection is closed,
 which is the only way to report it. A transactional batch is accepted only while its transaction is open.
 
@@ -11,7 +12,7 @@ small, and appended after that.
 
 from collections.abc import Iterable
 
-from logbrook.core.coordinator import CoordinatorError
+from logbrook.core.coordinator import CoordinatorError, ProducerIdentity
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.produce import (
@@ -26,6 +27,7 @@ from logbrook.protocol.schema import ZERO_UUID
 from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, TRANSACTIONAL_BIT, BatchHeader, read_header
 from logbrook.records.errors import RejectedRecordsError
 from logbrook.server.api import Api, CloseConnectionError, DeferredResponse, HandlerResult, RequestContext
+from logbrook.server.cluster.errors import NotEnoughReplicasError
 from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.server.record_inspection import Inspection
 from logbrook.server.services import Services
@@ -42,6 +44,7 @@ _CODES = {
     ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
 _ACKS = (-1, 0, 1)
 _ALL = -1
@@ -135,15 +138,35 @@ class _Produce:
         if header.magic == MAGIC_V2 and header.size < len(records):
             raise RequestRefusedError(ErrorCode.INVALID_RECORD, "a partition needs exactly one batch, not several")
         if header.attributes & TRANSACTIONAL_BIT or self._request.transactional_id is not None:
+            if self._services.replicas is not None and not _has_open_transaction(log, header):
+                self._join_then_append(response, log, records, header)
+                return
             self._join_transaction(log.partition, header)
-        if self._request.acks == _ALL and log.config.min_insync_replicas > 1:
-            raise RequestRefusedError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"min.insync.replicas is {log.config.min_insync_replicas}, but the partition has one replica",
-            )
+        self._append_checked(response, log, records, header)
+
+    def _append_checked(
+        self, response: PartitionProduceResponse, log: Log, records: memoryview, header: BatchHeader
+    ) -> None:
+        """Raises LogbrookError."""
         services = self._services
-        services.appender.append(log, records, lambda append: self._appended(response, log, append), header=header)
+        if self._request.acks == _ALL:
+            self._check_in_sync(log)
+        services.appender.append(
+            log,
+            records,
+            lambda append: self._appended(response, log, append),
+            header=header,
+            waits_for_replicas=self._request.acks == _ALL,
+            timeout_s=self._request.timeout_ms / 1000,
+        )
         services.probe.topics[log.partition.topic].took(header.size, header.count)
+
+    def _check_in_sync(self, log: Log) -> None:
+        """Raises NotEnoughReplicasError."""
+        if self._services.replicas is not None:
+            self._services.replicas.leading.check_in_sync(log.partition)
+        elif log.config.min_insync_replicas > 1:
+            raise NotEnoughReplicasError(log.partition, 1, log.config.min_insync_replicas)
 
     def _inspect(self, response: PartitionProduceResponse, log: Log, records: memoryview | None) -> None:
         """Raises BatchTooLargeError or RequestRefusedError."""
@@ -173,14 +196,12 @@ class _Produce:
     def _join_transaction(self, partition: TopicPartition, header: BatchHeader) -> None:
         """Check that the batch belongs to an open transaction: otherwise no marker would ever decide it.
 
-        Producers of transaction version 2 add a partition by writing to it (KIP-890).
+        Producers of transaction version 2 add a partition by writing to it (KIP-890). Raises RequestRefusedError.
         """
-        transactional_id = self._request.transactional_id
-        if transactional_id is None or not header.is_transactional:
-            raise RequestRefusedError(
-                ErrorCode.INVALID_TXN_STATE,
-                "transactional batches need a transactional id, and a transactional id such batches",
-            )
+        transactional_id = self._transactional_id(header)
+        if self._services.replicas is not None:
+            # Its first batch has joined the transaction.
+            return
         transaction = (transactional_id, header.producer_id, header.producer_epoch)
         transactions = self._services.transactions
         try:
@@ -189,10 +210,47 @@ class _Produce:
             else:
                 transactions.check_partition(*transaction, partition)
         except CoordinatorError as error:
-            code = error_code(error)
-            if code is ErrorCode.INVALID_TXN_STATE and self._version >= _ABORTABLE_SINCE:
-                code = ErrorCode.TRANSACTION_ABORTABLE
-            raise RequestRefusedError(_CODES.get(code, code), str(error)) from error
+            raise self._transaction_error(error) from error
+
+    def _join_then_append(
+        self, response: PartitionProduceResponse, log: Log, records: memoryview, header: BatchHeader
+    ) -> None:
+        """Append when the coordinator, which may be another broker, knows the partition. Raises RequestRefusedError."""
+        transactional_id = self._transactional_id(header)
+        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        transactions = self._services.transactions
+
+        async def join() -> None:
+            try:
+                only_check = self._version < _ADDS_PARTITIONS_SINCE
+                await transactions.join(transactional_id, producer, log.partition, only_check=only_check)
+                if self._services.topics.log(log.partition) is not log:
+                    raise PartitionNotFoundError(log.partition)
+                self._append_checked(response, log, records, header)
+            except (CoordinatorError, RequestRefusedError) as error:
+                self._fail(response, self._transaction_error(error))
+                self._finish_append()
+            except LogbrookError as error:
+                self._fail(response, error)
+                self._finish_append()
+
+        transactions.own(join())
+
+    def _transactional_id(self, header: BatchHeader) -> str:
+        """Raises RequestRefusedError."""
+        transactional_id = self._request.transactional_id
+        if transactional_id is None or not header.is_transactional:
+            raise RequestRefusedError(
+                ErrorCode.INVALID_TXN_STATE,
+                "transactional batches need a transactional id, and a transactional id such batches",
+            )
+        return transactional_id
+
+    def _transaction_error(self, error: LogbrookError) -> RequestRefusedError:
+        code = error_code(error)
+        if code is ErrorCode.INVALID_TXN_STATE and self._version >= _ABORTABLE_SINCE:
+            code = ErrorCode.TRANSACTION_ABORTABLE
+        return RequestRefusedError(_CODES.get(code, code), str(error))
 
     def _appended(self, response: PartitionProduceResponse, log: Log, append: PendingAppend) -> None:
         """Fill in the partition's response."""
@@ -229,6 +287,16 @@ class _Produce:
                 for fault in error.faults
             ]
         self._error = response
+
+
+def _has_open_transaction(log: Log, header: BatchHeader) -> bool:
+    """True if the log has records of this transaction: then its coordinator knows the partition."""
+    producer = log.producers.get(header.producer_id)
+    return (
+        producer is not None
+        and producer.epoch == header.producer_epoch
+        and producer.transaction_start_offset is not None
+    )
 
 
 def _no_batch() -> RequestRefusedError:

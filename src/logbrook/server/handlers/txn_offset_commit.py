@@ -3,6 +3,7 @@
 From version 5 on this adds the group's partition to the transaction; before, AddOffsetsToTxn has to come first.
 """
 
+from logbrook.core.coordinator import ProducerIdentity
 from logbrook.core.groups.errors import GroupError
 from logbrook.core.groups.messages import CommitRequest
 from logbrook.core.transactions.errors import TransactionalProducerFencedError
@@ -50,11 +51,9 @@ async def _commit(
         raise RequestRefusedError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     transactions = services.transactions
     partition = await services.groups.offsets_partition(request.group_id)
-    producer = (ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch))
-    if context.version >= _ADDS_PARTITION_SINCE:
-        transactions.add_partitions(request.transactional_id, *producer, [partition])
-    else:
-        transactions.check_partition(request.transactional_id, *producer, partition)
+    producer = ProducerIdentity(ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch))
+    only_check = context.version < _ADDS_PARTITION_SINCE
+    await transactions.join(request.transactional_id, producer, partition, only_check=only_check)
     return await services.groups.commit(
         CommitRequest(
             group_id=request.group_id,

@@ -1,8 +1,8 @@
-"""WriteTxnMarkers: abort a producer's open transaction in single partitions.
+"""WriteTxnMarkers: end a producer's open transaction in single partitions.
 
-Between Kafka's brokers, this request ends every transaction. Here the coordinator appends its markers itself, and the
-request comes only from operators, who abort a hanging transaction with it (`kafka-transactions abort`, KIP-664). A
-commit is decided by the coordinator alone, so it is refused.
+In a cluster, a coordinator has the leaders of other brokers write its markers with it. A single node appends its
+markers itself, and the request comes only from operators, who abort a hanging transaction with it
+(`kafka-transactions abort`, KIP-664): a commit is refused then, since the coordinator alone decides it.
 """
 
 from asyncio import Future
@@ -73,13 +73,19 @@ class _MarkerWrite:
         with errors_in(self._result):
             _check(services, marker, partition)
             producer = ProducerIdentity(ProducerId(marker.producer_id), ProducerEpoch(marker.producer_epoch))
-            self._write = services.transactions.abort_in(partition, producer)
-            _logger.warning(
-                "transaction aborted by operator",
-                partition=partition,
-                producer_id=marker.producer_id,
-                host=context.host,
+            self._write = services.transactions.write_marker(
+                partition,
+                producer,
+                is_commit=marker.transaction_result,
+                coordinator_epoch=marker.coordinator_epoch,
             )
+            if services.replicas is None:
+                _logger.warning(
+                    "transaction aborted by operator",
+                    partition=partition,
+                    producer_id=marker.producer_id,
+                    host=context.host,
+                )
 
     async def finish(self) -> WritableTxnMarkerPartitionResult:
         with errors_in(self._result):
@@ -93,7 +99,7 @@ def _check(services: Services, marker: WritableTxnMarker, partition: TopicPartit
     log = services.topics.log(partition)
     if marker.producer_id < 0 or marker.producer_epoch < 0 or partition.topic == TRANSACTION_STATE:
         raise RequestRefusedError(ErrorCode.INVALID_REQUEST, "this partition has no transactions of that producer")
-    if marker.transaction_result:
+    if marker.transaction_result and services.replicas is None:
         raise RequestRefusedError(ErrorCode.INVALID_TXN_STATE, "only the coordinator commits transactions")
     producer = log.producers.get(ProducerId(marker.producer_id))
     if producer is None:

@@ -16,6 +16,8 @@ from logbrook.ports.metadata_store import MetadataStoreError
 from logbrook.protocol.errors import ProtocolError
 from logbrook.protocol.json_frames import InvalidRequestError, RecordTooLargeError
 from logbrook.records.errors import RecordsError, RejectedRecordsError
+from logbrook.server.cluster import errors as cluster_errors
+from logbrook.server.cluster.membership import WrongClusterError, WrongNodeError
 from logbrook.server.errors import RequestRefusedError, find_by_class
 from logbrook.server.topic_changes import ChangePendingError
 from logbrook.storage import errors as storage
@@ -62,6 +64,14 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     CoordinatorNotAvailableError: JsonError.NOT_READY,
     NotCoordinatorError: JsonError.NOT_READY,
     ChangePendingError: JsonError.NOT_READY,
+    # The JSON protocol has no leaders: a client of a cluster connects to another broker.
+    cluster_errors.NotLeaderError: JsonError.NOT_READY,
+    cluster_errors.NotEnoughReplicasError: JsonError.NOT_READY,
+    cluster_errors.NotEnoughReplicasAfterAppendError: JsonError.NOT_READY,
+    cluster_errors.ReplicationTimedOutError: JsonError.NOT_READY,
+    cluster_errors.OffsetNotAvailableError: JsonError.NOT_READY,
+    WrongClusterError: JsonError.INVALID_REQUEST,
+    WrongNodeError: JsonError.INVALID_REQUEST,
     groups.RebalanceInProgressError: JsonError.GROUP_IN_USE,
     groups.UnknownMemberIdError: JsonError.GROUP_IN_USE,
     groups.IllegalGenerationError: JsonError.GROUP_IN_USE,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from logbrook.client import EARLIEST, ClientError
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.config.errors import Problem
 from logbrook.spark.errors import InvalidPipelineError, MissingTopicError, OptionError, UnreachableError
 from logbrook.spark.options import KAFKA_PREFIX
@@ -67,7 +67,7 @@ def check_topics(pipeline: PipelineSpec, read: Mapping[str, ReadOptions]) -> Non
     names += [sink.target for sink in pipeline.sinks if not sink.is_table]
     names += [pipeline.dead_letters] if pipeline.dead_letters is not None else []
     wanted = list(dict.fromkeys(names))
-    cluster = Cluster(connect(next(iter(read.values())).cluster))
+    cluster = PartitionRequests(connect(next(iter(read.values())).cluster))
     try:
         existing = cluster.topics(wanted) if wanted else {}
     except ClientError as error:

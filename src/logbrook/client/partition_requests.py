@@ -34,7 +34,7 @@ class TopicMetadata(NamedTuple):
     is_internal: bool
 
 
-class Cluster:
+class PartitionRequests:
     """Works through `client`, which the caller owns. Every call may raise ClientError or ProtocolError."""
 
     def __init__(self, client: Client) -> None:

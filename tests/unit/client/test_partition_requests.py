@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from logbrook import Broker
 from logbrook.client import EARLIEST, LATEST, BrokerError, Client, ConnectFailedError
-from logbrook.client.cluster import Cluster
+from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
 from logbrook.protocol.framing import read_request_start
 from logbrook.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -41,9 +41,9 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def cluster(broker: Broker) -> Iterator[Cluster]:
+def cluster(broker: Broker) -> Iterator[PartitionRequests]:
     with Client(broker.bootstrap_servers) as client:
-        yield Cluster(client)
+        yield PartitionRequests(client)
 
 
 @pytest.fixture
@@ -51,40 +51,40 @@ def group_id() -> str:
     return f"group-{next(_numbers)}"
 
 
-def produce(cluster: Cluster, topic: str, partition: int, *times_ms: int, size: int = 1) -> None:
+def produce(cluster: PartitionRequests, topic: str, partition: int, *times_ms: int, size: int = 1) -> None:
     for time_ms in times_ms:
         cluster.client.produce(topic, partition, build_batch([Record(value=b"x" * size, timestamp=time_ms)]))
 
 
-def test_existing_topics_are_returned_by_name(cluster: Cluster) -> None:
+def test_existing_topics_are_returned_by_name(cluster: PartitionRequests) -> None:
     topics = cluster.topics(["words", "none", "empty"])
     assert {name: info.partitions for name, info in topics.items()} == {"words": (0, 1), "empty": (0,)}
     assert topics["words"].id != topics["empty"].id
     assert not topics["words"].is_internal
 
 
-def test_all_topics_are_returned_with_internal_ones_marked(cluster: Cluster, group_id: str) -> None:
+def test_all_topics_are_returned_with_internal_ones_marked(cluster: PartitionRequests, group_id: str) -> None:
     cluster.coordinators.commit(group_id, {TopicPartition("words", 0): 0})
     topics = cluster.topics()
     assert {"words", "times", "empty"} <= topics.keys()
     assert topics["__consumer_offsets"].is_internal
 
 
-def test_an_empty_list_of_names_returns_no_topics(cluster: Cluster) -> None:
+def test_an_empty_list_of_names_returns_no_topics(cluster: PartitionRequests) -> None:
     assert cluster.topics([]) == {}
 
 
-def test_topics_are_not_auto_created(cluster: Cluster) -> None:
+def test_topics_are_not_auto_created(cluster: PartitionRequests) -> None:
     assert cluster.topics(["later"]) == {}
     assert "later" not in cluster.topics()
 
 
-def test_a_name_that_no_topic_can_have_is_an_error(cluster: Cluster) -> None:
+def test_a_name_that_no_topic_can_have_is_an_error(cluster: PartitionRequests) -> None:
     with pytest.raises(BrokerError, match="looking up topic no/name: INVALID_TOPIC_EXCEPTION"):
         cluster.topics(["no/name"])
 
 
-def test_a_topic_that_is_created_again_has_another_id(broker: Broker, cluster: Cluster) -> None:
+def test_a_topic_that_is_created_again_has_another_id(broker: Broker, cluster: PartitionRequests) -> None:
     broker.create_topic("again")
     before = cluster.topics(["again"])["again"].id
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -93,7 +93,7 @@ def test_a_topic_that_is_created_again_has_another_id(broker: Broker, cluster: C
     assert cluster.topics(["again"])["again"].id != before
 
 
-def test_offsets_are_listed_for_many_partitions_and_times(cluster: Cluster) -> None:
+def test_offsets_are_listed_for_many_partitions_and_times(cluster: PartitionRequests) -> None:
     produce(cluster, "times", 0, 100, 300, 200)
     produce(cluster, "words", 1, 5)
     words, times, empty = TopicPartition("words", 1), TopicPartition("times", 0), TopicPartition("empty", 0)
@@ -108,14 +108,14 @@ def test_offsets_are_listed_for_many_partitions_and_times(cluster: Cluster) -> N
     assert cluster.list_offsets({}) == {}
 
 
-def test_a_partition_that_does_not_exist_is_an_error(cluster: Cluster) -> None:
+def test_a_partition_that_does_not_exist_is_an_error(cluster: PartitionRequests) -> None:
     with pytest.raises(BrokerError, match="finding the leader of words-9: LEADER_NOT_AVAILABLE"):
         cluster.list_offsets({TopicPartition("words", 9): LATEST})
     with pytest.raises(BrokerError, match="looking up topic none: UNKNOWN_TOPIC_OR_PARTITION"):
         cluster.sizes([TopicPartition("none", 0)])
 
 
-def test_sizes_are_those_on_the_disk(broker: Broker, cluster: Cluster) -> None:
+def test_sizes_are_those_on_the_disk(broker: Broker, cluster: PartitionRequests) -> None:
     broker.create_topic("sized", 2)
     produce(cluster, "sized", 0, *range(5), size=1000)
     sizes = cluster.sizes([TopicPartition("sized", 0), TopicPartition("sized", 1)])
@@ -124,7 +124,7 @@ def test_sizes_are_those_on_the_disk(broker: Broker, cluster: Cluster) -> None:
     assert cluster.sizes([]) == {}
 
 
-def test_committed_offsets_are_listed_by_librdkafka(broker: Broker, cluster: Cluster, group_id: str) -> None:
+def test_committed_offsets_are_listed_by_librdkafka(broker: Broker, cluster: PartitionRequests, group_id: str) -> None:
     cluster.coordinators.commit(group_id, {TopicPartition("words", 0): 7, TopicPartition("times", 0): 2})
     cluster.coordinators.commit(group_id, {TopicPartition("words", 0): 8, TopicPartition("words", 1): 0})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -136,7 +136,9 @@ def test_committed_offsets_are_listed_by_librdkafka(broker: Broker, cluster: Clu
     }
 
 
-def test_a_commit_for_a_group_with_members_is_refused(broker: Broker, cluster: Cluster, group_id: str) -> None:
+def test_a_commit_for_a_group_with_members_is_refused(
+    broker: Broker, cluster: PartitionRequests, group_id: str
+) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group_id})
     try:
         consumer.subscribe(["words"])
@@ -149,7 +151,7 @@ def test_a_commit_for_a_group_with_members_is_refused(broker: Broker, cluster: C
         consumer.close()
 
 
-def test_a_commit_to_a_topic_that_does_not_exist_is_an_error(cluster: Cluster, group_id: str) -> None:
+def test_a_commit_to_a_topic_that_does_not_exist_is_an_error(cluster: PartitionRequests, group_id: str) -> None:
     with pytest.raises(BrokerError, match=f"committing for group {group_id} to none-0: UNKNOWN_TOPIC_OR_PARTITION"):
         cluster.coordinators.commit(group_id, {TopicPartition("none", 0): 1})
 
@@ -186,7 +188,7 @@ def test_a_leader_gets_one_request_for_all_its_partitions() -> None:
     wanted = {TopicPartition(f"t{number}", 0): LATEST for number in range(10)}
     with ScriptedBroker(leader) as peer, Client(peer.address) as client:
         leader.leads_at = (peer.host, peer.port)
-        assert Cluster(client).list_offsets(wanted) == dict.fromkeys(wanted, 5)
+        assert PartitionRequests(client).list_offsets(wanted) == dict.fromkeys(wanted, 5)
         asked = [start.api_key for start in peer.starts].count(ListOffsetsRequest.API_KEY)
         assert asked == 1
 
@@ -194,7 +196,7 @@ def test_a_leader_gets_one_request_for_all_its_partitions() -> None:
 def test_a_leader_that_cannot_be_connected_to_is_looked_up_again() -> None:
     leader = Leader()
     with ScriptedBroker(leader) as peer, Client(peer.address) as client:
-        cluster = Cluster(client)
+        cluster = PartitionRequests(client)
         with pytest.raises(ConnectFailedError, match=r"cannot connect to 127.0.0.1:1"):
             cluster.list_offsets({TopicPartition("t", 0): LATEST})
         leader.leads_at = (peer.host, peer.port)

@@ -1,0 +1,185 @@
+"""Changes of registrations that replicas make in the metadata store: elections, and changes by the leader.
+
+When a leader is gone, replicas that may lead take its partitions over (`core.cluster.elections`): the first live one at
+once, the others a little later each. An address that refuses connections counts as a dead broker for a while.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+
+from logbrook.core.cluster.elections import (
+    ELECTIONS_PER_TRANSACTION,
+    Election,
+    election_transactions,
+    find_elections,
+    partition_change,
+)
+from logbrook.core.cluster.image import ClusterImage, PartitionKey
+from logbrook.core.cluster.partition import PartitionRegistration
+from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import BrokerId
+from logbrook.ports import Clock
+from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, StoreTransaction, TransactionResult
+from logbrook.server.cluster.background import BackgroundTasks, pause
+from logbrook.server.cluster.membership import Membership
+from logbrook.server.cluster.metadata_follower import MetadataFollower
+
+# The second replica in line waits this long for the first one to take over, the third twice as long.
+_ELECTION_STEP_S = 0.3
+_RETRY_S = 0.2
+_REFUSING_S = 2.0
+
+_logger = event_logger(__name__)
+
+
+class Elector:
+    """One per broker, on the event loop. `keys()` are the partitions of which this broker has a replica."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        store: MetadataStore,
+        image: ClusterImage,
+        follower: MetadataFollower,
+        membership: Membership,
+        keys: Callable[[], Collection[PartitionKey]],
+        min_insync_of: Callable[[PartitionKey], int],
+    ) -> None:
+        self._broker_id = broker_id
+        self._loop = loop
+        self._clock = clock
+        self._store = store
+        self._image = image
+        self._follower = follower
+        self._membership = membership
+        self._keys = keys
+        self._min_insync_of = min_insync_of
+        # When an election of a partition, at its partition epoch, was first seen as possible.
+        self._possible_since: dict[tuple[PartitionKey, int], float] = {}
+        self._refusing: dict[BrokerId, float] = {}
+        self._tasks = BackgroundTasks(loop, "the elector")
+        self._is_electing = False
+        self._is_started = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Elect from now on: this broker is registered."""
+        self._is_started = True
+        self.elect_soon()
+
+    def end_elections(self) -> None:
+        """Take nothing over any more: the broker stops."""
+        self._is_started = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def stop(self) -> None:
+        self.end_elections()
+        await self._tasks.stop()
+
+    # Elections
+
+    def elect_soon(self) -> None:
+        """Look for partitions to take over: brokers or registrations have changed."""
+        if self._is_started and not self._is_electing:
+            self._is_electing = True
+            self._tasks.spawn(self._elect())
+
+    def on_refused(self, broker_id: BrokerId) -> None:
+        """The address of a broker refuses connections: its process has ended."""
+        self._refusing[broker_id] = self._clock.monotonic_s() + _REFUSING_S
+        self.elect_soon()
+
+    def on_tick(self) -> None:
+        """Time has passed."""
+        if self._possible_since:
+            self.elect_soon()
+
+    async def _elect(self) -> None:
+        try:
+            due = self._due_elections()
+            if due:
+                await self._take_over(due)
+        finally:
+            self._is_electing = False
+        if due:
+            # Partitions that were not won are considered again: their winner may have died, too.
+            self.elect_soon()
+
+    def _due_elections(self) -> list[Election]:
+        now_s = self._clock.monotonic_s()
+        live = self._image.brokers
+        self._refusing = {
+            broker_id: until_s for broker_id, until_s in self._refusing.items() if until_s > now_s and broker_id in live
+        }
+        epoch = self._membership.broker_epoch
+        if not self._image.is_current(self._broker_id, epoch):
+            return []
+        due: list[Election] = []
+        possible: dict[tuple[PartitionKey, int], float] = {}
+        next_s: float | None = None
+        for election in find_elections(
+            self._image, self._broker_id, epoch, self._min_insync_of, self._keys(), self._refusing
+        ):
+            seen = (election.key, election.partition_epoch)
+            since_s = possible[seen] = self._possible_since.get(seen, now_s)
+            due_s = since_s + election.rank * _ELECTION_STEP_S
+            if due_s <= now_s:
+                due.append(election)
+            else:
+                next_s = due_s if next_s is None else min(next_s, due_s)
+        self._possible_since = possible
+        if next_s is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(next_s - now_s, self.elect_soon)
+        return due
+
+    async def _take_over(self, elections: Sequence[Election]) -> None:
+        epoch, refusing = self._membership.broker_epoch, set(self._refusing)
+        transactions = [
+            transaction
+            for election in elections
+            for _, transaction in election_transactions([election], self._broker_id, epoch, refusing)
+        ]
+        if not await self.commit(transactions):
+            await pause(_RETRY_S)
+
+    # Changes
+
+    def change_of(self, partition_epoch: int, key: PartitionKey, after: PartitionRegistration) -> StoreTransaction:
+        """Return the transaction that changes a registration known at `partition_epoch`."""
+        return partition_change(key, partition_epoch, after, self._broker_id, self._membership.broker_epoch)
+
+    async def commit(self, transactions: Sequence[StoreTransaction]) -> bool:
+        """Commit changes of partitions in bundles, and wait until this broker's image has them.
+
+        If a partition of a bundle has changed meanwhile, the others of the bundle are committed one by one. Return True
+        if all are committed. An unreachable store is logged.
+        """
+        is_complete = True
+        for number in range(0, len(transactions), ELECTIONS_PER_TRANSACTION):
+            bundle = transactions[number : number + ELECTIONS_PER_TRANSACTION]
+            try:
+                result = await self._store.commit(_combined(bundle))
+                results = [result]
+                if not result.is_committed and len(bundle) > 1:
+                    results = [await self._store.commit(transaction) for transaction in bundle]
+                await self._wait_for(results)
+                is_complete &= all(result.is_committed for result in results)
+            except MetadataStoreError as error:
+                _logger.warning("partition change failed", error=error)
+                return False
+        return is_complete
+
+    async def _wait_for(self, results: Sequence[TransactionResult]) -> None:
+        await self._follower.wait_for(max(result.revision for result in results))
+
+
+def _combined(transactions: Sequence[StoreTransaction]) -> StoreTransaction:
+    conditions = {condition: None for transaction in transactions for condition in transaction.conditions}
+    return StoreTransaction(
+        list(conditions), [operation for transaction in transactions for operation in transaction.operations]
+    )

@@ -1,0 +1,342 @@
+"""The partitions that this broker leads: appends, fetches of followers, and the effects of `core.replication.leader`.
+
+    append          the leader's log has grown: waiting fetches of followers are woken
+    sync            the append is durable here; with acks=1 it is acknowledged
+    fetch           a follower has everything below its fetch offset, durably
+    high watermark  appends with acks=all below it are acknowledged, and consumers see them
+    proposal        the leader changes the ISR in the metadata store
+
+Appends that were not acknowledged fail when this broker stops leading: another leader may not have them.
+"""
+
+import asyncio
+from bisect import insort
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from logbrook.config import LogConfig
+from logbrook.core.cluster.image import ClusterImage, ImagePartition
+from logbrook.core.cluster.partition import finish_reassignment, hand_over
+from logbrook.core.replication.follower import EpochEnd, ReplicaFetch, find_divergence
+from logbrook.core.replication.leader import AdvanceHighWatermark, LeaderEffect, PartitionLeader, ProposeRegistration
+from logbrook.model import TopicPartition
+from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from logbrook.ports import Clock
+from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, StoreTransaction
+from logbrook.server.cluster.background import BackgroundTasks
+from logbrook.server.cluster.elector import Elector
+from logbrook.server.cluster.errors import (
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OffsetNotAvailableError,
+    ReplicationTimedOutError,
+)
+from logbrook.server.cluster.membership import Membership
+from logbrook.server.cluster.replica import Replica, ReplicaTable, WaitingAppend
+from logbrook.server.fetch_purgatory import FetchPurgatory
+from logbrook.storage.log import Log
+from logbrook.storage.pending_append import PendingAppend
+
+_PROPOSAL_RETRY_MS = 200
+
+_logger = event_logger(__name__)
+
+
+class LeadingReplicas:
+    """One per broker, on the event loop.
+
+    `on_committed(partition, bytes)` is called when consumers see more records. `on_leader(partition)` is called when
+    this broker leads a partition and knows all committed records, and `on_resigned(partition)` when that ends.
+    """
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        store: MetadataStore,
+        image: ClusterImage,
+        membership: Membership,
+        elector: Elector,
+        table: ReplicaTable,
+        on_committed: Callable[[TopicPartition, int], None],
+        *,
+        lag_ms_max: int,
+    ) -> None:
+        self.replica_fetches = FetchPurgatory(loop)
+        self.on_leader: Callable[[TopicPartition], None] = lambda _: None
+        self.on_resigned: Callable[[TopicPartition], None] = lambda _: None
+        self._broker_id = broker_id
+        self._clock = clock
+        self._store = store
+        self._image = image
+        self._membership = membership
+        self._elector = elector
+        self._table = table
+        self._on_committed = on_committed
+        self._lag_ms_max = lag_ms_max
+        self._tasks = BackgroundTasks(loop, "the leading replicas")
+
+    async def stop(self) -> None:
+        """Fail the appends that wait, and answer the followers."""
+        await self._tasks.stop()
+        for replica in self._table.by_key.values():
+            self.resign(replica)
+        self.replica_fetches.wake_all()
+
+    # Roles
+
+    def lead(self, replica: Replica, log: Log, partition: ImagePartition) -> None:
+        """Begin to lead a partition, or go on with another registration of the same term."""
+        registration = partition.registration
+        leader = replica.leader
+        if leader is not None and leader.leader_epoch == registration.leader_epoch:
+            self._carry_out(replica, leader.on_registration(registration, partition.epoch))
+            self._finish_reassignment(replica)
+            return
+        self.resign(replica)
+        replica.leader = leader = PartitionLeader(
+            self._broker_id,
+            registration,
+            partition.epoch,
+            log_end_offset=log.log_end_offset,
+            synced_end_offset=log.synced_end_offset,
+            high_watermark=log.high_watermark,
+            min_insync=log.config.min_insync_replicas,
+            lag_ms_max=self._lag_ms_max,
+            now_ms=self._now_ms(),
+        )
+        _logger.info("partition led", partition=replica.partition, leader_epoch=registration.leader_epoch)
+        self._carry_out(replica, leader.on_sync(log.synced_end_offset))
+        self._finish_reassignment(replica)
+        self._announce(replica)
+
+    def resign(self, replica: Replica) -> None:
+        """End to lead: appends that wait fail, and fetches of this term are answered."""
+        if replica.leader is None:
+            return
+        replica.leader = None
+        replica.uncounted.clear()
+        waiting, replica.waiting = replica.waiting, []
+        for entry in waiting:
+            entry.append.error = NotLeaderError(replica.partition)
+            entry.on_done(entry.append)
+        self.replica_fetches.changed(replica.partition)
+        self._on_committed(replica.partition, 0)
+        if replica.is_announced:
+            replica.is_announced = False
+            self.on_resigned(replica.partition)
+
+    def _announce(self, replica: Replica) -> None:
+        """Report a new leadership, once all records that earlier leaders committed are known to be committed."""
+        if replica.leader is not None and replica.leader.is_offset_known and not replica.is_announced:
+            replica.is_announced = True
+            self.on_leader(replica.partition)
+
+    def hand_overs(self) -> Iterator[StoreTransaction]:
+        """Yield the changes by which other in-sync replicas take over what this broker leads."""
+        for replica in self._table.by_key.values():
+            if replica.leader is None:
+                continue
+            registration = replica.leader.registration
+            for successor in registration.replicas:
+                broker = self._image.brokers.get(successor)
+                if successor == self._broker_id or broker is None or broker.registration.is_stopping:
+                    continue
+                after = hand_over(registration, successor, broker.epoch)
+                if after is not None:
+                    yield self._elector.change_of(replica.leader.partition_epoch, replica.key, after)
+                    break
+
+    def configure(self, replica: Replica, config: LogConfig) -> None:
+        """The settings of the topic have changed."""
+        if replica.leader is not None:
+            self._carry_out(replica, replica.leader.on_min_insync(config.min_insync_replicas))
+
+    def on_tick(self, now_s: float) -> None:
+        """Time has passed: followers that lag leave the ISR, and appends that wait for too long fail."""
+        now_ms = int(now_s * 1000)
+        for replica in list(self._table.by_key.values()):
+            if replica.leader is not None:
+                self._carry_out(replica, replica.leader.on_tick(now_ms))
+                self._carry_out(replica, replica.leader.retry_proposal(now_ms))
+                self._finish_reassignment(replica)
+                if replica.waiting:
+                    self._expire(replica, now_s)
+
+    # Requests
+
+    def is_serving(self, topic: str, partition: int) -> bool:
+        """True if this broker leads the partition and knows all committed records."""
+        replica = self._table.by_partition.get(TopicPartition(topic, partition))
+        return replica is not None and replica.is_announced
+
+    def leader_of(self, partition: TopicPartition) -> PartitionLeader:
+        """Raises NotLeaderError."""
+        replica = self._table.by_partition.get(partition)
+        if replica is None or replica.leader is None:
+            raise NotLeaderError(partition)
+        return replica.leader
+
+    def leader_log(self, partition: TopicPartition) -> Log:
+        """Raises NotLeaderError."""
+        replica = self._table.by_partition.get(partition)
+        if replica is None or replica.leader is None or replica.log is None:
+            raise NotLeaderError(partition)
+        return replica.log
+
+    def readable_log(self, partition: TopicPartition, *, may_follow: bool) -> tuple[Log, LeaderEpoch]:
+        """Raises NotLeaderError."""
+        replica = self._table.by_partition.get(partition)
+        if replica is not None and replica.log is not None:
+            if replica.leader is not None:
+                return replica.log, replica.leader.leader_epoch
+            if may_follow and replica.follower is not None:
+                return replica.log, replica.follower.leader_epoch
+        raise NotLeaderError(partition)
+
+    def check_offset_known(self, partition: TopicPartition) -> None:
+        """Raises OffsetNotAvailableError or NotLeaderError."""
+        if not self.leader_of(partition).is_offset_known:
+            raise OffsetNotAvailableError(partition)
+
+    def check_in_sync(self, partition: TopicPartition) -> None:
+        """Raises NotEnoughReplicasError or NotLeaderError."""
+        leader = self.leader_of(partition)
+        if not leader.has_enough_in_sync():
+            required = leader.registration.insync_min(leader.min_insync)
+            raise NotEnoughReplicasError(partition, len(leader.registration.isr), required)
+
+    def on_append(self, log: Log) -> None:
+        """The leader has appended."""
+        replica = self._table.by_partition[log.partition]
+        assert replica.leader is not None
+        length = log.log_end_offset - replica.leader.log_end_offset
+        replica.leader.on_append(log.log_end_offset)
+        self.replica_fetches.committed(log.partition, max(1, length))
+
+    def on_synced(
+        self,
+        term: PartitionLeader,
+        log: Log,
+        append: PendingAppend,
+        length: int,
+        on_done: Callable[[PendingAppend], None],
+        *,
+        waits: bool,
+        timeout_s: float | None,
+    ) -> None:
+        """An append of this term is durable here, or has failed."""
+        if append.error is not None:
+            on_done(append)
+            return
+        replica = self._table.by_partition.get(log.partition)
+        if replica is None or replica.leader is not term:
+            append.error = NotLeaderError(log.partition)
+            on_done(append)
+            return
+        if not append.duplicate:
+            replica.uncounted.append((append.next_offset, length))
+        # Without a certain lease another leader may exist: then a write counts when all in-sync replicas have it.
+        waits = waits or not self._membership.is_certain
+        if waits and append.next_offset > term.high_watermark:
+            deadline_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+            entry = WaitingAppend(append.next_offset, append, on_done, deadline_s)
+            insort(replica.waiting, entry, key=lambda waiting: waiting.next_offset)
+            self._carry_out(replica, term.on_sync(log.synced_end_offset))
+        else:
+            self._carry_out(replica, term.on_sync(log.synced_end_offset))
+            on_done(append)
+
+    def on_fetch(
+        self, partition: TopicPartition, fetch: ReplicaFetch, replica_id: BrokerId, broker_epoch: BrokerEpoch
+    ) -> EpochEnd | None:
+        """A follower fetches. Returns where its log diverges from this one, None if it does not.
+
+        Raises NotLeaderError, NotAReplicaError or StaleReplicaEpochError.
+        """
+        replica = self._table.by_partition.get(partition)
+        if replica is None or replica.leader is None or replica.log is None:
+            raise NotLeaderError(partition)
+        leader, log = replica.leader, replica.log
+        leader.check_fetch(replica_id, broker_epoch)
+        end = log.epochs.end_offset(fetch.last_epoch, log.log_end_offset)
+        own_end = None if end is None else EpochEnd(end.epoch, end.start_offset)
+        first_start = log.epochs.starts[0].start_offset if log.epochs.starts else log.log_end_offset
+        divergence = find_divergence(fetch, own_end, first_start)
+        if divergence is None and log.log_start_offset <= fetch.offset <= log.log_end_offset:
+            broker = self._image.brokers.get(replica_id)
+            is_eligible = broker is not None and broker.epoch == broker_epoch and not broker.registration.is_stopping
+            effects = leader.on_fetch(replica_id, broker_epoch, fetch.offset, self._now_ms(), is_eligible=is_eligible)
+            self._carry_out(replica, effects)
+        return divergence
+
+    # Effects
+
+    def _carry_out(self, replica: Replica, effects: Collection[LeaderEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, AdvanceHighWatermark):
+                self._advance(replica, effect.offset)
+            else:
+                assert replica.leader is not None
+                self._tasks.spawn(self._propose(replica, replica.leader, effect))
+
+    def _advance(self, replica: Replica, offset: Offset) -> None:
+        log = replica.log
+        assert log is not None
+        log.advance_high_watermark(offset)
+        committed_bytes = 0
+        while replica.uncounted and replica.uncounted[0][0] <= offset:
+            committed_bytes += replica.uncounted.popleft()[1]
+        self._on_committed(replica.partition, committed_bytes)
+        # Followers learn the high watermark from their next response.
+        self.replica_fetches.changed(replica.partition)
+        waiting = replica.waiting
+        count = 0
+        while count < len(waiting) and waiting[count].next_offset <= offset:
+            count += 1
+        if count:
+            done, replica.waiting = waiting[:count], waiting[count:]
+            for entry in done:
+                entry.on_done(entry.append)
+        self._announce(replica)
+
+    async def _propose(self, replica: Replica, leader: PartitionLeader, proposal: ProposeRegistration) -> None:
+        transaction = self._elector.change_of(proposal.partition_epoch, replica.key, proposal.registration)
+        try:
+            result = await self._store.commit(transaction)
+        except MetadataStoreError:
+            leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=True)
+            return
+        if not result.is_committed:
+            leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=False)
+            return
+        _logger.info("ISR changed", partition=replica.partition, isr=list(proposal.registration.isr))
+
+    async def _commit(self, transactions: Sequence[StoreTransaction]) -> None:
+        await self._elector.commit(transactions)
+
+    def _finish_reassignment(self, replica: Replica) -> None:
+        leader = replica.leader
+        if leader is None or not leader.registration.is_reassigning:
+            return
+        after = finish_reassignment(leader.registration, self._image.broker_epochs)
+        if after is not None:
+            self._tasks.spawn(self._commit([self._elector.change_of(leader.partition_epoch, replica.key, after)]))
+
+    def _expire(self, replica: Replica, now_s: float) -> None:
+        expired = [entry for entry in replica.waiting if entry.deadline_s is not None and entry.deadline_s <= now_s]
+        if expired:
+            assert replica.leader is not None
+            replica.waiting = [entry for entry in replica.waiting if entry not in expired]
+            for entry in expired:
+                entry.append.error = (
+                    ReplicationTimedOutError(replica.partition)
+                    if replica.leader.has_enough_in_sync()
+                    else NotEnoughReplicasAfterAppendError(replica.partition)
+                )
+                entry.on_done(entry.append)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic_s() * 1000)

@@ -1,0 +1,252 @@
+"""The registration of this broker in the metadata store, and its lease.
+
+A registration has two keys: `brokers/N`, which the store deletes with the lease, and `nodes/N`, which stays. The data
+directory has an identity of its own (`core.cluster.lifecycle`): before a broker with another directory, or with an
+older state of it, registers, it leaves every ISR and ELR.
+
+When the lease is lost, the broker registers again and gets a new broker epoch: it leads nothing until it is elected.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from logbrook.core.cluster.image import (
+    BrokerRegistration,
+    ClusterImage,
+    NodeRecord,
+    broker_key,
+    encode_broker,
+    encode_node,
+    encode_partition,
+    node_key,
+    partition_key,
+)
+from logbrook.core.cluster.lifecycle import (
+    BrokerLease,
+    DirectoryIdentity,
+    DirectoryLoss,
+    NodeIdInUseError,
+    directory_loss,
+)
+from logbrook.core.cluster.partition import NO_BROKER_EPOCH, leave
+from logbrook.model import LogbrookError
+from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import BrokerEpoch, BrokerId
+from logbrook.ports import Clock, Files, Random
+from logbrook.ports.metadata_store import (
+    Delete,
+    LeaseId,
+    LeaseNotFoundError,
+    MetadataStore,
+    Put,
+    StoreSnapshot,
+    StoreTransaction,
+    StoreUnavailableError,
+    is_absent,
+    is_unmodified,
+)
+from logbrook.server.cluster.background import pause
+from logbrook.storage.durable_files import read_sealed, write_sealed
+
+_IDENTITY = "cluster-identity"
+_RETRY_S = 0.1
+
+_logger = event_logger(__name__)
+
+
+class WrongClusterError(LogbrookError):
+    """The data directory belongs to another cluster."""
+
+    def __init__(self, expected: str, actual: str) -> None:
+        super().__init__(f"the data directory belongs to the cluster {expected}, not to {actual}; use another --data")
+
+
+class WrongNodeError(LogbrookError):
+    """The data directory belongs to another node of the cluster."""
+
+    def __init__(self, expected: int, actual: int) -> None:
+        super().__init__(f"the data directory belongs to node {expected}, not to node {actual}; use another --data")
+
+
+class Membership:
+    """One per broker, on the event loop. `on_registered()` is called for each new registration."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        broker_id: BrokerId,
+        files: Files,
+        clock: Clock,
+        random: Random,
+        on_registered: Callable[[], None],
+        *,
+        lease_s: float,
+        syncs_before_reply: bool,
+        boot_id: str,
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._files = files
+        self._clock = clock
+        self._random = random
+        self._on_registered = on_registered
+        self._syncs_before_reply = syncs_before_reply
+        self._boot_id = boot_id
+        self._lease = BrokerLease(lease_s)
+        self._lease_id: LeaseId | None = None
+        self._registration = BrokerRegistration("", 0)
+        self._identity, self._cluster_id = self._read_identity()
+        self.broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
+
+    @property
+    def is_certain(self) -> bool:
+        """True if no other broker can have taken over what this one leads."""
+        return self._lease.is_certain(self._clock.monotonic_s())
+
+    async def register(self, registration: BrokerRegistration, cluster_id: str) -> None:
+        """Register for the first time.
+
+        Raises WrongClusterError, WrongNodeError, NodeIdInUseError or StoreUnavailableError.
+        """
+        if self._cluster_id not in ("", cluster_id):
+            raise WrongClusterError(self._cluster_id, cluster_id)
+        self._cluster_id = cluster_id
+        self._registration = replace(registration, directory_id=self._identity.directory_id)
+        # A registration with the same id may be one of an earlier life, on a disk that was replaced, until it expires.
+        until_s = self._clock.monotonic_s() + 2 * self._lease.ttl_s
+        while True:
+            try:
+                if await self._try_register():
+                    return
+            except NodeIdInUseError:
+                if self._clock.monotonic_s() > until_s:
+                    raise
+            await pause(_RETRY_S)
+
+    async def run(self) -> None:
+        """Renew the lease forever, and register again when it is lost."""
+        while True:
+            await pause(self._lease.renewal_interval_s)
+            try:
+                await self._renew()
+            except StoreUnavailableError as error:
+                if not self.is_certain:
+                    _logger.warning("broker lease uncertain", broker_id=self._broker_id, error=error)
+            except (LogbrookError, OSError) as error:
+                _logger.error("broker registration failed", broker_id=self._broker_id, error=error)
+
+    async def begin_stop(self) -> None:
+        """Mark the registration as stopping: this broker joins no ISR any more. Raises MetadataStoreError."""
+        if self._lease_id is not None and not self._registration.is_stopping:
+            self._registration = replace(self._registration, is_stopping=True)
+            key = broker_key(self._broker_id)
+            put = Put(key, encode_broker(self._registration), self._lease_id)
+            await self._store.commit(StoreTransaction([], [put]))
+
+    async def stop(self) -> None:
+        """Record a clean stop and remove the registration. Raises MetadataStoreError."""
+        if self._lease_id is not None:
+            record = self._node_record(self._identity.registration_ids[-1], stopped_cleanly=True)
+            await self._store.commit(StoreTransaction([], [Put(node_key(self._broker_id), encode_node(record))]))
+            lease_id, self._lease_id = self._lease_id, None
+            await self._store.revoke_lease(lease_id)
+
+    async def _renew(self) -> None:
+        if self._lease_id is not None:
+            sent_s = self._clock.monotonic_s()
+            try:
+                await self._store.renew_lease(self._lease_id)
+            except LeaseNotFoundError:
+                _logger.warning("broker lease lost", broker_id=self._broker_id)
+                self._lease.lost()
+                self._lease_id = None
+            else:
+                self._lease.renewed(sent_s)
+                return
+        await self._try_register()
+
+    async def _try_register(self) -> bool:
+        """Return False if another transaction came first. Raises as `register` does."""
+        snapshot = await self._store.read_all()
+        image = ClusterImage()
+        image.load(snapshot.entries)
+        if not await self._remove_earlier_life(image, snapshot):
+            return False
+        node = image.nodes.get(self._broker_id)
+        loss = directory_loss(node, self._identity, self._boot_id, syncs_before_reply=self._syncs_before_reply)
+        if loss is not DirectoryLoss.NOTHING:
+            _logger.warning("data directory lacks records", broker_id=self._broker_id, reason=loss.name.lower())
+            if not await self._leave_all(image):
+                return False
+        registration_id = self._random.token(16).hex()
+        self._save_identity(self._identity.begin_registration(registration_id))
+        sent_s = self._clock.monotonic_s()
+        lease_id = await self._store.grant_lease(self._lease.ttl_s)
+        key, record_key = broker_key(self._broker_id), node_key(self._broker_id)
+        node_revision = snapshot.entries[record_key].mod_revision if record_key in snapshot.entries else 0
+        result = await self._store.commit(
+            StoreTransaction(
+                [is_absent(key), is_unmodified(record_key, node_revision)],
+                [
+                    Put(key, encode_broker(self._registration), lease_id),
+                    Put(record_key, encode_node(self._node_record(registration_id, stopped_cleanly=False))),
+                ],
+            )
+        )
+        if not result.is_committed:
+            return False
+        self._lease_id = lease_id
+        self._lease.renewed(sent_s)
+        self.broker_epoch = BrokerEpoch(result.revision)
+        self._save_identity(self._identity.finish_registration())
+        _logger.info("broker registered", broker_id=self._broker_id, broker_epoch=self.broker_epoch)
+        self._on_registered()
+        return True
+
+    async def _remove_earlier_life(self, image: ClusterImage, snapshot: StoreSnapshot) -> bool:
+        """Remove a registration of this directory whose lease has not expired. Raises NodeIdInUseError.
+
+        The directory is locked by this process, so the earlier one has ended.
+        """
+        broker = image.brokers.get(self._broker_id)
+        if broker is None:
+            return True
+        if broker.registration.directory_id != self._identity.directory_id:
+            raise NodeIdInUseError(self._broker_id, f"{broker.registration.host}:{broker.registration.port}")
+        key = broker_key(self._broker_id)
+        condition = is_unmodified(key, snapshot.entries[key].mod_revision)
+        return (await self._store.commit(StoreTransaction([condition], [Delete(key)]))).is_committed
+
+    async def _leave_all(self, image: ClusterImage) -> bool:
+        """Leave every ISR and ELR. Return False if a partition has changed meanwhile."""
+        for key, partition in image.partitions.items():
+            after = leave(partition.registration, self._broker_id)
+            if after is not None:
+                store_key = partition_key(key)
+                transaction = StoreTransaction(
+                    [is_unmodified(store_key, partition.epoch)], [Put(store_key, encode_partition(after))]
+                )
+                if not (await self._store.commit(transaction)).is_committed:
+                    return False
+        return True
+
+    def _node_record(self, registration_id: str, *, stopped_cleanly: bool) -> NodeRecord:
+        return NodeRecord(self._identity.directory_id, registration_id, stopped_cleanly, self._boot_id)
+
+    def _read_identity(self) -> tuple[DirectoryIdentity, str]:
+        content = read_sealed(self._files, _IDENTITY)
+        if content is None:
+            return DirectoryIdentity(self._random.token(16).hex()), ""
+        if content["node"] != self._broker_id:
+            raise WrongNodeError(content["node"], self._broker_id)
+        return DirectoryIdentity(content["directory"], tuple(content["registrations"])), content["cluster"]
+
+    def _save_identity(self, identity: DirectoryIdentity) -> None:
+        self._identity = identity
+        content = {
+            "cluster": self._cluster_id,
+            "node": self._broker_id,
+            "directory": identity.directory_id,
+            "registrations": list(identity.registration_ids),
+        }
+        write_sealed(self._files, _IDENTITY, content)

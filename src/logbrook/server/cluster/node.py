@@ -1,0 +1,167 @@
+"""A broker's membership in a cluster: creates the components of this package, and starts and stops them in order.
+
+open     load the metadata and follow it
+join     register, take the roles of all partitions, and renew the lease
+leave    hand the leadership of all partitions over, while requests are still served
+stop     stop fetching and following
+finish   record the clean stop, when the data directory is closed
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from logbrook.config import BrokerConfig, Durability
+from logbrook.core.cluster.image import BrokerRegistration, ClusterImage
+from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import BrokerId
+from logbrook.ports import Clock, Random
+from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, Revision
+from logbrook.server.cluster.membership import Membership
+from logbrook.server.cluster.peers import Peers
+from logbrook.server.cluster.replica_fetcher import Connect, ReplicaFetcher
+from logbrook.server.cluster.replicas import ReplicaManager
+from logbrook.server.cluster.topics import ClusterTopics
+from logbrook.server.cluster.view import ImageView
+from logbrook.server.cluster_view import AdvertisedAddress
+from logbrook.server.fetch_purgatory import FetchPurgatory
+from logbrook.server.log_appender import LogAppender
+from logbrook.storage.log_directory import LogDirectory
+
+_STOP_S_MAX = 5.0
+
+_logger = event_logger(__name__)
+
+
+@dataclass(frozen=True)
+class ClusterLink:
+    """The access of a broker to its cluster. `connect(host, port)` connects to another broker, and raises OSError.
+
+    `boot_id` identifies the run of the machine's kernel, empty if unknown.
+    """
+
+    store: MetadataStore
+    connect: Connect
+    rack: str = ""
+    lease_s: float = 3.0
+    replica_lag_ms_max: int = 30_000
+    boot_id: str = ""
+
+
+class ClusterNode:
+    """One per broker of a cluster, on the event loop."""
+
+    def __init__(
+        self,
+        link: ClusterLink,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        random: Random,
+        directory: LogDirectory,
+        appender: LogAppender,
+        fetch_purgatory: FetchPurgatory,
+        on_many_logs_created: Callable[[], None],
+    ) -> None:
+        self._link = link
+        self._loop = loop
+        broker_id = BrokerId(config.node_id)
+        self.image = ClusterImage()
+        self.topics = ClusterTopics(
+            config, directory, appender, clock, random, on_many_logs_created, link.store, self.image
+        )
+        self.membership = Membership(
+            link.store,
+            broker_id,
+            directory.environment.files,
+            clock,
+            random,
+            self._on_registered,
+            lease_s=link.lease_s,
+            syncs_before_reply=config.storage.durability is Durability.FSYNC,
+            boot_id=link.boot_id,
+        )
+
+        def new_fetcher(replicas: ReplicaManager, leader: BrokerId) -> ReplicaFetcher:
+            return ReplicaFetcher(
+                replicas,
+                leader,
+                broker_id,
+                lambda: self.membership.broker_epoch,
+                self.image,
+                appender,
+                clock,
+                link.connect,
+                loop,
+            )
+
+        self.replicas = ReplicaManager(
+            broker_id,
+            loop,
+            clock,
+            link.store,
+            self.topics.metadata,
+            self.image,
+            self.topics.follower,
+            self.membership,
+            directory,
+            self.topics.log_files,
+            new_fetcher,
+            self.topics.config_of,
+            fetch_purgatory.committed,
+            lag_ms_max=link.replica_lag_ms_max,
+        )
+        self.topics.replicas = self.replicas
+        appender.replicas = self.replicas.leading
+        self.view = ImageView(broker_id, self.image, self.topics)
+        self.peers = Peers(link.connect)
+        self._is_open = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        """Raises StoreUnavailableError."""
+        await self.topics.follower.load()
+        self._tasks.append(self._loop.create_task(self.topics.follower.run()))
+        await self.topics.open()
+
+    async def join(self, address: AdvertisedAddress) -> None:
+        """Raises NodeIdInUseError, WrongClusterError, StoreUnavailableError or OSError."""
+        registration = BrokerRegistration(address.host, address.port, self._link.rack)
+        await self.membership.register(registration, self.topics.metadata.cluster_id)
+        await self.topics.follower.wait_for(Revision(self.membership.broker_epoch))
+        self._is_open = True
+        self.replicas.open()
+        self._tasks.append(self._loop.create_task(self.membership.run()))
+
+    async def leave(self) -> None:
+        """Hand over what this broker leads. An unreachable store is logged: then the others take over."""
+        try:
+            async with asyncio.timeout(_STOP_S_MAX):
+                await self.membership.begin_stop()
+                await self.replicas.hand_over_all()
+        except (MetadataStoreError, TimeoutError) as error:
+            _logger.warning("leadership not handed over", error=error)
+        self.replicas.save_high_watermarks()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.replicas.stop()
+        self.peers.close()
+
+    async def finish(self) -> None:
+        """Record the clean stop. An unreachable store is logged: the registration then ends with its lease."""
+        try:
+            async with asyncio.timeout(_STOP_S_MAX):
+                await self.membership.stop()
+        except (MetadataStoreError, TimeoutError) as error:
+            _logger.warning("clean stop not recorded", error=error)
+        with suppress(MetadataStoreError):
+            await self._link.store.close()
+
+    def _on_registered(self) -> None:
+        if self._is_open:
+            self.replicas.apply_all()

@@ -1,0 +1,59 @@
+"""A replica of a partition on this broker, and the table of all of them."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from logbrook.core.cluster.image import PartitionKey
+from logbrook.core.replication.follower import PartitionFollower
+from logbrook.core.replication.leader import PartitionLeader
+from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
+from logbrook.storage.log import Log
+from logbrook.storage.pending_append import PendingAppend
+
+
+class WaitingAppend(NamedTuple):
+    """An append that is acknowledged when the high watermark reaches `next_offset`."""
+
+    next_offset: Offset
+    append: PendingAppend
+    on_done: Callable[[PendingAppend], None]
+    deadline_s: float | None
+
+
+class Replica:
+    """This broker's replica of a partition. Without a log while that is being created."""
+
+    __slots__ = ("follower", "is_announced", "key", "leader", "log", "partition", "uncounted", "waiting")
+
+    def __init__(self, key: PartitionKey, partition: TopicPartition) -> None:
+        self.key = key
+        self.partition = partition
+        self.log: Log | None = None
+        self.leader: PartitionLeader | None = None
+        self.follower: PartitionFollower | None = None
+        # True if `on_leader` was called for this term.
+        self.is_announced = False
+        # Ascending by offset.
+        self.waiting: list[WaitingAppend] = []
+        # End offset and size of the appends that consumers do not see yet.
+        self.uncounted: deque[tuple[Offset, int]] = deque()
+
+
+class ReplicaTable:
+    """The replicas of one broker, by the key of the metadata store and by the name of the partition."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[PartitionKey, Replica] = {}
+        self.by_partition: dict[TopicPartition, Replica] = {}
+
+    def add(self, replica: Replica) -> None:
+        self.by_key[replica.key] = self.by_partition[replica.partition] = replica
+
+    def remove(self, key: PartitionKey) -> Replica | None:
+        """Remove a replica and return it. Another one may have its name: that of a new topic."""
+        replica = self.by_key.pop(key, None)
+        if replica is not None and self.by_partition.get(replica.partition) is replica:
+            del self.by_partition[replica.partition]
+        return replica

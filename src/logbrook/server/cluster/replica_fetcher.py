@@ -1,0 +1,365 @@
+"""Fetches the records of all partitions that this broker follows from one leader, over one connection.
+
+A fetch reports the follower's log end offset as durable, so the next one is sent when all records of the last response
+are synced. Fetch sessions (KIP-227) keep the requests small: a fetch lists only partitions whose position has changed.
+
+A partition that fails, or whose records are not synced yet, is left out for a while and does not stop the others. When
+a partition is added, the fetch that waits on the connection would delay it: the connection is made anew.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from logbrook.core.cluster.image import ClusterImage
+from logbrook.core.replication.follower import (
+    EpochEnd,
+    FollowerEffect,
+    MoveHighWatermark,
+    MoveLogStart,
+    PartitionFollower,
+    ReplicaFetch,
+    StartAt,
+    TruncateLog,
+)
+from logbrook.model import LogbrookError
+from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from logbrook.ports import Clock
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from logbrook.server.cluster.peer_connection import PeerConnection
+from logbrook.server.cluster.replica import Replica
+from logbrook.server.log_appender import LogAppender
+from logbrook.server.logs import RateLimitedWarnings
+from logbrook.storage.log import Log
+from logbrook.storage.pending_append import PendingAppend
+from logbrook.storage.truncation import truncate
+
+VERSION = 17
+_WAIT_MS_MAX = 500
+_TIMEOUT_S = 30.0
+_BYTES_MAX = 16 << 20
+_PARTITION_BYTES_MAX = 1 << 20
+_RECONNECT_S = 0.05
+_RECONNECT_S_MAX = 1.0
+# A partition whose fetch failed is left out for this long: its leader or this broker may have older metadata.
+_FAILED_S = 0.05
+
+_logger = event_logger(__name__)
+
+Connect = Callable[[str, int], Awaitable[PeerConnection]]
+
+
+class FollowedReplicas(Protocol):
+    """The owner of the replicas: carries out what changes more than a log."""
+
+    def move_high_watermark(self, replica: Replica, offset: Offset) -> None: ...
+
+    def replace_log(self, replica: Replica, start_offset: Offset) -> None: ...
+
+    def on_refused(self, broker_id: BrokerId) -> None: ...
+
+
+class _FetchedPartition:
+    """A partition of the fetcher, and what the leader's session has of it."""
+
+    __slots__ = ("blocked_until_s", "is_in_session", "replica", "sent")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.sent: ReplicaFetch | None = None
+        self.is_in_session = False
+        self.blocked_until_s = 0.0
+
+
+class ReplicaFetcher:
+    """One per leader, on the event loop. Its task runs from the construction to `stop`."""
+
+    def __init__(
+        self,
+        owner: FollowedReplicas,
+        leader: BrokerId,
+        broker_id: BrokerId,
+        broker_epoch_of_self: Callable[[], BrokerEpoch],
+        image: ClusterImage,
+        appender: LogAppender,
+        clock: Clock,
+        connect: Connect,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.leader = leader
+        self._owner = owner
+        self._broker_id = broker_id
+        self._broker_epoch_of_self = broker_epoch_of_self
+        self._image = image
+        self._appender = appender
+        self._clock = clock
+        self._connect = connect
+        self._loop = loop
+        self._warnings = RateLimitedWarnings(_logger, clock)
+        self._partitions: dict[tuple[bytes, int], _FetchedPartition] = {}
+        # In the leader's session, but no longer fetched.
+        self._forgotten: set[tuple[bytes, int]] = set()
+        self._session_id = 0
+        self._session_epoch = 0
+        self._connection: PeerConnection | None = None
+        self._is_fetching = False
+        self._changed = asyncio.Event()
+        self.task = loop.create_task(self._run())
+        self.task.add_done_callback(self._on_task_done)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._partitions
+
+    def add(self, replica: Replica) -> None:
+        key = (replica.key.topic_id, replica.key.partition)
+        self._partitions[key] = _FetchedPartition(replica)
+        self._forgotten.discard(key)
+        self._interrupt()
+
+    def remove(self, replica: Replica) -> None:
+        key = (replica.key.topic_id, replica.key.partition)
+        fetched = self._partitions.pop(key, None)
+        if fetched is not None and fetched.is_in_session:
+            self._forgotten.add(key)
+
+    def address_changed(self) -> None:
+        """Brokers have come or gone: try to connect at once."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        self.task.cancel()
+
+    def _interrupt(self) -> None:
+        self._changed.set()
+        if self._is_fetching and self._connection is not None:
+            self._connection.close()
+
+    async def _run(self) -> None:
+        pause_s = _RECONNECT_S
+        try:
+            while True:
+                self._changed.clear()
+                try:
+                    await self._fetch_from_leader()
+                    pause_s = _RECONNECT_S
+                except ConnectionRefusedError:
+                    self._owner.on_refused(self.leader)
+                except (OSError, LogbrookError) as error:
+                    if not self._changed.is_set():
+                        self._warnings.warn("fetch", "replica fetch failed", leader=self.leader, error=error)
+                self._disconnect()
+                is_changed = await self._pause(pause_s)
+                pause_s = _RECONNECT_S if is_changed else min(2 * pause_s, _RECONNECT_S_MAX)
+        finally:
+            self._disconnect()
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait, but no longer than until something changes. Return True if it does."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _fetch_from_leader(self) -> None:
+        """Fetch until the connection is lost. Raises OSError or ProtocolError."""
+        broker = self._image.brokers.get(self.leader)
+        if broker is None:
+            return
+        self._connection = await self._connect(broker.registration.host, broker.registration.port)
+        self._session_id = self._session_epoch = 0
+        self._forgotten.clear()
+        for fetched in self._partitions.values():
+            fetched.is_in_session, fetched.sent = False, None
+        while True:
+            self._changed.clear()
+            positions = self._positions()
+            if not positions:
+                await self._pause(_FAILED_S)
+                continue
+            self._is_fetching = True
+            try:
+                response = await self._connection.request(
+                    self._request(positions), FetchResponse, VERSION, timeout_s=_TIMEOUT_S
+                )
+            finally:
+                self._is_fetching = False
+            if response.error_code:
+                # The leader has dropped the session.
+                raise ConnectionResetError(ErrorCode(response.error_code).name)
+            self._session_id = response.session_id
+            self._session_epoch = self._session_epoch + 1 if self._session_id else 0
+            await self._accept(response, positions)
+
+    def _positions(self) -> dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]]:
+        """Return the next fetch of each partition that can be fetched."""
+        positions: dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]] = {}
+        now_s = self._clock.monotonic_s()
+        for key, fetched in self._partitions.items():
+            follower, log = fetched.replica.follower, fetched.replica.log
+            if follower is None or log is None or fetched.blocked_until_s > now_s:
+                continue
+            if log.synced_end_offset != log.log_end_offset:
+                # Appends of this broker's own term as a leader are not synced yet.
+                continue
+            last_epoch = LeaderEpoch(log.epochs.latest)
+            positions[key] = (follower, follower.fetch(log.log_end_offset, log.synced_end_offset, last_epoch))
+        return positions
+
+    def _request(self, positions: dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]]) -> FetchRequest:
+        topics: dict[bytes, list[FetchPartition]] = {}
+        for key, (_, fetch) in positions.items():
+            fetched = self._partitions[key]
+            if fetched.is_in_session and fetched.sent == fetch and self._session_id:
+                continue
+            fetched.is_in_session, fetched.sent = True, fetch
+            topics.setdefault(key[0], []).append(
+                FetchPartition(
+                    partition=key[1],
+                    current_leader_epoch=fetch.leader_epoch,
+                    fetch_offset=fetch.offset,
+                    last_fetched_epoch=fetch.last_epoch,
+                    partition_max_bytes=_PARTITION_BYTES_MAX,
+                )
+            )
+        # What cannot be fetched now must not be in the session: the leader would send it again and again.
+        for key, fetched in self._partitions.items():
+            if fetched.is_in_session and key not in positions:
+                fetched.is_in_session = False
+                self._forgotten.add(key)
+        forgotten: dict[bytes, list[int]] = {}
+        for topic_id, number in self._forgotten - positions.keys():
+            forgotten.setdefault(topic_id, []).append(number)
+        self._forgotten.clear()
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch_of_self()),
+            max_wait_ms=_WAIT_MS_MAX,
+            min_bytes=1,
+            max_bytes=_BYTES_MAX,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=[FetchTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
+            forgotten_topics_data=[
+                ForgottenTopic(topic_id=topic_id, partitions=numbers) for topic_id, numbers in forgotten.items()
+            ],
+        )
+
+    async def _accept(
+        self, response: FetchResponse, positions: dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]]
+    ) -> None:
+        """Apply the response, and return when all its records are synced."""
+        appends: list[asyncio.Future[None]] = []
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = (topic.topic_id, data.partition_index)
+                fetched = self._partitions.get(key)
+                if fetched is None or key not in positions:
+                    continue
+                follower, fetch = positions[key]
+                replica = fetched.replica
+                if replica.follower is not follower or replica.log is None:
+                    # It has another leader by now.
+                    continue
+                if replica.log.log_end_offset != fetch.offset:
+                    continue
+                try:
+                    self._accept_partition(replica, replica.log, follower, data, appends)
+                except LogbrookError as error:
+                    self._warnings.warn(
+                        "partition",
+                        "replica fetch failed",
+                        partition=replica.partition,
+                        leader=self.leader,
+                        error=error,
+                    )
+                    fetched.blocked_until_s = self._clock.monotonic_s() + _FAILED_S
+                if data.error_code:
+                    fetched.blocked_until_s = self._clock.monotonic_s() + _FAILED_S
+        if appends:
+            await asyncio.wait(appends)
+
+    def _accept_partition(
+        self,
+        replica: Replica,
+        log: Log,
+        follower: PartitionFollower,
+        data: PartitionData,
+        appends: list["asyncio.Future[None]"],
+    ) -> None:
+        """Raises LogbrookError."""
+        effects: list[FollowerEffect] = []
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = Offset(data.log_start_offset)
+            effects = follower.on_out_of_range(start, log.log_start_offset, log.log_end_offset)
+        elif data.error_code:
+            return
+        elif data.diverging_epoch is not None and data.diverging_epoch.epoch >= 0:
+            divergence = EpochEnd(LeaderEpoch(data.diverging_epoch.epoch), Offset(data.diverging_epoch.end_offset))
+            end = log.epochs.end_offset(divergence.epoch, log.log_end_offset)
+            own_end = None if end is None else EpochEnd(end.epoch, end.start_offset)
+            effects = follower.on_divergence(divergence, own_end, log.log_start_offset, log.log_end_offset)
+        else:
+            has_records = bool(data.records)
+            if has_records:
+                appends.append(self._append(log, data.records))
+            effects = follower.on_answer(
+                has_records=has_records,
+                leader_high_watermark=Offset(data.high_watermark),
+                leader_log_start_offset=Offset(data.log_start_offset),
+                log_start_offset=log.log_start_offset,
+                log_end_offset=log.log_end_offset,
+            )
+        for effect in effects:
+            self._carry_out(replica, log, effect)
+
+    def _carry_out(self, replica: Replica, log: Log, effect: FollowerEffect) -> None:
+        """Raises LogbrookError."""
+        match effect:
+            case TruncateLog(offset):
+                before = log.log_end_offset
+                truncate(log, offset)
+                _logger.info("replica truncated", partition=replica.partition, offset=offset, log_end_offset=before)
+            case StartAt(offset):
+                _logger.info("replica restarted", partition=replica.partition, offset=offset)
+                self._owner.replace_log(replica, offset)
+            case MoveHighWatermark(offset):
+                self._owner.move_high_watermark(replica, offset)
+            case MoveLogStart(offset):
+                log.delete_before(Offset(min(offset, log.high_watermark)))
+            case _:
+                # The records are appended already.
+                pass
+
+    def _append(self, log: Log, records: object) -> "asyncio.Future[None]":
+        """Append fetched records. The future is done when they are synced, or have failed. Raises StorageError."""
+        assert isinstance(records, memoryview)
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def finish(_: PendingAppend) -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self._appender.append_fetched(log, records, finish)
+        return done
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            message = f"the replica fetcher of broker {self.leader} failed"
+            self._loop.call_exception_handler({"message": message, "exception": error, "task": task})

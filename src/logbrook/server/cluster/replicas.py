@@ -1,0 +1,339 @@
+"""The partitions of which this broker has a replica: its role in each, and their logs.
+
+A change of the metadata gives a partition another role: leader (`leading`), follower of a broker (`replica_fetcher`),
+or none while there is no leader. The logs of new replicas are created, and those of replicas that were moved away or
+whose topic was deleted are deleted.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from logbrook.config import LogConfig
+from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey, parse_partition_key
+from logbrook.core.cluster.partition import PartitionRegistration
+from logbrook.core.metadata import ClusterMetadata, Topic
+from logbrook.core.replication.follower import PartitionFollower
+from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import BrokerId, Offset
+from logbrook.ports import Clock
+from logbrook.ports.metadata_store import MetadataStore
+from logbrook.server.cluster.background import BackgroundTasks, pause
+from logbrook.server.cluster.elector import Elector
+from logbrook.server.cluster.leading import LeadingReplicas
+from logbrook.server.cluster.membership import Membership
+from logbrook.server.cluster.metadata_follower import MetadataFollower
+from logbrook.server.cluster.replica import Replica, ReplicaTable
+from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
+from logbrook.server.topic_logs import TopicLogs
+from logbrook.storage.errors import StorageError
+from logbrook.storage.log import Log
+from logbrook.storage.log_directory import LogDirectory
+
+_TICK_S = 0.2
+_HIGH_WATERMARKS_S = 5.0
+_PROPOSAL_RETRY_MS = 200
+_RETRY_S = 0.2
+_HAND_OVER_S_MAX = 5.0
+_CREATION_RETRY_S = 1.0
+
+_logger = event_logger(__name__)
+
+
+class ReplicaManager:
+    """One per broker, on the event loop. `on_committed(partition, bytes)` is called when consumers see more records."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        store: MetadataStore,
+        metadata: ClusterMetadata,
+        image: ClusterImage,
+        metadata_follower: MetadataFollower,
+        membership: Membership,
+        directory: LogDirectory,
+        logs: TopicLogs,
+        fetcher_of: Callable[["ReplicaManager", BrokerId], ReplicaFetcher],
+        config_of: Callable[[Topic], LogConfig],
+        on_committed: Callable[[TopicPartition, int], None],
+        *,
+        lag_ms_max: int,
+    ) -> None:
+        self.broker_id = broker_id
+        self.image = image
+        self.membership = membership
+        self.directory = directory
+        self._loop = loop
+        self._clock = clock
+        self._metadata = metadata
+        self._logs = logs
+        self._fetcher_of = fetcher_of
+        self._config_of = config_of
+        self._on_committed = on_committed
+        self._table = ReplicaTable()
+        self._fetchers: dict[BrokerId, ReplicaFetcher] = {}
+        self._saved_high_watermarks: dict[TopicPartition, Offset] = {}
+        self._creating: set[PartitionKey] = set()
+        self._tasks = BackgroundTasks(loop, "the replica manager")
+        self._tick_timer: asyncio.TimerHandle | None = None
+        self._saved_s = clock.monotonic_s()
+        self.elector = Elector(
+            broker_id,
+            loop,
+            clock,
+            store,
+            image,
+            metadata_follower,
+            membership,
+            self._table.by_key.keys,
+            self._min_insync_of,
+        )
+        self.leading = LeadingReplicas(
+            broker_id,
+            loop,
+            clock,
+            store,
+            image,
+            membership,
+            self.elector,
+            self._table,
+            on_committed,
+            lag_ms_max=lag_ms_max,
+        )
+
+    # Start and stop
+
+    def open(self) -> None:
+        """Take the roles of the metadata that is loaded. Raises OSError."""
+        self._saved_high_watermarks = self.directory.saved_high_watermarks()
+        self.apply_all()
+        self.elector.start()
+        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+
+    async def hand_over_all(self) -> None:
+        """Move the leadership of all partitions to other in-sync replicas, for a controlled shutdown.
+
+        Returns when all are moved that can be, or after a time.
+        """
+        self.elector.end_elections()
+        until_s = self._clock.monotonic_s() + _HAND_OVER_S_MAX
+        while self._clock.monotonic_s() < until_s:
+            changes = list(self.leading.hand_overs())
+            if not changes:
+                return
+            if not await self.elector.commit(changes):
+                await pause(_RETRY_S)
+
+    async def stop(self) -> None:
+        """Stop fetching and fail the appends that wait."""
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        await self.elector.stop()
+        await self._tasks.stop()
+        fetchers = [fetcher.task for fetcher in self._fetchers.values()]
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+        if fetchers:
+            await asyncio.wait(fetchers)
+        await self.leading.stop()
+
+    def save_high_watermarks(self) -> None:
+        """Save the high watermarks for the next start. They are a hint, so an error has no consequence."""
+        with suppress(StorageError):
+            self.directory.save_high_watermarks()
+
+    # Roles
+
+    def apply_all(self) -> None:
+        """Take the role of every partition anew: this broker has another broker epoch, or has loaded everything."""
+        for key in {*self.image.partitions, *self._table.by_key}:
+            self._apply(key)
+        self._drop_unknown_logs()
+        self.elector.elect_soon()
+
+    def apply(self, keys: Iterable[str]) -> None:
+        """Take the roles that changed with these keys of the store."""
+        partitions: set[PartitionKey] = set()
+        has_brokers = False
+        for key in keys:
+            if key.startswith("partitions/"):
+                partitions.add(parse_partition_key(key))
+            elif key.startswith("topics/"):
+                topic = self._metadata.topics.get(key.removeprefix("topics/"))
+                if topic is not None:
+                    self._configure(topic)
+                    partitions.update(PartitionKey(topic.id, number) for number in range(topic.partition_count))
+            elif key.startswith("brokers/"):
+                has_brokers = True
+        # Replicas of deleted topics first: a new one may have the name of an old one.
+        for partition in sorted(partitions, key=lambda partition: partition in self.image.partitions):
+            self._apply(partition)
+        if has_brokers:
+            self._on_brokers_changed()
+        if has_brokers or partitions:
+            self.elector.elect_soon()
+
+    def _on_brokers_changed(self) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.address_changed()
+
+    def _configure(self, topic: Topic) -> None:
+        config = self._config_of(topic)
+        for number in range(topic.partition_count):
+            replica = self._table.by_key.get(PartitionKey(topic.id, number))
+            if replica is not None and replica.log is not None:
+                replica.log.config = config
+                self.leading.configure(replica, config)
+
+    def _apply(self, key: PartitionKey) -> None:
+        partition = self.image.partitions.get(key)
+        if partition is None or self.broker_id not in partition.registration.replicas:
+            self._drop(key)
+            return
+        topic = self._metadata.topic_with_any_state(key.topic_id)
+        if topic is None:
+            return
+        replica = self._table.by_key.get(key)
+        if replica is None:
+            replica = Replica(key, TopicPartition(topic.name, key.partition))
+            self._table.add(replica)
+        if replica.log is None:
+            self._find_log(replica, topic)
+        if replica.log is not None:
+            self._take_role(replica, replica.log, partition)
+
+    def _find_log(self, replica: Replica, topic: Topic) -> None:
+        """Use the log of the data directory, or begin to create it."""
+        if replica.partition in self.directory:
+            log = self.directory.get(replica.partition)
+            if log.state.topic_id in ("", topic.id.hex()):
+                self._use_log(replica, log, topic)
+                return
+        if replica.key not in self._creating:
+            self._creating.add(replica.key)
+            self._tasks.spawn(self._create_log(replica, topic))
+
+    def _use_log(self, replica: Replica, log: Log, topic: Topic) -> None:
+        log.config = self._config_of(topic)
+        if not log.is_replica:
+            saved = self._saved_high_watermarks.pop(replica.partition, log.log_start_offset)
+            log.replicate_from(Offset(max(saved, log.log_start_offset)))
+        replica.log = log
+
+    async def _create_log(self, replica: Replica, topic: Topic) -> None:
+        try:
+            while self._table.by_key.get(replica.key) is replica:
+                try:
+                    if replica.partition in self.directory:
+                        # A log of an earlier topic with this name.
+                        await self._logs.delete([replica.partition])
+                    await self._logs.create([replica.partition], self._config_of(topic), topic_id=topic.id.hex())
+                    break
+                except (LogbrookError, OSError) as error:
+                    _logger.error("replica log creation failed", partition=replica.partition, error=error)
+                    await pause(_CREATION_RETRY_S)
+        finally:
+            self._creating.discard(replica.key)
+        self._apply(replica.key)
+
+    def _take_role(self, replica: Replica, log: Log, partition: ImagePartition) -> None:
+        registration = partition.registration
+        is_own = registration.leader == self.broker_id
+        if is_own and registration.leader_broker_epoch == self.membership.broker_epoch:
+            self._unfollow(replica)
+            self.leading.lead(replica, log, partition)
+        elif registration.has_leader and not is_own:
+            self.leading.resign(replica)
+            self._follow(replica, registration)
+        else:
+            self.leading.resign(replica)
+            self._unfollow(replica)
+
+    def _follow(self, replica: Replica, registration: PartitionRegistration) -> None:
+        follower = replica.follower
+        if follower is not None and follower.leader_epoch == registration.leader_epoch:
+            return
+        self._unfollow(replica)
+        assert replica.log is not None
+        replica.follower = PartitionFollower(registration.leader, registration.leader_epoch, replica.log.high_watermark)
+        fetcher = self._fetchers.get(registration.leader)
+        if fetcher is None:
+            fetcher = self._fetchers[registration.leader] = self._fetcher_of(self, registration.leader)
+        fetcher.add(replica)
+
+    def _unfollow(self, replica: Replica) -> None:
+        if replica.follower is None:
+            return
+        fetcher = self._fetchers.get(replica.follower.leader)
+        replica.follower = None
+        if fetcher is not None:
+            fetcher.remove(replica)
+            if fetcher.is_idle:
+                del self._fetchers[fetcher.leader]
+                fetcher.stop()
+
+    def _drop(self, key: PartitionKey) -> None:
+        """This broker has no replica of the partition any more: delete its log."""
+        replica = self._table.remove(key)
+        if replica is None:
+            return
+        self.leading.resign(replica)
+        self._unfollow(replica)
+        if replica.log is not None:
+            self._tasks.spawn(self._delete_log(replica.log))
+
+    async def _delete_log(self, log: Log) -> None:
+        if log.partition in self.directory and self.directory.get(log.partition) is log:
+            try:
+                await self._logs.delete([log.partition])
+            except LogbrookError as error:
+                _logger.error("replica log deletion failed", partition=log.partition, error=error)
+
+    def _drop_unknown_logs(self) -> None:
+        """Delete the logs of topics that were deleted, and of partitions that were moved, while this broker was down.
+
+        The data directory belongs to this cluster, so that a topic id which the store does not have is a deleted topic.
+        """
+        for log in self.directory:
+            if log.state.topic_id and log.partition not in self._table.by_partition:
+                self._tasks.spawn(self._delete_log(log))
+
+    # Followers
+
+    def move_high_watermark(self, replica: Replica, offset: Offset) -> None:
+        """A follower has learnt a higher high watermark from its leader."""
+        assert replica.log is not None
+        before = replica.log.high_watermark
+        replica.log.advance_high_watermark(offset)
+        self._on_committed(replica.partition, replica.log.high_watermark - before)
+
+    def replace_log(self, replica: Replica, start_offset: Offset) -> None:
+        """Remove all records of a follower's log and continue at another offset. Raises StorageError."""
+        assert replica.log is not None
+        log = replica.log
+        self.directory.delete(log.partition, self._clock.now_ms())
+        new_log = self.directory.create(
+            log.partition, log.config, topic_id=log.state.topic_id, start_offset=start_offset
+        )
+        new_log.replicate_from(start_offset)
+        replica.log = new_log
+
+    def on_refused(self, broker_id: BrokerId) -> None:
+        """The address of a broker refuses connections: its process has ended."""
+        self.elector.on_refused(broker_id)
+
+    def _min_insync_of(self, key: PartitionKey) -> int:
+        topic = self._metadata.topic_with_any_state(key.topic_id)
+        return 1 if topic is None else self._config_of(topic).min_insync_replicas
+
+    def _tick(self) -> None:
+        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+        now_s = self._clock.monotonic_s()
+        self.leading.on_tick(now_s)
+        self.elector.on_tick()
+        if now_s - self._saved_s >= _HIGH_WATERMARKS_S:
+            self._saved_s = now_s
+            self.save_high_watermarks()

@@ -1,0 +1,229 @@
+"""Topics of a cluster: every change is a transaction of the metadata store, made by whichever broker is asked.
+
+A transaction has the condition that nothing it was decided on has changed; otherwise it is decided again. A topic and
+the registrations of its partitions are created in one transaction, or, with many partitions, in several: the topic is
+hidden until the last one. The brokers create and delete the logs of their replicas when they see the registrations
+(`replicas`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from logbrook.config import BrokerConfig
+from logbrook.core.cluster.image import ClusterImage, PartitionKey, encode_partition, partition_key
+from logbrook.core.cluster.partition import InvalidReassignmentError, PartitionRegistration, new_partition
+from logbrook.core.cluster.placement import place_replicas
+from logbrook.core.metadata import ClusterMetadata, MetadataRecord, Topic, TopicNotFoundError
+from logbrook.model import TopicPartition
+from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import BrokerId, LeaderEpoch
+from logbrook.ports import Clock, Random
+from logbrook.ports.metadata_store import Delete, MetadataStore, Operation, Put, StoreTransaction
+from logbrook.server.cluster.metadata_follower import MetadataFollower
+from logbrook.server.cluster.replicas import ReplicaManager
+from logbrook.server.log_appender import LogAppender
+from logbrook.server.topic_logs import TopicLogs
+from logbrook.server.topics import ReplicaPlacement, Topics
+from logbrook.storage.log import Log
+from logbrook.storage.log_directory import LogDirectory
+
+DEFAULT_REPLICATION_FACTOR_MAX = 3
+# etcd takes 128 operations per transaction.
+_OPERATIONS_MAX = 100
+
+_logger = event_logger(__name__)
+
+
+class ClusterTopics(Topics):
+    """The topics of a cluster, as one of its brokers sees and changes them."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        directory: LogDirectory,
+        appender: LogAppender,
+        clock: Clock,
+        random: Random,
+        on_many_created: Callable[[], None],
+        metadata_store: MetadataStore,
+        image: ClusterImage,
+    ) -> None:
+        super().__init__(config, directory, appender, clock, random, on_many_created)
+        self.metadata = ClusterMetadata(BrokerId(config.node_id))
+        self.follower = MetadataFollower(metadata_store, self.metadata, image, self._on_change)
+        self.replicas: ReplicaManager | None = None
+        self._metadata_store = metadata_store
+        self._image = image
+
+    @property
+    def log_files(self) -> TopicLogs:
+        return self._logs
+
+    async def open(self) -> None:
+        """Found the cluster if there is none; the metadata is being followed. Raises StoreUnavailableError."""
+        if not self.metadata.cluster_id:
+            await self._change(lambda: [] if self.metadata.cluster_id else self._found_cluster())
+
+    async def stop(self) -> None:
+        self._logs.begin_stop()
+        await self._changes.finish()
+        self._logs.stop()
+
+    def _on_change(self, keys: Collection[str]) -> None:
+        if self.replicas is not None:
+            self.replicas.apply(keys)
+
+    def _found_cluster(self) -> list[MetadataRecord]:
+        return self.metadata.found_cluster(self._new_cluster_id())
+
+    # Partitions that this broker leads
+
+    def log(self, partition: TopicPartition) -> Log:
+        """Raises TopicNotFoundError, PartitionNotFoundError or NotLeaderError."""
+        self.check_partition(partition)
+        assert self.replicas is not None
+        return self.replicas.leading.leader_log(partition)
+
+    def readable_log(self, partition: TopicPartition, *, may_follow: bool) -> tuple[Log, LeaderEpoch]:
+        self.check_partition(partition)
+        assert self.replicas is not None
+        return self.replicas.leading.readable_log(partition, may_follow=may_follow)
+
+    def leader_epoch(self, partition: TopicPartition) -> LeaderEpoch:
+        """Raises NotLeaderError."""
+        assert self.replicas is not None
+        return self.replicas.leading.leader_of(partition).leader_epoch
+
+    # Changes
+
+    def replication_factor(self, placement: ReplicaPlacement) -> int:
+        if placement.assignments is not None:
+            return len(placement.assignments[0])
+        if placement.replication_factor >= 0:
+            return placement.replication_factor
+        return min(DEFAULT_REPLICATION_FACTOR_MAX, len(self._image.brokers))
+
+    async def make_missing_logs(self) -> None:
+        """The replica manager retries by itself."""
+
+    async def _create(
+        self, name: str, partition_count: int | None, settings: Mapping[str, str], placement: ReplicaPlacement
+    ) -> Topic:
+        topic_id = self._random.token(16)
+        async with self._changes.one_at_a_time(name):
+            registrations: list[PartitionRegistration] = []
+            is_large = False
+
+            def decide() -> list[MetadataRecord]:
+                nonlocal registrations, is_large
+                count = self.check_new(name, placement.count_of(partition_count), settings)
+                registrations = self._place(count, placement, start=len(self._image.partitions))
+                is_large = count >= _OPERATIONS_MAX
+                return self.metadata.create_topic(name, count, settings, topic_id, is_creating=is_large)
+
+            await self._change(decide, lambda: [] if is_large else _puts(topic_id, registrations))
+            if is_large:
+                await self._register(name, topic_id, registrations)
+            _logger.info("topic created", topic=name, partitions=len(registrations))
+            return self.metadata.topic(name)
+
+    async def _register(
+        self, name: str, topic_id: bytes, registrations: Sequence[PartitionRegistration], first: int = 0
+    ) -> None:
+        """Write many registrations, then make the topic visible."""
+        puts = _puts(topic_id, registrations, first)
+        for number in range(0, len(puts), _OPERATIONS_MAX):
+            await self._metadata_store.commit(StoreTransaction([], puts[number : number + _OPERATIONS_MAX]))
+        await self._change(lambda: self.metadata.finish_create(name))
+
+    async def _add_partitions(
+        self, name: str, partition_count: int, *, only_check: bool, placement: ReplicaPlacement
+    ) -> None:
+        async with self._changes.one_at_a_time(name):
+            registrations: list[PartitionRegistration] = []
+            first = 0
+
+            def decide() -> list[MetadataRecord]:
+                nonlocal registrations, first
+                records = self.metadata.add_partitions(name, partition_count)
+                topic = self.metadata.topic(name)
+                first = topic.partition_count
+                self._check_partitions_max(partition_count - first)
+                factor = len(self._image.partitions[PartitionKey(topic.id, 0)].registration.replicas)
+                placed = placement if placement.assignments is not None else ReplicaPlacement(factor)
+                registrations = self._place(partition_count - first, placed, start=len(self._image.partitions))
+                return records
+
+            await self._change(
+                decide,
+                lambda: _puts(self.metadata.topic(name).id, registrations, first),
+                only_check=only_check,
+            )
+
+    async def _delete(self, name: str, topic_id: bytes | None) -> None:
+        async with self._changes.one_at_a_time(name):
+            topic = self.metadata.topic(name)
+            if topic_id is not None and topic.id != topic_id:
+                raise TopicNotFoundError(name)
+            deletes = [Delete(partition_key(PartitionKey(topic.id, number))) for number in range(topic.partition_count)]
+            if len(deletes) >= _OPERATIONS_MAX:
+                await self._change(lambda: self.metadata.begin_delete(name))
+                for number in range(0, len(deletes), _OPERATIONS_MAX):
+                    await self._metadata_store.commit(StoreTransaction([], deletes[number : number + _OPERATIONS_MAX]))
+                await self._change(lambda: self.metadata.finish_delete(name))
+            else:
+                await self._change(
+                    lambda: [(record[0], None) for record in self.metadata.begin_delete(name)], lambda: deletes
+                )
+            _logger.info("topic deleted", topic=name)
+
+    def _place(self, count: int, placement: ReplicaPlacement, start: int) -> list[PartitionRegistration]:
+        """Raises InvalidReplicationFactorError or InvalidReassignmentError."""
+        epochs = self._image.broker_epochs
+        if placement.assignments is not None:
+            assigned = [tuple(BrokerId(replica) for replica in replicas) for replicas in placement.assignments]
+            for replicas in assigned:
+                if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= epochs.keys():
+                    raise InvalidReassignmentError(f"{list(replicas)} is not a list of different live brokers")
+        else:
+            racks = {
+                broker_id: broker.registration.rack
+                for broker_id, broker in self._image.brokers.items()
+                if not broker.registration.is_stopping
+            }
+            assigned = place_replicas(racks, count, self.replication_factor(placement), start)
+        return [new_partition(replicas, epochs.keys(), epochs) for replicas in assigned]
+
+    async def _change(
+        self,
+        decide: Callable[[], Sequence[MetadataRecord]],
+        more: Callable[[], Iterable[Operation]] = lambda: (),
+        *,
+        only_check: bool = False,
+    ) -> None:
+        """Write the records of a decision and the operations that belong to it, in one transaction.
+
+        If something has changed meanwhile, decide again. Raises MetadataStoreError, and what `decide` raises.
+        """
+        while True:
+            async with self._writing:
+                records = decide()
+                if not records or only_check:
+                    return
+                operations: list[Operation] = [
+                    Delete(key) if value is None else Put(key, value) for key, value in records
+                ]
+                conditions = self.follower.unmodified([key for key, _ in records])
+                result = await self._metadata_store.commit(StoreTransaction(conditions, [*operations, *more()]))
+                await self.follower.wait_for(result.revision)
+                if result.is_committed:
+                    return
+
+    def _check_unused(self, name: str, numbers: Iterable[int]) -> None:
+        """A log of an earlier topic with this name is replaced."""
+
+
+def _puts(topic_id: bytes, registrations: Sequence[PartitionRegistration], first: int = 0) -> list[Put]:
+    return [
+        Put(partition_key(PartitionKey(topic_id, number)), encode_partition(registration))
+        for number, registration in enumerate(registrations, first)
+    ]

@@ -1,0 +1,53 @@
+"""The brokers and partitions of the cluster, from this broker's image of the metadata store."""
+
+from logbrook.core.cluster.image import ClusterImage, PartitionKey
+from logbrook.core.metadata import Topic, TopicNotFoundError
+from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
+from logbrook.server.cluster_view import NO_LEADER, BrokerAddress, PartitionView
+from logbrook.server.topics import Topics
+
+
+class ImageView:
+    """A `ClusterView`. There is no controller: each broker names itself, since any broker takes such requests."""
+
+    def __init__(self, broker_id: BrokerId, image: ClusterImage, topics: Topics) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._topics = topics
+
+    @property
+    def controller_id(self) -> int:
+        return self._broker_id
+
+    def brokers(self) -> list[BrokerAddress]:
+        return [
+            BrokerAddress(
+                broker_id, broker.registration.host, broker.registration.port, broker.registration.rack or None
+            )
+            for broker_id, broker in sorted(self._image.brokers.items())
+        ]
+
+    def partition(self, topic: Topic, number: int) -> PartitionView:
+        partition = self._image.partitions.get(PartitionKey(topic.id, number))
+        if partition is None:
+            return PartitionView(NO_LEADER, -1, (), (), is_available=False)
+        registration = partition.registration
+        is_led = self._image.has_live_leader(registration)
+        return PartitionView(
+            leader=registration.leader if is_led else NO_LEADER,
+            leader_epoch=registration.leader_epoch,
+            replicas=registration.replicas,
+            isr=registration.isr,
+            offline=[replica for replica in registration.replicas if replica not in self._image.brokers],
+            elr=registration.elr,
+            is_available=is_led,
+        )
+
+    def leader_address(self, partition: TopicPartition) -> BrokerAddress | None:
+        try:
+            topic = self._topics.metadata.topic(partition.topic)
+        except TopicNotFoundError:
+            return None
+        view = self.partition(topic, partition.partition)
+        return next((broker for broker in self.brokers() if broker.broker_id == view.leader), None)

@@ -1,0 +1,88 @@
+"""The brokers and partitions that clients are told about: a single node leads everything itself."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from logbrook.core.metadata import Topic
+from logbrook.model import TopicPartition
+from logbrook.server.topics import Topics
+
+NO_LEADER = -1
+
+
+class BrokerAddress(NamedTuple):
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class PartitionView(NamedTuple):
+    """A partition with its leader and replicas. `is_available` is False while it has no leader that serves it."""
+
+    leader: int
+    leader_epoch: int
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    offline: Sequence[int] = ()
+    elr: Sequence[int] = ()
+    is_available: bool = True
+
+
+class ClusterView(Protocol):
+    """Read by handlers on the event loop."""
+
+    @property
+    def controller_id(self) -> int:
+        """The broker to which clients send administrative requests."""
+
+    def brokers(self) -> list[BrokerAddress]:
+        """Return the live brokers."""
+
+    def partition(self, topic: Topic, number: int) -> PartitionView: ...
+
+    def leader_address(self, partition: TopicPartition) -> BrokerAddress | None:
+        """Return the leader of a partition if it is alive."""
+
+
+class AdvertisedAddress(NamedTuple):
+    """The address that Metadata and FindCoordinator responses announce for this broker."""
+
+    host: str
+    port: int
+
+
+class SingleNodeView:
+    """The view of a single node. `endpoint` is set when the broker listens."""
+
+    def __init__(self, node_id: int, topics: Topics) -> None:
+        self._node_id = node_id
+        self._topics = topics
+        self.endpoint = AdvertisedAddress("", 0)
+
+    @property
+    def controller_id(self) -> int:
+        return self._node_id
+
+    def brokers(self) -> list[BrokerAddress]:
+        return [BrokerAddress(self._node_id, *self.endpoint)]
+
+    def partition(self, topic: Topic, number: int) -> PartitionView:
+        """A quarantined log is an offline replica. It is still the leader's: records before the damage can be read."""
+        partition, directory = TopicPartition(topic.name, number), self._topics.directory
+        replicas = [self._node_id]
+        has_log = partition in directory
+        is_quarantined = has_log and directory.get(partition).corruption is not None
+        return PartitionView(
+            leader=self._node_id,
+            leader_epoch=self._topics.metadata.epoch,
+            replicas=replicas,
+            isr=replicas,
+            offline=replicas if is_quarantined else (),
+            # The log of a partition that was added is being created.
+            is_available=has_log,
+        )
+
+    def leader_address(self, partition: TopicPartition) -> BrokerAddress | None:
+        del partition
+        return BrokerAddress(self._node_id, *self.endpoint)

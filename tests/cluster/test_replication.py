@@ -1,0 +1,183 @@
+"""Replication, elections and the recovery of replicas: real brokers, real sockets, real clients."""
+
+from contextlib import suppress
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from logbrook.client import Client
+from logbrook.client.admin import Admin
+from logbrook.testing.cluster import Cluster
+
+
+def values(cluster: Cluster, topic: str, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in cluster.records(topic, partition)]
+
+
+def test_every_in_sync_replica_has_an_acknowledged_record(cluster: Cluster) -> None:
+    cluster.create_topic("orders", 3)
+    for partition in range(3):
+        cluster.produce("orders", f"record {partition}", partition=partition)
+        assert cluster.isr("orders", partition) == [1, 2, 3]
+        for number in cluster.brokers:
+            assert cluster.stored("orders", partition, on=number) == [f"record {partition}".encode()]
+
+
+def test_leaders_are_spread_over_all_brokers(cluster: Cluster) -> None:
+    cluster.create_topic("orders", 6)
+    leaders = [cluster.leader("orders", partition) for partition in range(6)]
+    assert sorted(leaders, key=str) == [1, 1, 2, 2, 3, 3]
+
+
+def test_another_replica_leads_after_a_kill_and_nothing_is_lost(cluster: Cluster) -> None:
+    cluster.create_topic("orders")
+    cluster.produce("orders", "before")
+    killed = cluster.leader("orders")
+    assert killed is not None
+    cluster.kill(killed)
+    assert cluster.wait_for_leader("orders", other_than=killed) != killed
+    cluster.produce("orders", "after")
+    assert values(cluster, "orders") == [b"before", b"after"]
+    cluster.restart(killed)
+    assert cluster.wait_for_isr("orders") == [1, 2, 3]
+    assert cluster.stored("orders", on=killed) == [b"before", b"after"]
+
+
+def test_a_clean_restart_of_each_broker_hands_leadership_over(cluster: Cluster) -> None:
+    cluster.create_topic("orders", 3)
+    for number in cluster.brokers:
+        cluster.restart(number)
+        for partition in range(3):
+            cluster.produce("orders", f"after {number}", partition=partition)
+            cluster.wait_for_isr("orders", partition)
+    for partition in range(3):
+        assert values(cluster, "orders", partition) == [b"after 1", b"after 2", b"after 3"]
+
+
+def test_records_that_only_a_deposed_leader_has_are_removed(cluster: Cluster) -> None:
+    cluster.create_topic("orders")
+    cluster.produce("orders", "kept")
+    deposed = cluster.leader("orders")
+    assert deposed is not None
+    cluster.cut_off(deposed)
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.brokers[deposed].bootstrap_servers,
+            "acks": 1,
+            "message.timeout.ms": 1_000,
+            "enable.idempotence": False,
+        }
+    )
+    producer.produce("orders", "not replicated")
+    producer.poll(0)
+    leader = cluster.wait_for_leader("orders", other_than=deposed)
+    cluster.produce_to(leader, "orders", "instead")
+    producer.flush(5)
+    cluster.reconnect(deposed)
+    cluster.wait_for_isr("orders")
+    for number in cluster.brokers:
+        assert cluster.stored("orders", on=number) == [b"kept", b"instead"]
+
+
+def test_writes_with_acks_all_are_refused_below_min_insync_replicas() -> None:
+    with Cluster(nodes=3, replica_lag_ms_max=500) as cluster:
+        check_min_insync_replicas(cluster)
+
+
+def check_min_insync_replicas(cluster: Cluster) -> None:
+    cluster.create_topic("orders", settings={"min.insync.replicas": "3"})
+    cluster.produce("orders", "to three")
+    follower = next(number for number in cluster.brokers if number != cluster.leader("orders"))
+    cluster.kill(follower)
+    cluster.wait_for_isr("orders", size=2)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "message.timeout.ms": 1_000})
+    errors: list[str] = []
+    producer.produce("orders", "to two", on_delivery=lambda error, _: errors.append(str(error and error.name())))
+    producer.flush(10)
+    assert errors == ["_MSG_TIMED_OUT"]
+    cluster.restart(follower)
+    cluster.wait_for_isr("orders")
+    cluster.produce("orders", "to three again")
+    assert values(cluster, "orders")[0] == b"to three"
+    assert values(cluster, "orders")[-1] == b"to three again"
+
+
+def test_a_group_continues_after_its_coordinator_was_killed(cluster: Cluster) -> None:
+    cluster.create_topic("orders")
+    cluster.produce("orders", *(f"{number}" for number in range(10)))
+    config = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": "readers",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    consumer = Consumer(config)
+    consumer.subscribe(["orders"])
+    read = consumer.consume(5, timeout=20)
+    assert [message.value() for message in read] == [b"0", b"1", b"2", b"3", b"4"]
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    coordinator = cluster.leader("__consumer_offsets")
+    assert coordinator is not None
+    assert cluster.isr("__consumer_offsets") == [1, 2, 3]
+    cluster.kill(coordinator)
+    cluster.wait_for_leader("__consumer_offsets", other_than=coordinator)
+    consumer = Consumer(config)
+    consumer.subscribe(["orders"])
+    read = consumer.consume(5, timeout=20)
+    consumer.close()
+    assert [message.value() for message in read] == [b"5", b"6", b"7", b"8", b"9"]
+
+
+def test_transactions_over_partitions_of_several_brokers_are_atomic(cluster: Cluster) -> None:
+    cluster.create_topic("orders", 3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "writer"})
+    producer.init_transactions(20)
+    for number, is_commit in enumerate([True, False, True]):
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.produce("orders", f"{number}", partition=partition)
+        if is_commit:
+            producer.commit_transaction(20)
+        else:
+            producer.abort_transaction(20)
+    for partition in range(3):
+        assert values(cluster, "orders", partition) == [b"0", b"2"]
+
+
+def test_a_transaction_is_completed_by_the_next_coordinator(cluster: Cluster) -> None:
+    cluster.create_topic("orders", 3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "writer"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for partition in range(3):
+        producer.produce("orders", "first", partition=partition)
+    producer.flush(20)
+    coordinator = cluster.leader("__transaction_state")
+    assert coordinator is not None
+    cluster.kill(coordinator)
+    with suppress(KafkaException):
+        # Until the next coordinator is found.
+        producer.commit_transaction(1)
+    producer.commit_transaction(30)
+    for partition in range(3):
+        assert values(cluster, "orders", partition) == [b"first"]
+
+
+def test_a_deleted_topic_is_deleted_on_every_broker_and_its_name_can_be_used_again(cluster: Cluster) -> None:
+    cluster.create_topic("orders")
+    cluster.produce("orders", "old")
+    with Client(cluster.bootstrap_servers) as client:
+        Admin(client).topics.delete(["orders"])
+    cluster.create_topic("orders")
+    cluster.produce("orders", "new")
+    assert values(cluster, "orders") == [b"new"]
+    for number in cluster.brokers:
+        assert cluster.stored("orders", on=number) == [b"new"]
+
+
+def test_replication_factors_that_cannot_be_are_refused(cluster: Cluster) -> None:
+    with pytest.raises(Exception, match="replication factor of 4 needs as many live brokers, and there are 3"):
+        cluster.create_topic("orders", 1, 4)
+    cluster.create_topic("single", 1, 1)
+    assert len(cluster.isr("single")) == 1
