@@ -41,9 +41,9 @@ serve: $(BASE) ## run a broker on 127.0.0.1:9092 (ARGS="--data DIR --listen HOST
 demo: $(SPARK) ## run a broker, a stream of orders and a Spark pipeline, and print the result (ARGS="--keep DIR")
 	$(BIN)/python -m demo $(ARGS)
 
-# Three workers share the tests; each starts with a third and takes from the others' when its own are done. Tests wait for
-# processes and disks 40 % of the time, so three keep two cores busy.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
+# Three workers share the tests, in the groups that tests/conftest.py makes. Tests wait for processes and disks 40 % of the
+# time, so three keep two cores busy.
+PYTEST := $(BIN)/python -m pytest -n 3
 
 test: $(DEV) ## run the tests that must pass before a change lands (ARGS="tests/unit/storage -k recovery")
 	$(PYTEST) -m "not long" $(ARGS)
@@ -75,8 +75,8 @@ kill: $(DEV) ## kill a broker under load N times and check that no acknowledged 
 replication: $(DEV) ## check the rules of replication in N random schedules of a model, from SEED on (N=10000 SEED=0)
 	$(BIN)/python -m logbrook.testing.replication --seeds $(or $(N),10000) --seed $(or $(SEED),0)
 
-simulate: $(DEV) ## run N schedules of a whole broker in simulated time with faults, from SEED on (N=100 SEED=0)
-	$(BIN)/python -m logbrook.testing.simulation --seeds $(or $(N),100) --seed $(or $(SEED),0)
+simulate: $(DEV) ## run N schedules of whole brokers in simulated time with faults (N=100 SEED=0 ARGS=--cluster)
+	$(BIN)/python -m logbrook.testing.simulation --seeds $(or $(N),100) --seed $(or $(SEED),0) $(ARGS)
 
 copy: $(DEV) ## copy 100,000 records exactly once, N times, while brokers and copiers are killed (N=5)
 	$(BIN)/python -m logbrook.testing.copy --runs $(or $(N),5) $(ARGS)

@@ -1,6 +1,8 @@
 """Clusters of real brokers in this process."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from threading import Event
+from time import monotonic
 
 import pytest
 
@@ -11,3 +13,16 @@ from logbrook.testing.cluster import Cluster
 def cluster() -> Iterator[Cluster]:
     with Cluster(nodes=3) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], bool]], None]:
+    """Wait until a condition holds."""
+
+    def wait(condition: Callable[[], bool]) -> None:
+        until_s = monotonic() + 30
+        while not condition():
+            assert monotonic() < until_s, "the condition does not hold after 30 s"
+            Event().wait(0.01)
+
+    return wait

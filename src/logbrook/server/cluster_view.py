@@ -29,6 +29,13 @@ class PartitionView(NamedTuple):
     is_available: bool = True
 
 
+class CurrentLeader(NamedTuple):
+    """The leader to which a client is referred (KIP-951)."""
+
+    leader_epoch: int
+    address: BrokerAddress
+
+
 class ClusterView(Protocol):
     """Read by handlers on the event loop."""
 
@@ -43,6 +50,9 @@ class ClusterView(Protocol):
 
     def leader_address(self, partition: TopicPartition) -> BrokerAddress | None:
         """Return the leader of a partition if it is alive."""
+
+    def current_leader(self, partition: TopicPartition) -> CurrentLeader | None:
+        """Return the leader of a partition that this broker does not lead, if it is alive."""
 
 
 class AdvertisedAddress(NamedTuple):
@@ -86,3 +96,7 @@ class SingleNodeView:
     def leader_address(self, partition: TopicPartition) -> BrokerAddress | None:
         del partition
         return BrokerAddress(self._node_id, *self.endpoint)
+
+    def current_leader(self, partition: TopicPartition) -> CurrentLeader | None:
+        del partition
+        return None

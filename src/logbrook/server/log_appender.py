@@ -33,6 +33,9 @@ class ReplicatedAppends(Protocol):
     def on_append(self, log: Log) -> None:
         """The log has grown."""
 
+    def on_fetched_synced(self, log: Log) -> None:
+        """Records that were fetched from a leader are durable; this broker may lead the partition by now."""
+
     def on_synced(
         self,
         term: PartitionLeader,
@@ -130,8 +133,15 @@ class LogAppender:
 
         Raises what `Log.append_fetched` raises.
         """
+        replicas = self.replicas
+        assert replicas is not None, "only a broker of a cluster has replicas"
+
+        def synced(append: PendingAppend) -> None:
+            on_synced(append)
+            replicas.on_fetched_synced(log)
+
         append = log.append_fetched(data, now_ms=self._clock.now_ms())
-        append.caller_data = (None, 0, on_synced)
+        append.caller_data = (None, 0, synced)
         if log.environment.durability.is_immediate:
             self._finish(append)
 

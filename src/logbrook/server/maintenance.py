@@ -115,7 +115,8 @@ class MaintenanceRunner:
 
     def logs(self) -> list[Log]:
         """Return all logs that are maintained: those of topics, and `__cluster_metadata`."""
-        return [self._directory.get(METADATA), *self._topics.logs()]
+        own = [self._directory.get(METADATA)] if METADATA in self._directory else []
+        return [*own, *self._topics.logs()]
 
     async def run_once(self, work: MaintenanceWork = EVERYTHING) -> MaintenanceResult:
         """Run one round. The failure of one log does not stop the round."""

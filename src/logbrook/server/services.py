@@ -7,6 +7,7 @@ from logbrook.config import BrokerConfig
 from logbrook.core.fetch_sessions import FetchSessions
 from logbrook.ports import Clock, Random
 from logbrook.protocol.schema import Versions
+from logbrook.server.cluster.partition_admin import PartitionAdmin
 from logbrook.server.cluster.replicas import ReplicaManager
 from logbrook.server.cluster_view import ClusterView
 from logbrook.server.cold_reads import ColdReads
@@ -41,5 +42,6 @@ class Services:
     # Served versions by API key, from the handlers of the advertised APIs.
     served_versions: dict[int, Versions]
     random: Random
-    # The replicas of a broker in a cluster; None on a single node.
+    # Of a broker in a cluster; None on a single node.
     replicas: ReplicaManager | None = None
+    partition_admin: PartitionAdmin | None = None

@@ -181,6 +181,11 @@ class Topics:
         del may_follow
         return self.log(partition), self._appender.leader_epoch
 
+    def leads(self, partition: TopicPartition) -> bool:
+        """True if this broker leads the partition. A follower may lack records that its leader has."""
+        del partition
+        return True
+
     def leader_epoch(self, partition: TopicPartition) -> LeaderEpoch:
         """Return the leader epoch of a partition that this broker leads."""
         del partition

@@ -12,7 +12,7 @@
     kill/, history/                       a loaded broker, SIGKILLed; the clients' history and its checker (`make kill`)
     replication/                          replication and elections in random schedules of a model (`make replication`)
     simulation/                           whole brokers in simulated time, with faults (`make simulate`)
-    memory_metadata_store                 the metadata store of a cluster, in memory
+    cluster, memory_metadata_store        several replicated brokers inside the test process, and their metadata store
     copy/, exactly_once/                  exactly-once copies by transactions (`make copy`) and by Spark
 
 It may import every package below `cli`. Attributes are imported on first access: the pytest plugin is loaded by every
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from logbrook.testing.broker import Broker
     from logbrook.testing.broker_client import TopicRecord
+    from logbrook.testing.cluster import Cluster
     from logbrook.testing.crash_states import ALL_VARIANTS, CrashState, materialise
     from logbrook.testing.faults import FaultyFiles
     from logbrook.testing.forwarding import ForwardingFile, ForwardingFiles
@@ -38,6 +39,7 @@ __all__ = [
     "ALL_VARIANTS",
     "SECTOR_BYTES",
     "Broker",
+    "Cluster",
     "CrashState",
     "FaultyFiles",
     "ForwardingFile",
@@ -55,6 +57,7 @@ __all__ = [
 _NAMES = {
     "broker": ("Broker",),
     "broker_client": ("TopicRecord",),
+    "cluster": ("Cluster",),
     "crash_states": ("ALL_VARIANTS", "CrashState", "materialise"),
     "faults": ("FaultyFiles",),
     "forwarding": ("ForwardingFile", "ForwardingFiles"),

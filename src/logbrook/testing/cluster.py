@@ -173,6 +173,22 @@ class Cluster:
         """Return the values of all records that a broker has stored, acknowledged or not."""
         return self.brokers[on].stored(topic, partition)
 
+    def has_log(self, topic: str, partition: int = 0, *, on: int) -> bool:
+        """Return True if a broker has a log of the partition."""
+        return self.brokers[on].has_log(topic, partition)
+
+    def bytes_served(self, topic: str, *, by: int) -> int:
+        """Return the bytes of the topic's records that a broker has sent to consumers and followers."""
+        return self.brokers[by].bytes_served(topic)
+
+    def replicas(self, topic: str, partition: int = 0) -> list[int]:
+        """Return the replicas of a partition, the preferred leader first. Raises LookupError."""
+        return list(self._registration(topic, partition)[1].registration.replicas)
+
+    def wait_until_registered(self, number: int) -> None:
+        """Wait until a broker is a member of the cluster. Raises TimeoutError."""
+        self._wait(lambda image: BrokerId(number) in image.brokers or None, f"broker {number} is registered")
+
     def leader(self, topic: str, partition: int = 0) -> int | None:
         """Return the broker that leads a partition, None if it has no live leader."""
         with suppress(LookupError):
@@ -285,6 +301,12 @@ class ClusterBroker(Broker):
     def stored(self, topic: str, partition: int) -> list[bytes | None]:
         """Return the values of all records in the log of this broker."""
         return self._active.call(self._stored(TopicPartition(topic, partition)))
+
+    def has_log(self, topic: str, partition: int) -> bool:
+        return TopicPartition(topic, partition) in self._running.directory
+
+    def bytes_served(self, topic: str) -> int:
+        return self._running.services.probe.topics[topic].bytes_out
 
     async def _stored(self, partition: TopicPartition) -> list[bytes | None]:
         log = self._running.directory.get(partition)

@@ -21,6 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from logbrook.testing.broker import Broker
     from logbrook.testing.broker_client import Field, TopicRecord
+    from logbrook.testing.cluster import Cluster
 
 _NAME_LENGTH_MAX = 200
 _numbers = count(1)
@@ -67,6 +68,15 @@ def logbrook(logbrook_broker: "Broker", request: pytest.FixtureRequest) -> Itera
     yield LogbrookFixture(logbrook_broker, topic)
     # The test may have paused or killed it.
     logbrook_broker.heal()
+
+
+@pytest.fixture
+def logbrook_cluster() -> Iterator["Cluster"]:
+    """Three replicated brokers for one test."""
+    from logbrook.testing.cluster import Cluster  # noqa: PLC0415 - imported only when the fixture is used
+
+    with Cluster(nodes=3) as cluster:
+        yield cluster
 
 
 @pytest.hookimpl(wrapper=True)

@@ -27,6 +27,8 @@ from logbrook.server.cluster.metadata_follower import MetadataFollower
 # The second replica in line waits this long for the first one to take over, the third twice as long.
 _ELECTION_STEP_S = 0.3
 _RETRY_S = 0.2
+# A difference of two times may be too small to be added to one.
+_TIMER_S_MIN = 0.001
 _REFUSING_S = 2.0
 
 _logger = event_logger(__name__)
@@ -134,7 +136,7 @@ class Elector:
         if next_s is not None:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_later(next_s - now_s, self.elect_soon)
+            self._timer = self._loop.call_later(max(_TIMER_S_MIN, next_s - now_s), self.elect_soon)
         return due
 
     async def _take_over(self, elections: Sequence[Election]) -> None:

@@ -38,6 +38,7 @@ from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
 
+NO_REPLICA = -1
 _PROPOSAL_RETRY_MS = 200
 
 _logger = event_logger(__name__)
@@ -118,15 +119,16 @@ class LeadingReplicas:
             return
         replica.leader = None
         replica.uncounted.clear()
+        if replica.is_announced:
+            # First: a coordinator that is unloaded does not load again when its appends fail.
+            replica.is_announced = False
+            self.on_resigned(replica.partition)
         waiting, replica.waiting = replica.waiting, []
         for entry in waiting:
             entry.append.error = NotLeaderError(replica.partition)
             entry.on_done(entry.append)
         self.replica_fetches.changed(replica.partition)
         self._on_committed(replica.partition, 0)
-        if replica.is_announced:
-            replica.is_announced = False
-            self.on_resigned(replica.partition)
 
     def _announce(self, replica: Replica) -> None:
         """Report a new leadership, once all records that earlier leaders committed are known to be committed."""
@@ -167,6 +169,10 @@ class LeadingReplicas:
 
     # Requests
 
+    def leads(self, partition: TopicPartition) -> bool:
+        replica = self._table.by_partition.get(partition)
+        return replica is not None and replica.leader is not None
+
     def is_serving(self, topic: str, partition: int) -> bool:
         """True if this broker leads the partition and knows all committed records."""
         replica = self._table.by_partition.get(TopicPartition(topic, partition))
@@ -195,6 +201,18 @@ class LeadingReplicas:
             if may_follow and replica.follower is not None:
                 return replica.log, replica.follower.leader_epoch
         raise NotLeaderError(partition)
+
+    def replica_in_rack(self, partition: TopicPartition, rack: str) -> int:
+        """Return an in-sync follower in this rack, NO_REPLICA if the leader is in it or there is none."""
+        replica = self._table.by_partition.get(partition)
+        if replica is None or replica.leader is None:
+            return NO_REPLICA
+        in_rack = [
+            member
+            for member in replica.leader.registration.isr
+            if (broker := self._image.brokers.get(member)) is not None and broker.registration.rack == rack
+        ]
+        return NO_REPLICA if not in_rack or self._broker_id in in_rack else in_rack[0]
 
     def check_offset_known(self, partition: TopicPartition) -> None:
         """Raises OffsetNotAvailableError or NotLeaderError."""
@@ -248,6 +266,12 @@ class LeadingReplicas:
         else:
             self._carry_out(replica, term.on_sync(log.synced_end_offset))
             on_done(append)
+
+    def on_fetched_synced(self, log: Log) -> None:
+        """Records that this broker fetched as a follower are durable."""
+        replica = self._table.by_partition.get(log.partition)
+        if replica is not None and replica.leader is not None and replica.log is log:
+            self._carry_out(replica, replica.leader.on_sync(log.synced_end_offset))
 
     def on_fetch(
         self, partition: TopicPartition, fetch: ReplicaFetch, replica_id: BrokerId, broker_epoch: BrokerEpoch

@@ -24,7 +24,7 @@ from logbrook.ports.metadata_store import (
 from logbrook.server.cluster.background import pause
 
 _RETRY_S = 0.1
-_RETRY_S_MAX = 2.0
+_RETRY_S_MAX = 0.5
 
 _logger = event_logger(__name__)
 
@@ -56,7 +56,7 @@ class MetadataFollower:
         snapshot = await self._store.read_all()
         if snapshot.revision < self.revision:
             return
-        events = [StoreEvent(key, None) for key in self._mod_revisions.keys() - snapshot.entries.keys()]
+        events = [StoreEvent(key, None) for key in self._mod_revisions if key not in snapshot.entries]
         events += [
             StoreEvent(key, entry)
             for key, entry in snapshot.entries.items()

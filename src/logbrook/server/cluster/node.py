@@ -19,6 +19,7 @@ from logbrook.model.identifiers import BrokerId
 from logbrook.ports import Clock, Random
 from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, Revision
 from logbrook.server.cluster.membership import Membership
+from logbrook.server.cluster.partition_admin import PartitionAdmin
 from logbrook.server.cluster.peers import Peers
 from logbrook.server.cluster.replica_fetcher import Connect, ReplicaFetcher
 from logbrook.server.cluster.replicas import ReplicaManager
@@ -111,6 +112,9 @@ class ClusterNode:
             self.topics.config_of,
             fetch_purgatory.committed,
             lag_ms_max=link.replica_lag_ms_max,
+        )
+        self.partition_admin = PartitionAdmin(
+            broker_id, link.store, self.topics.metadata, self.image, self.topics.follower, self.membership
         )
         self.topics.replicas = self.replicas
         appender.replicas = self.replicas.leading

@@ -108,7 +108,7 @@ class ReplicaFetcher:
         self._warnings = RateLimitedWarnings(_logger, clock)
         self._partitions: dict[tuple[bytes, int], _FetchedPartition] = {}
         # In the leader's session, but no longer fetched.
-        self._forgotten: set[tuple[bytes, int]] = set()
+        self._forgotten: dict[tuple[bytes, int], None] = {}
         self._session_id = 0
         self._session_epoch = 0
         self._connection: PeerConnection | None = None
@@ -124,14 +124,14 @@ class ReplicaFetcher:
     def add(self, replica: Replica) -> None:
         key = (replica.key.topic_id, replica.key.partition)
         self._partitions[key] = _FetchedPartition(replica)
-        self._forgotten.discard(key)
+        self._forgotten.pop(key, None)
         self._interrupt()
 
     def remove(self, replica: Replica) -> None:
         key = (replica.key.topic_id, replica.key.partition)
         fetched = self._partitions.pop(key, None)
         if fetched is not None and fetched.is_in_session:
-            self._forgotten.add(key)
+            self._forgotten[key] = None
 
     def address_changed(self) -> None:
         """Brokers have come or gone: try to connect at once."""
@@ -214,8 +214,8 @@ class ReplicaFetcher:
             if log.synced_end_offset != log.log_end_offset:
                 # Appends of this broker's own term as a leader are not synced yet.
                 continue
-            last_epoch = LeaderEpoch(log.epochs.latest)
-            positions[key] = (follower, follower.fetch(log.log_end_offset, log.synced_end_offset, last_epoch))
+            fetch = follower.fetch(log.log_end_offset, log.synced_end_offset, _last_epoch(log))
+            positions[key] = (follower, fetch)
         return positions
 
     def _request(self, positions: dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]]) -> FetchRequest:
@@ -238,10 +238,11 @@ class ReplicaFetcher:
         for key, fetched in self._partitions.items():
             if fetched.is_in_session and key not in positions:
                 fetched.is_in_session = False
-                self._forgotten.add(key)
+                self._forgotten[key] = None
         forgotten: dict[bytes, list[int]] = {}
-        for topic_id, number in self._forgotten - positions.keys():
-            forgotten.setdefault(topic_id, []).append(number)
+        for key in self._forgotten:
+            if key not in positions:
+                forgotten.setdefault(key[0], []).append(key[1])
         self._forgotten.clear()
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch_of_self()),
@@ -363,3 +364,8 @@ class ReplicaFetcher:
         if not task.cancelled() and (error := task.exception()) is not None:
             message = f"the replica fetcher of broker {self.leader} failed"
             self._loop.call_exception_handler({"message": message, "exception": error, "task": task})
+
+
+def _last_epoch(log: Log) -> LeaderEpoch:
+    """Return the leader epoch of the last record."""
+    return LeaderEpoch(log.epochs.latest)

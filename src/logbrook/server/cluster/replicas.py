@@ -149,23 +149,23 @@ class ReplicaManager:
 
     def apply_all(self) -> None:
         """Take the role of every partition anew: this broker has another broker epoch, or has loaded everything."""
-        for key in {*self.image.partitions, *self._table.by_key}:
+        for key in dict.fromkeys([*self._table.by_key, *self.image.partitions]):
             self._apply(key)
         self._drop_unknown_logs()
         self.elector.elect_soon()
 
     def apply(self, keys: Iterable[str]) -> None:
         """Take the roles that changed with these keys of the store."""
-        partitions: set[PartitionKey] = set()
+        partitions: dict[PartitionKey, None] = {}
         has_brokers = False
         for key in keys:
             if key.startswith("partitions/"):
-                partitions.add(parse_partition_key(key))
+                partitions[parse_partition_key(key)] = None
             elif key.startswith("topics/"):
                 topic = self._metadata.topics.get(key.removeprefix("topics/"))
                 if topic is not None:
                     self._configure(topic)
-                    partitions.update(PartitionKey(topic.id, number) for number in range(topic.partition_count))
+                    partitions.update((PartitionKey(topic.id, number), None) for number in range(topic.partition_count))
             elif key.startswith("brokers/"):
                 has_brokers = True
         # Replicas of deleted topics first: a new one may have the name of an old one.

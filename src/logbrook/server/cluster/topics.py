@@ -88,6 +88,10 @@ class ClusterTopics(Topics):
         assert self.replicas is not None
         return self.replicas.leading.readable_log(partition, may_follow=may_follow)
 
+    def leads(self, partition: TopicPartition) -> bool:
+        assert self.replicas is not None
+        return self.replicas.leading.leads(partition)
+
     def leader_epoch(self, partition: TopicPartition) -> LeaderEpoch:
         """Raises NotLeaderError."""
         assert self.replicas is not None

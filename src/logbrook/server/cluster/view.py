@@ -4,7 +4,7 @@ from logbrook.core.cluster.image import ClusterImage, PartitionKey
 from logbrook.core.metadata import Topic, TopicNotFoundError
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import BrokerId
-from logbrook.server.cluster_view import NO_LEADER, BrokerAddress, PartitionView
+from logbrook.server.cluster_view import NO_LEADER, BrokerAddress, CurrentLeader, PartitionView
 from logbrook.server.topics import Topics
 
 
@@ -49,5 +49,21 @@ class ImageView:
             topic = self._topics.metadata.topic(partition.topic)
         except TopicNotFoundError:
             return None
+        return self._address(self.partition(topic, partition.partition).leader)
+
+    def current_leader(self, partition: TopicPartition) -> CurrentLeader | None:
+        try:
+            topic = self._topics.metadata.topic(partition.topic)
+        except TopicNotFoundError:
+            return None
         view = self.partition(topic, partition.partition)
-        return next((broker for broker in self.brokers() if broker.broker_id == view.leader), None)
+        address = None if view.leader == self._broker_id else self._address(view.leader)
+        return None if address is None else CurrentLeader(view.leader_epoch, address)
+
+    def _address(self, broker_id: int) -> BrokerAddress | None:
+        broker = self._image.brokers.get(BrokerId(broker_id))
+        if broker is None:
+            return None
+        return BrokerAddress(
+            broker_id, broker.registration.host, broker.registration.port, broker.registration.rack or None
+        )

@@ -18,8 +18,11 @@ class CoordinatorLeadership:
             CONSUMER_OFFSETS: services.groups.runtime,
             TRANSACTION_STATE: services.transactions.runtime,
         }
+        assert services.replicas is not None, "the coordinators of a single node are always loaded"
+        membership = services.replicas.membership
         for runtime in self._runtimes.values():
             runtime.start_unloaded()
+            runtime.is_certain = lambda: membership.is_certain
 
     def on_leader(self, partition: TopicPartition) -> None:
         runtime = self._runtimes.get(partition.topic)

@@ -123,6 +123,8 @@ class CoordinatorRuntime(Generic[S]):
         self._creation: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_stopping = False
+        # In a cluster: False while another broker may have taken over, because the lease is not certain.
+        self.is_certain: Callable[[], bool] = lambda: True
         self._contexts = [CoordinatorContext(number, new_shard()) for number in range(topic.partition_count)]
 
     def __len__(self) -> int:
@@ -146,6 +148,9 @@ class CoordinatorRuntime(Generic[S]):
         context = self._context(self.topic.partition_for(key))
         if not context.is_active:
             raise _unavailable(context, key)
+        if not self.is_certain():
+            # The state may be an old one, and errors that are derived from it would be final for clients.
+            raise NotCoordinatorError(key)
         return context
 
     def context_or_none(self, key: str) -> CoordinatorContext[S] | None:

@@ -1,10 +1,9 @@
-"""AlterPartitionReassignments: move partitions to other brokers (KIP-455).
+"""AlterPartitionReassignments: move partitions to other brokers, or cancel that (KIP-455).
 
-This broker is the only one, so the only assignment that is possible is the one that every partition has. To assign it
-again succeeds and changes nothing. Nothing is ever being moved, so there is no reassignment that could be cancelled.
+A single node has all replicas. To assign them again succeeds and changes nothing, and there is nothing to cancel.
 """
 
-from logbrook.model import TopicPartition
+from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -14,19 +13,23 @@ from logbrook.protocol.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from logbrook.server.api import Api, RequestContext
-from logbrook.server.errors import RequestRefusedError, errors_in
+from logbrook.server.errors import RequestRefusedError, report_error
 from logbrook.server.services import Services
 
 
-def handle(
+async def handle(
     services: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
+    is_factor_fixed = not request.allow_replication_factor_change
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[_reassign(services, topic.name, partition) for partition in topic.partitions],
+                partitions=[
+                    await _reassign(services, topic.name, partition, is_factor_fixed=is_factor_fixed)
+                    for partition in topic.partitions
+                ],
             )
             for topic in request.topics
         ],
@@ -36,18 +39,39 @@ def handle(
 API = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, handle)
 
 
-def _reassign(services: Services, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponse:
+async def _reassign(
+    services: Services, topic: str, wanted: ReassignablePartition, *, is_factor_fixed: bool
+) -> ReassignablePartitionResponse:
     response = ReassignablePartitionResponse(partition_index=wanted.partition_index)
-    with errors_in(response):
-        services.topics.check_partition(TopicPartition(topic, wanted.partition_index))
-        if wanted.replicas is None:
-            raise RequestRefusedError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "this partition is not being moved")
-        _check_replicas(services.config.node_id, list(wanted.replicas))
+    partition = TopicPartition(topic, wanted.partition_index)
+    try:
+        services.topics.check_partition(partition)
+        if services.partition_admin is None:
+            _check_single_node(services.config.node_id, wanted)
+        else:
+            if is_factor_fixed and wanted.replicas is not None:
+                _check_factor(services, partition, len(wanted.replicas))
+            await services.partition_admin.reassign(partition, wanted.replicas)
+    except LogbrookError as error:
+        report_error(error, response)
     return response
 
 
-def _check_replicas(node_id: int, replicas: list[int]) -> None:
+def _check_factor(services: Services, partition: TopicPartition, factor: int) -> None:
+    """Raises RequestRefusedError if the number of replicas would change (KIP-860)."""
+    topic = services.topics.metadata.topic(partition.topic)
+    current = len(services.view.partition(topic, partition.partition).replicas)
+    if factor != current:
+        raise RequestRefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"{partition} has {current} replicas, and {factor} are assigned"
+        )
+
+
+def _check_single_node(node_id: int, wanted: ReassignablePartition) -> None:
     """Raises RequestRefusedError unless the replicas are this broker."""
+    if wanted.replicas is None:
+        raise RequestRefusedError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "this partition is not being moved")
+    replicas = list(wanted.replicas)
     if replicas == [node_id]:
         return
     others = sorted(set(replicas) - {node_id})

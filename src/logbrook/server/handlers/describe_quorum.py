@@ -1,4 +1,7 @@
-"""DescribeQuorum: the voters of the metadata log. This broker is the only one, and leads it (KIP-595)."""
+"""DescribeQuorum: the voters of the metadata log (KIP-595). A single node is the only one, and leads it.
+
+The brokers of a cluster are no voters: they keep their metadata in a store of its own, so they are its observers.
+"""
 
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_quorum import (
@@ -44,6 +47,14 @@ API = Api(DescribeQuorumRequest, DescribeQuorumResponse, handle)
 def _describe(services: Services, topic: str, number: int) -> ResponsePartitionData:
     if (topic, number) != METADATA:
         return ResponsePartitionData(partition_index=number, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if services.replicas is not None:
+        return ResponsePartitionData(
+            partition_index=number,
+            leader_id=-1,
+            leader_epoch=-1,
+            current_voters=[],
+            observers=[ReplicaState(replica_id=broker.broker_id) for broker in services.view.brokers()],
+        )
     log, now_ms = services.topics.directory.get(METADATA), services.clock.now_ms()
     return ResponsePartitionData(
         partition_index=number,

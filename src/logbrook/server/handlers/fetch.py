@@ -25,9 +25,13 @@ from logbrook.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from logbrook.server.api import Api, DeferredResponse, HandlerResult, RequestContext
+from logbrook.server.cluster.errors import NotLeaderError, OffsetNotAvailableError
+from logbrook.server.cluster.leading import NO_REPLICA
 from logbrook.server.cold_reads import CacheMisses
 from logbrook.server.errors import error_code
 from logbrook.server.fetch_purgatory import DelayedFetch
@@ -120,6 +124,8 @@ class _Fetch:
         self._services = services
         self._purgatory = services.fetch_purgatory
         self._may_follow = may_follow
+        # The leaders of partitions that other brokers lead.
+        self._leaders: dict[int, NodeEndpoint] = {}
         self._request = request
         self._session = session
         self._is_read_committed = request.isolation_level == _READ_COMMITTED
@@ -288,9 +294,18 @@ class _Fetch:
                     AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
                     for producer_id, first_offset in log.aborted_between(wanted.fetch_offset, result.next_offset)
                 ]
+            data.preferred_read_replica = self._preferred_replica(partition)
+        except OffsetOutOfRangeError as error:
+            is_behind = error.offset > error.log_end_offset and not self._services.topics.leads(error.partition)
+            self._fail(read, OffsetNotAvailableError(error.partition) if is_behind else error)
+            return
         except LogbrookError as error:
             self._fail(read, error)
+            if isinstance(error, NotLeaderError) and read.data is not None:
+                self._refer(read.data, partition)
             return
+        if data.preferred_read_replica != NO_REPLICA:
+            result = result._replace(slices=[])
         read.data = data
         read.partition = partition
         data.high_watermark = result.high_watermark
@@ -299,6 +314,23 @@ class _Fetch:
         data.records = [part.data for part in result.slices]
         read.size = result.length
         read.next_offset = result.next_offset if result.slices else wanted.fetch_offset
+
+    def _preferred_replica(self, partition: TopicPartition) -> int:
+        """Return the replica in the consumer's rack that it should read from, NO_REPLICA to read here (KIP-392)."""
+        replicas, rack = self._services.replicas, self._request.rack_id
+        if replicas is None or not rack or not self._may_follow:
+            return NO_REPLICA
+        return replicas.leading.replica_in_rack(partition, rack)
+
+    def _refer(self, data: PartitionData, partition: TopicPartition) -> None:
+        """Tell the client the leader of a partition, so that it need not ask for the metadata (KIP-951)."""
+        leader = self._services.view.current_leader(partition)
+        if leader is not None:
+            address = leader.address
+            data.current_leader = LeaderIdAndEpoch(leader_id=address.broker_id, leader_epoch=leader.leader_epoch)
+            self._leaders[address.broker_id] = NodeEndpoint(
+                node_id=address.broker_id, host=address.host, port=address.port, rack=address.rack
+            )
 
     def _end_offset(self, log: Log) -> Offset | None:
         """Return the offset up to which records are returned, None for the high watermark."""
@@ -316,7 +348,9 @@ class _Fetch:
         for read in self._reads:
             wanted, data = read.wanted, read.data
             assert data is not None
-            has_error = bool(data.error_code) or data.diverging_epoch is not None
+            has_error = (
+                bool(data.error_code) or data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA
+            )
             is_due = wanted.has_news(
                 high_watermark=Offset(data.high_watermark),
                 log_start_offset=Offset(data.log_start_offset),
@@ -335,7 +369,11 @@ class _Fetch:
                 # Counted by offsets, since batches are not decoded: records removed by compaction count too.
                 messages = read.next_offset - wanted.fetch_offset
                 self._services.probe.topics[read.partition.topic].gave(read.size, messages)
-        return FetchResponse(session_id=session.session_id, responses=list(topics.values()))
+        return FetchResponse(
+            session_id=session.session_id,
+            responses=list(topics.values()),
+            node_endpoints=list(self._leaders.values()),
+        )
 
 
 class _ReplicaFetch(_Fetch):

@@ -3,6 +3,8 @@
 from logbrook.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from logbrook.server.api import Api, RequestContext
 from logbrook.server.services import Services
@@ -11,7 +13,23 @@ from logbrook.server.services import Services
 def handle(
     services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(topics=[])
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.name, number) for topic in request.topics for number in topic.partition_indexes}
+    moving: dict[str, list[OngoingPartitionReassignment]] = {}
+    for partition, registration in services.partition_admin.reassignments() if services.partition_admin else ():
+        if wanted is None or (partition.topic, partition.partition) in wanted:
+            moving.setdefault(partition.topic, []).append(
+                OngoingPartitionReassignment(
+                    partition_index=partition.partition,
+                    replicas=registration.replicas,
+                    adding_replicas=registration.adding,
+                    removing_replicas=registration.removing,
+                )
+            )
+    return ListPartitionReassignmentsResponse(
+        topics=[OngoingTopicReassignment(name=name, partitions=partitions) for name, partitions in moving.items()]
+    )
 
 
 API = Api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, handle)

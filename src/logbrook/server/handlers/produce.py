@@ -17,6 +17,8 @@ from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -27,7 +29,7 @@ from logbrook.protocol.schema import ZERO_UUID
 from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, TRANSACTIONAL_BIT, BatchHeader, read_header
 from logbrook.records.errors import RejectedRecordsError
 from logbrook.server.api import Api, CloseConnectionError, DeferredResponse, HandlerResult, RequestContext
-from logbrook.server.cluster.errors import NotEnoughReplicasError
+from logbrook.server.cluster.errors import NotEnoughReplicasError, NotLeaderError
 from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.server.record_inspection import Inspection
 from logbrook.server.services import Services
@@ -64,7 +66,17 @@ API = Api(ProduceRequest, ProduceResponse, handle)
 class _Produce:
     """One request in flight."""
 
-    __slots__ = ("_appends_open", "_deferred", "_error", "_inspections", "_request", "_services", "_topics", "_version")
+    __slots__ = (
+        "_appends_open",
+        "_deferred",
+        "_error",
+        "_inspections",
+        "_leaders",
+        "_request",
+        "_services",
+        "_topics",
+        "_version",
+    )
 
     def __init__(self, services: Services, request: ProduceRequest, version: int) -> None:
         self._services = services
@@ -75,6 +87,8 @@ class _Produce:
         self._error: PartitionProduceResponse | None = None
         self._deferred: DeferredResponse | None = None
         self._inspections: list[Inspection] = []
+        # The leaders of partitions that other brokers lead.
+        self._leaders: dict[int, NodeEndpoint] = {}
 
     def append_topic(self, topic_id: bytes, name: str, partitions: Iterable[PartitionProduceData]) -> None:
         responses: list[PartitionProduceResponse] = []
@@ -103,7 +117,7 @@ class _Produce:
     def _response(self) -> ProduceResponse | None:
         """Raises CloseConnectionError."""
         if self._request.acks != 0:
-            return ProduceResponse(responses=self._topics)
+            return ProduceResponse(responses=self._topics, node_endpoints=list(self._leaders.values()))
         if self._error is not None:
             raise CloseConnectionError(f"acks=0 and a failed append: {self._error.error_message}")
         return None
@@ -127,7 +141,7 @@ class _Produce:
                 self._append_batch(response, log, records)
         except LogbrookError as error:
             self._appends_open -= 1
-            return self._failed(partition.partition, error)
+            self._fail(response, error, partition)
         return response
 
     def _append_batch(self, response: PartitionProduceResponse, log: Log, records: memoryview | None) -> None:
@@ -255,7 +269,7 @@ class _Produce:
     def _appended(self, response: PartitionProduceResponse, log: Log, append: PendingAppend) -> None:
         """Fill in the partition's response."""
         if append.error is not None:
-            self._fail(response, append.error)
+            self._fail(response, append.error, log.partition)
         else:
             response.base_offset = append.base_offset
             response.log_append_time_ms = append.log_append_time_ms
@@ -271,13 +285,27 @@ class _Produce:
             except CloseConnectionError as error:
                 self._deferred.fail(error)
 
+    def _refer(self, response: PartitionProduceResponse, partition: TopicPartition) -> None:
+        """Tell the client the leader of a partition, so that it need not ask for the metadata (KIP-951)."""
+        leader = self._services.view.current_leader(partition)
+        if leader is not None:
+            address = leader.address
+            response.current_leader = LeaderIdAndEpoch(leader_id=address.broker_id, leader_epoch=leader.leader_epoch)
+            self._leaders[address.broker_id] = NodeEndpoint(
+                node_id=address.broker_id, host=address.host, port=address.port, rack=address.rack
+            )
+
     def _failed(self, index: int, error: LogbrookError) -> PartitionProduceResponse:
         response = PartitionProduceResponse(index=index)
         self._fail(response, error)
         return response
 
-    def _fail(self, response: PartitionProduceResponse, error: LogbrookError) -> None:
+    def _fail(
+        self, response: PartitionProduceResponse, error: LogbrookError, partition: TopicPartition | None = None
+    ) -> None:
         response.error_code = error_code(error)
+        if partition is not None and isinstance(error, NotLeaderError):
+            self._refer(response, partition)
         # The client chose part of the message, and it is repeated for every partition.
         response.error_message = str(error)[:_MESSAGE_LENGTH_MAX]
         response.base_offset = -1

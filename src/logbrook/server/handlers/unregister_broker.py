@@ -1,4 +1,4 @@
-"""UnregisterBroker: remove a broker from the cluster's metadata (KIP-500). There is one, and it is running: refused.
+"""UnregisterBroker: remove a broker from the cluster's metadata (KIP-500). A running one is refused.
 
 Kafka unregisters even its only broker while it runs. DescribeCluster then has no broker, so clients cannot use it.
 """
@@ -10,12 +10,12 @@ from logbrook.server.services import Services
 
 
 def handle(services: Services, request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
-    if request.broker_id != services.config.node_id:
+    if request.broker_id not in [broker.broker_id for broker in services.view.brokers()]:
         code = ErrorCode.BROKER_ID_NOT_REGISTERED
         message = f"broker {request.broker_id} is not registered"
     else:
         code = ErrorCode.INVALID_REQUEST
-        message = f"broker {request.broker_id} cannot be unregistered: it is running, and the only broker"
+        message = f"broker {request.broker_id} cannot be unregistered: it is running"
     return UnregisterBrokerResponse(error_code=code, error_message=message)
 
 

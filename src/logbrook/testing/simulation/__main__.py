@@ -6,6 +6,7 @@ import sys
 import time
 
 from logbrook.testing.simulation.campaign import SECONDS, run_seeds
+from logbrook.testing.simulation.cluster_campaign import run_cluster_seeds
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -15,6 +16,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, metavar="S", help=f"simulated time of each schedule ({SECONDS:.0f})"
     )
+    parser.add_argument("--cluster", action="store_true", help="three replicated brokers instead of one")
     options = parser.parse_args(arguments)
     started_s = time.monotonic()
     # Brokers that are killed again and again have much to warn of.
@@ -22,7 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        failure = run_seeds(options.seed, options.seeds, options.seconds)
+        run = run_cluster_seeds if options.cluster else run_seeds
+        failure = run(options.seed, options.seeds, options.seconds)
     finally:
         logger.setLevel(level)
     if failure is not None:

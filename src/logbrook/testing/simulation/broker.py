@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from logbrook.config import BrokerConfig, Durability
 from logbrook.server.broker import BrokerServer
+from logbrook.server.cluster.node import ClusterLink
 from logbrook.storage.wal import Wal
 from logbrook.testing.crash_states import materialise
 from logbrook.testing.memory_files import MemoryFiles
@@ -69,7 +70,10 @@ class SimulatedBroker:
         config: BrokerConfig | None = None,
         seed: int = 0,
         sync_latency_s: Callable[[], float] = lambda: 0.001,
+        new_link: Callable[[], ClusterLink] | None = None,
     ) -> None:
+        """`new_link` makes the access to a cluster, for each start."""
+        self._new_link = new_link
         self.host = host
         self.files = RecordingFiles()
         self.is_up = False
@@ -94,6 +98,7 @@ class SimulatedBroker:
             clock=LoopClock(self._loop),
             random=SeededRandom(f"{self._seed}/{self.host}/{self._starts}"),
             new_committer=lambda wal, loop: LoopCommitter(wal, loop, self._sync_latency_s),
+            cluster=None if self._new_link is None else self._new_link(),
         )
         await self._server.start()
         self.is_up = True
@@ -113,11 +118,17 @@ class SimulatedBroker:
         # Whatever the dead process still wrote is not on this disk.
         self.files = RecordingFiles(MemoryFiles(disk))
 
+    def replace_disk(self) -> None:
+        """Start with an empty disk next time. Call it after a kill."""
+        assert not self.is_up
+        self.files = RecordingFiles()
 
-def simulation_config(host: str, durability: Durability = Durability.FSYNC) -> BrokerConfig:
+
+def simulation_config(host: str, durability: Durability = Durability.FSYNC, *, node_id: int = 1) -> BrokerConfig:
     """Return settings for simulations: durable appends, small files, no HTTP listener."""
     return BrokerConfig(
         data="simulated",
+        node_id=node_id,
         network={"listen": f"{host}:{PORT}"},  # type: ignore[arg-type]
         metrics={"listen": ""},  # type: ignore[arg-type]
         storage={"wal_file_bytes": 64 << 10, "durability": durability},  # type: ignore[arg-type]

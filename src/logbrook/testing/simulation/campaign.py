@@ -16,7 +16,12 @@ from logbrook.config import Durability
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
-from logbrook.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from logbrook.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from logbrook.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from logbrook.protocol.messages.produce import (
@@ -29,8 +34,9 @@ from logbrook.records.batch import iter_headers
 from logbrook.records.builder import build_batch
 from logbrook.records.reader import iter_records
 from logbrook.records.record import Record
+from logbrook.storage.log import Log
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
-from logbrook.testing.simulation.client import SimulatedClient
+from logbrook.testing.simulation.client import SimulatedClient, WorkloadClient
 from logbrook.testing.simulation.loop import SimulationLoop
 from logbrook.testing.simulation.network import SimulatedNetwork
 from logbrook.testing.simulation.transactions import TransactionalWorkload, read_committed
@@ -81,6 +87,9 @@ class ClientHistory:
 class SimulationRun:
     """One seed. `events` is the schedule: faults and the number of records at each."""
 
+    # The answers that an idempotent producer may get.
+    idempotent_codes = frozenset({ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR})
+
     def __init__(self, seed: int, seconds: float = SECONDS, durability: Durability = Durability.FSYNC) -> None:
         self._seed = seed
         self._seconds = seconds
@@ -115,7 +124,7 @@ class SimulationRun:
             raise SimulationFailureError(self._seed, self.events, str(broken) or repr(broken)) from broken
 
     async def _run(self) -> None:
-        await self._broker.start()
+        await self._start()
         await self._create_topic()
         actors = [self._produce(f"producer-{number}") for number in range(_PRODUCERS)]
         actors.append(self._produce_idempotently(IDEMPOTENT))
@@ -127,13 +136,28 @@ class SimulationRun:
             await self._break_things()
             self._is_over = True
         await self._judge()
+        await self._stop()
+
+    async def _start(self) -> None:
+        await self._broker.start()
+
+    async def _stop(self) -> None:
         await self._broker.stop()
 
     # Clients
 
+    @property
+    def topic_settings(self) -> dict[str, str]:
+        return {}
+
+    async def _connect(self, name: str) -> WorkloadClient:
+        """Raises OSError."""
+        return await SimulatedClient.connect(HOST, PORT, name)
+
     async def _create_topic(self) -> None:
-        client = await SimulatedClient.connect(HOST, PORT)
-        topic = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
+        client = await self._connect("creator")
+        configs = [CreatableTopicConfig(name=name, value=value) for name, value in self.topic_settings.items()]
+        topic = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=-1, configs=configs)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
         response = await client.request(request, CreateTopicsResponse, _CREATE_TOPICS)
         assert response.topics[0].error_code == ErrorCode.NONE
@@ -142,7 +166,7 @@ class SimulationRun:
     async def _produce(self, name: str) -> None:
         choices = Random(f"{self._seed}/{name}")
 
-        async def produce(client: SimulatedClient) -> None:
+        async def produce(client: WorkloadClient) -> None:
             partition = choices.randrange(PARTITIONS)
             value = self._new_value(name)
             await self._send(client, partition, value, build_batch([Record(value=value)]))
@@ -157,7 +181,7 @@ class SimulationRun:
         producer: InitProducerIdResponse | None = None
         unacknowledged: tuple[int, bytes] | None = None
 
-        async def produce(client: SimulatedClient) -> None:
+        async def produce(client: WorkloadClient) -> None:
             nonlocal producer, unacknowledged
             if producer is None:
                 request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
@@ -175,7 +199,7 @@ class SimulationRun:
                 base_sequence=sequences[partition],
             )
             code = await self._send(client, partition, value, batch)
-            assert code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR), f"{name} got {ErrorCode(code).name}"
+            assert code in self.idempotent_codes, f"{name} got {ErrorCode(code).name}"
             if code == ErrorCode.NONE:
                 sequences[partition] += 1
                 unacknowledged = None
@@ -183,7 +207,7 @@ class SimulationRun:
 
         await self._repeat(name, produce)
 
-    async def _transact(self, client: SimulatedClient) -> None:
+    async def _transact(self, client: WorkloadClient) -> None:
         await self._transactions.run_one(client)
         await self._pause(_TRANSACTION_PAUSE_S)
 
@@ -191,7 +215,7 @@ class SimulationRun:
         self._values += 1
         return b"%d of %s" % (self._values, name.encode())
 
-    async def _send(self, client: SimulatedClient, partition: int, value: bytes, batch: bytearray) -> int:
+    async def _send(self, client: WorkloadClient, partition: int, value: bytes, batch: bytearray) -> int:
         """Return the error code."""
         topics = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=partition, records=batch)])]
         request = ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=topics)
@@ -205,7 +229,7 @@ class SimulationRun:
         choices = Random(f"{self._seed}/{name}")
         offsets = dict.fromkeys(range(PARTITIONS), 0)
 
-        async def fetch(client: SimulatedClient) -> None:
+        async def fetch(client: WorkloadClient) -> None:
             partition = choices.randrange(PARTITIONS)
             if choices.random() < 0.05:
                 offsets[partition] = 0
@@ -214,7 +238,7 @@ class SimulationRun:
 
         await self._repeat(name, fetch)
 
-    async def _fetch(self, client: SimulatedClient, partition: int, offset: int) -> int:
+    async def _fetch(self, client: WorkloadClient, partition: int, offset: int) -> int:
         """Read from an offset on. Returns the offset to continue at."""
         wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_BYTES_MAX)
         topics = [FetchTopic(topic=TOPIC, partitions=[wanted])]
@@ -223,8 +247,8 @@ class SimulationRun:
         for topic in response.responses:
             for data in topic.partitions:
                 assert data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {partition} has gone"
-                assert isinstance(data.records, memoryview)
-                records = data.records
+                assert isinstance(data.records, memoryview) or data.error_code, "a response without records"
+                records = data.records if isinstance(data.records, memoryview) else memoryview(b"")
                 for position, header in iter_headers(records):
                     for record in iter_records(records, position, bytes_max=_BYTES_MAX):
                         if record.offset >= offset:
@@ -233,12 +257,12 @@ class SimulationRun:
                             offset = record.offset + 1
         return offset
 
-    async def _repeat(self, name: str, work: Callable[[SimulatedClient], Awaitable[None]]) -> None:
+    async def _repeat(self, name: str, work: Callable[[WorkloadClient], Awaitable[None]]) -> None:
         """Do the work until the end, with a new connection after each error."""
-        client: SimulatedClient | None = None
+        client: WorkloadClient | None = None
         while not self._is_over:
             try:
-                client = client or await SimulatedClient.connect(HOST, PORT, name)
+                client = client or await self._connect(name)
                 await work(client)
             except _RETRIABLE:
                 client = None
@@ -287,10 +311,10 @@ class SimulationRun:
     # Judgement
 
     async def _judge(self) -> None:
-        client = await SimulatedClient.connect(HOST, PORT, "judge")
+        client = await self._connect("judge")
         await self._judge_transactions(client)
         for partition in range(PARTITIONS):
-            end = self._broker.server.directory.get(TopicPartition(TOPIC, partition)).high_watermark
+            end = self._log_of(partition).high_watermark
             offset = 0
             while offset < end:
                 offset = await self._fetch(client, partition, offset)
@@ -299,7 +323,7 @@ class SimulationRun:
             actual = self.history.read.get((partition, number))
             assert actual == value, f"{value!r} was acknowledged at {partition}/{number}, where now is {actual!r}"
         for partition in range(PARTITIONS):
-            log = self._broker.server.directory.get(TopicPartition(TOPIC, partition))
+            log = self._log_of(partition)
             log.validate()
             offsets = sorted(number for of_partition, number in self.history.read if of_partition == partition)
             assert offsets == list(range(log.high_watermark)), f"the offsets of partition {partition} are not dense"
@@ -309,9 +333,13 @@ class SimulationRun:
             assert numbers == sorted(numbers), f"records of {IDEMPOTENT} are out of order"
         self._note("judged")
 
-    async def _judge_transactions(self, client: SimulatedClient) -> None:
+    def _log_of(self, partition: int) -> Log:
+        """Return the log of a partition's leader."""
+        return self._broker.server.directory.get(TopicPartition(TOPIC, partition))
+
+    async def _judge_transactions(self, client: WorkloadClient) -> None:
         """Wait until the last transaction has timed out, and compare what committed readers see."""
-        logs = [self._broker.server.directory.get(TopicPartition(TOPIC, number)) for number in range(PARTITIONS)]
+        logs = [self._log_of(number) for number in range(PARTITIONS)]
         until_s = self._loop.time() + _SETTLE_S
         while any(log.last_stable_offset < log.high_watermark for log in logs):
             assert self._loop.time() < until_s, "the last stable offset does not move"

@@ -1,80 +1,127 @@
-"""A client of simulated brokers: one request at a time over one connection."""
+"""Clients of simulated brokers: one request at a time."""
 
 import asyncio
-from struct import Struct
-from typing import TypeVar
+from random import Random
+from typing import Protocol, Self, TypeVar
 
-from logbrook.protocol.decoding import decode
-from logbrook.protocol.encoding import encode
-from logbrook.protocol.framing import RequestStart, frame_request
-from logbrook.protocol.reader import Reader, read_int32, skip_tags
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from logbrook.protocol.messages.fetch import FetchRequest, FetchResponse
+from logbrook.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from logbrook.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from logbrook.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from logbrook.protocol.messages.produce import ProduceRequest, ProduceResponse
 from logbrook.protocol.schema import ApiMessage
+from logbrook.server.cluster.peer_connection import PeerConnection
 
 R = TypeVar("R", bound=ApiMessage)
 
-_LENGTH = Struct(">i")
-_ELEMENTS_MAX = 1_000_000
+_METADATA, _FIND_COORDINATOR = 12, 4
+_TRANSACTION = 1
 
 
-class SimulatedClient(asyncio.Protocol):
-    """Connect with `connect`. Every request raises OSError when the connection is lost, or TimeoutError."""
+class WorkloadClient(Protocol):
+    """Sends requests to whichever broker serves them. Raises OSError, also when the answer is late."""
 
-    def __init__(self, name: str = "client") -> None:
-        self._name = name
-        self._received = bytearray()
-        self._correlation_id = 0
-        self._response: asyncio.Future[bytes] | None = None
-        self._transport: asyncio.Transport | None = None
+    async def request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0) -> R: ...
+
+    def close(self) -> None: ...
+
+
+class SimulatedClient(PeerConnection):
+    """A client of one broker. Connect with `connect`."""
 
     @classmethod
-    async def connect(cls, host: str, port: int, name: str = "client") -> "SimulatedClient":
-        """Raises OSError."""
-        loop = asyncio.get_running_loop()
-        _, client = await loop.create_connection(lambda: cls(name), host, port, local_addr=(name, 0))
-        return client
+    async def connect(cls, host: str, port: int, client_id: str = "client", local_host: str | None = None) -> Self:
+        """Connect from the host `local_host`, by default `client_id`. Raises OSError."""
+        return await super().connect(host, port, client_id, local_host or client_id)
+
+
+class ClusterClient:
+    """A client of a cluster: it looks leaders and coordinators up, and again after any error."""
+
+    def __init__(self, name: str, hosts: list[str], port: int, choices: Random) -> None:
+        self._name = name
+        self._hosts = hosts
+        self._port = port
+        self._choices = choices
+        self._connections: dict[str, SimulatedClient] = {}
+        self._leaders: dict[tuple[str, int], str] = {}
+        self._coordinators: dict[str, str] = {}
 
     async def request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0) -> R:
-        """Send a request and return its response. After an error the connection is closed."""
-        if self._transport is None or self._transport.is_closing():
-            raise ConnectionResetError("the connection is closed")
-        self._correlation_id += 1
-        start = RequestStart(message.API_KEY, version, self._correlation_id)
-        has_tags = version >= message.FLEXIBLE_SINCE
-        self._response = asyncio.get_running_loop().create_future()
-        self._transport.writelines(frame_request(start, self._name, encode(message, version), has_tags=has_tags))
+        """Send a request to the broker that serves it. Raises OSError."""
+        async with asyncio.timeout(timeout_s):
+            host = await self._host_of(message)
+            answer = await self.request_from(host, message, response, version, timeout_s)
+        if _has_error(answer):
+            self._leaders.clear()
+            self._coordinators.clear()
+        return answer
+
+    async def request_from(
+        self, host: str, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0
+    ) -> R:
+        """Send a request to one broker. Raises OSError."""
+        connection = self._connections.get(host)
         try:
-            async with asyncio.timeout(timeout_s):
-                frame = await self._response
-        except BaseException:
-            self.close()
+            if connection is None or connection.is_closed:
+                connection = self._connections[host] = await SimulatedClient.connect(host, self._port, self._name)
+            return await connection.request(message, response, version, timeout_s)
+        except OSError:
+            self._leaders.clear()
+            self._coordinators.clear()
             raise
-        reader = Reader(memoryview(frame), elements_max=_ELEMENTS_MAX)
-        assert read_int32(reader) == self._correlation_id, "a response to another request"
-        if version >= response.FLEXIBLE_SINCE:
-            skip_tags(reader)
-        return decode(response, version, reader)
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        for connection in self._connections.values():
+            connection.close()
 
-    # The protocol
+    async def _host_of(self, message: ApiMessage) -> str:
+        if isinstance(message, ProduceRequest):
+            topic = message.topic_data[0]
+            return await self._leader(topic.name, topic.partition_data[0].index)
+        if isinstance(message, FetchRequest):
+            wanted = message.topics[0]
+            return await self._leader(wanted.topic, wanted.partitions[0].partition)
+        if isinstance(message, EndTxnRequest) or (
+            isinstance(message, InitProducerIdRequest) and message.transactional_id is not None
+        ):
+            assert message.transactional_id is not None
+            return await self._coordinator(message.transactional_id)
+        return self._choices.choice(self._hosts)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+    async def _leader(self, topic: str, partition: int) -> str:
+        if (topic, partition) not in self._leaders:
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+            host = self._choices.choice(self._hosts)
+            metadata = await self.request_from(host, request, MetadataResponse, _METADATA)
+            hosts = {broker.node_id: broker.host for broker in metadata.brokers}
+            for described in metadata.topics:
+                for part in described.partitions:
+                    if part.leader_id in hosts:
+                        self._leaders[topic, part.partition_index] = hosts[part.leader_id]
+        if (topic, partition) not in self._leaders:
+            raise ConnectionRefusedError(f"{topic}-{partition} has no leader")
+        return self._leaders[topic, partition]
 
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        while len(self._received) >= _LENGTH.size:
-            end = _LENGTH.size + _LENGTH.unpack_from(self._received)[0]
-            if len(self._received) < end:
-                return
-            frame = bytes(self._received[_LENGTH.size : end])
-            del self._received[:end]
-            if self._response is not None and not self._response.done():
-                self._response.set_result(frame)
+    async def _coordinator(self, transactional_id: str) -> str:
+        if transactional_id not in self._coordinators:
+            request = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=[transactional_id])
+            host = self._choices.choice(self._hosts)
+            answer = await self.request_from(host, request, FindCoordinatorResponse, _FIND_COORDINATOR)
+            (coordinator,) = answer.coordinators
+            if coordinator.error_code:
+                raise ConnectionRefusedError(ErrorCode(coordinator.error_code).name)
+            self._coordinators[transactional_id] = coordinator.host
+        return self._coordinators[transactional_id]
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._response is not None and not self._response.done():
-            self._response.set_exception(exc or ConnectionResetError("the broker closed the connection"))
+
+def _has_error(answer: ApiMessage) -> bool:
+    if isinstance(answer, ProduceResponse):
+        return any(part.error_code for topic in answer.responses for part in topic.partition_responses)
+    if isinstance(answer, FetchResponse):
+        return any(part.error_code for topic in answer.responses for part in topic.partitions)
+    if isinstance(answer, EndTxnResponse | InitProducerIdResponse):
+        return bool(answer.error_code)
+    return False

@@ -23,7 +23,8 @@ class SimulatedNetwork:
         self.latency_s = latency_s
         self._servers: dict[tuple[str, int], SimulatedServer] = {}
         self._transports: set[SimulatedTransport] = set()
-        self._cut_off: set[frozenset[str]] = set()
+        # Nothing passes from the first host to the second.
+        self._cut_off: set[tuple[str, str]] = set()
         self._next_port = _FIRST_PORT
         self._loop: SimulationLoop | None = None
 
@@ -58,7 +59,7 @@ class SimulatedNetwork:
         self.loop.call_later(self.latency_s(), arrived.set)
         await arrived.wait()
         server = self._servers.get((host, port))
-        if self.is_cut_off(local_host, host):
+        if self.is_cut_off(local_host, host) or self.is_cut_off(host, local_host):
             raise TimeoutError(f"{host}:{port} cannot be reached")
         if server is None or not server.is_accepting:
             raise ConnectionRefusedError(111, f"nothing listens on {host}:{port}")
@@ -71,16 +72,18 @@ class SimulatedNetwork:
         near.protocol.connection_made(near)
         return near, near.protocol
 
-    def is_cut_off(self, host: str, other: str) -> bool:
-        return frozenset((host, other)) in self._cut_off
+    def is_cut_off(self, sender: str, receiver: str) -> bool:
+        return (sender, receiver) in self._cut_off
 
-    def cut_off(self, host: str, other: str) -> None:
-        """Let nothing pass between two hosts."""
-        self._cut_off.add(frozenset((host, other)))
+    def cut_off(self, host: str, other: str, *, one_way: bool = False) -> None:
+        """Let nothing pass between two hosts, or with `one_way` nothing from the first to the second."""
+        self._cut_off.add((host, other))
+        if not one_way:
+            self._cut_off.add((other, host))
 
     def reconnect(self, host: str, other: str) -> None:
         """End a `cut_off`. What was sent meanwhile arrives now."""
-        self._cut_off.discard(frozenset((host, other)))
+        self._cut_off -= {(host, other), (other, host)}
         for transport in self._sorted():
             transport.deliver()
 
@@ -205,7 +208,7 @@ class SimulatedTransport(asyncio.Transport):
     def deliver(self) -> None:
         """Hand what has arrived to the protocol, unless it reads no more or the peer is cut off."""
         while self._arrived and self._incoming and not self._is_paused and not self._is_lost:
-            if self._network.is_cut_off(self.local[0], self.remote[0]):
+            if self._network.is_cut_off(self.remote[0], self.local[0]):
                 return
             data = self._incoming.popleft()
             self._arrived -= 1

@@ -32,7 +32,7 @@ from logbrook.records.builder import build_batch
 from logbrook.records.control import read_marker
 from logbrook.records.reader import iter_records
 from logbrook.records.record import Record
-from logbrook.testing.simulation.client import SimulatedClient
+from logbrook.testing.simulation.client import WorkloadClient
 
 TIMEOUT_MS = 3_000
 _INIT_PRODUCER_ID, _PRODUCE, _END_TXN, _FETCH = 4, 12, 5, 12
@@ -71,7 +71,7 @@ class TransactionalWorkload:
         self.aborted: list[list[bytes]] = []
         self.unknown: list[list[bytes]] = []
 
-    async def run_one(self, client: SimulatedClient) -> None:
+    async def run_one(self, client: WorkloadClient) -> None:
         """Run one transaction. Raises OSError if it could not be finished."""
         producer, self._producer = self._producer, None
         if producer is None:
@@ -92,13 +92,13 @@ class TransactionalWorkload:
         (self.committed if is_commit else self.aborted).append(values)
         self._producer = (answer.producer_id, answer.producer_epoch)
 
-    async def _initialize(self, client: SimulatedClient) -> tuple[int, int]:
+    async def _initialize(self, client: WorkloadClient) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS)
         answer = await client.request(request, InitProducerIdResponse, _INIT_PRODUCER_ID)
         self._check(answer.error_code)
         return answer.producer_id, answer.producer_epoch
 
-    async def _write(self, client: SimulatedClient, producer: tuple[int, int], partition: int, value: bytes) -> None:
+    async def _write(self, client: WorkloadClient, producer: tuple[int, int], partition: int, value: bytes) -> None:
         batch = build_batch(
             [Record(value=value)],
             producer_id=ProducerId(producer[0]),
@@ -135,7 +135,7 @@ class TransactionalWorkload:
             assert not seen or seen == set(values), f"of the transaction {values} only {seen} are visible"
 
 
-async def read_committed(client: SimulatedClient, topic: str, partition: int, end: int) -> list[bytes]:
+async def read_committed(client: WorkloadClient, topic: str, partition: int, end: int) -> list[bytes]:
     """Return the committed values of a partition up to `end`. Raises OSError."""
     values: list[bytes] = []
     offset = 0

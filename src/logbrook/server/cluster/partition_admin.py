@@ -1,0 +1,133 @@
+"""Changes of partitions that operators ask for: reassignments, and elections by request. Any broker makes them.
+
+A change is decided on this broker's image and written with the condition that the partition has not changed meanwhile;
+otherwise it is decided again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from logbrook.core.cluster.elections import partition_change
+from logbrook.core.cluster.image import ClusterImage, PartitionKey
+from logbrook.core.cluster.partition import (
+    InvalidReassignmentError,
+    PartitionRegistration,
+    cancel_reassignment,
+    elect_unclean,
+    hand_over,
+    reassign,
+)
+from logbrook.core.metadata import ClusterMetadata
+from logbrook.model import TopicPartition
+from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import BrokerId
+from logbrook.ports.metadata_store import MetadataStore
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.server.cluster.membership import Membership
+from logbrook.server.cluster.metadata_follower import MetadataFollower
+from logbrook.server.errors import RequestRefusedError
+from logbrook.storage.errors import PartitionNotFoundError
+
+_logger = event_logger(__name__)
+
+
+class PartitionAdmin:
+    """One per broker of a cluster, on the event loop. Changes raise MetadataStoreError, too."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        store: MetadataStore,
+        metadata: ClusterMetadata,
+        image: ClusterImage,
+        follower: MetadataFollower,
+        membership: Membership,
+    ) -> None:
+        self._broker_id = broker_id
+        self._store = store
+        self._metadata = metadata
+        self._image = image
+        self._follower = follower
+        self._membership = membership
+
+    async def reassign(self, partition: TopicPartition, replicas: Sequence[int] | None) -> None:
+        """Begin to move a partition to these brokers, or with None cancel the reassignment in progress.
+
+        Raises TopicNotFoundError, PartitionNotFoundError, InvalidReassignmentError or RequestRefusedError.
+        """
+
+        def decide(registration: PartitionRegistration) -> PartitionRegistration:
+            if replicas is None:
+                cancelled = cancel_reassignment(registration)
+                if cancelled is None:
+                    raise RequestRefusedError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{partition} is not being moved")
+                return cancelled
+            unknown = sorted(set(replicas) - self._image.brokers.keys())
+            if unknown:
+                raise InvalidReassignmentError(f"broker {unknown[0]} is not alive")
+            return reassign(registration, [BrokerId(replica) for replica in replicas])
+
+        await self._change(partition, decide)
+        _logger.info("partition reassigned", partition=partition, replicas=None if replicas is None else list(replicas))
+
+    def reassignments(self) -> Iterator[tuple[TopicPartition, PartitionRegistration]]:
+        """Yield the partitions that are being moved."""
+        for topic in self._metadata.topics.values():
+            for number in range(topic.partition_count):
+                registered = self._image.partitions.get(PartitionKey(topic.id, number))
+                if registered is not None and registered.registration.is_reassigning:
+                    yield TopicPartition(topic.name, number), registered.registration
+
+    async def elect_preferred(self, partition: TopicPartition) -> None:
+        """Make the first replica the leader. Raises RequestRefusedError and as `reassign` does."""
+
+        def decide(registration: PartitionRegistration) -> PartitionRegistration:
+            preferred = registration.target[0]
+            if registration.leader == preferred and self._image.has_live_leader(registration):
+                raise RequestRefusedError(ErrorCode.ELECTION_NOT_NEEDED, "the preferred replica is the leader")
+            broker = self._image.brokers.get(preferred)
+            after = None if broker is None else hand_over(registration, preferred, broker.epoch)
+            if after is None:
+                raise RequestRefusedError(
+                    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is not alive or not in sync"
+                )
+            return after
+
+        await self._change(partition, decide)
+
+    async def elect_unclean(self, partition: TopicPartition) -> None:
+        """Make a live replica the leader of a partition that has none, and lose the records that it lacks.
+
+        Raises RequestRefusedError and as `reassign` does.
+        """
+
+        def decide(registration: PartitionRegistration) -> PartitionRegistration:
+            if self._image.has_live_leader(registration):
+                raise RequestRefusedError(ErrorCode.ELECTION_NOT_NEEDED, "the partition has a leader")
+            candidates = [replica for replica in registration.replicas if replica in self._image.brokers]
+            # Those with all committed records first.
+            candidates.sort(key=lambda replica: (replica not in registration.isr, replica not in registration.elr))
+            if not candidates:
+                raise RequestRefusedError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is alive")
+            return elect_unclean(registration, candidates[0], self._image.brokers[candidates[0]].epoch)
+
+        await self._change(partition, decide)
+        _logger.warning("unclean leader elected", partition=partition)
+
+    async def _change(
+        self, partition: TopicPartition, decide: Callable[[PartitionRegistration], PartitionRegistration]
+    ) -> None:
+        while True:
+            key = PartitionKey(self._metadata.topic(partition.topic).id, partition.partition)
+            registered = self._image.partitions.get(key)
+            if registered is None:
+                raise PartitionNotFoundError(partition)
+            after = decide(registered.registration)
+            if after == registered.registration:
+                return
+            epoch = self._membership.broker_epoch
+            result = await self._store.commit(partition_change(key, registered.epoch, after, self._broker_id, epoch))
+            await self._follower.wait_for(result.revision)
+            if result.is_committed:
+                return
+            if not self._image.is_current(self._broker_id, epoch) and epoch == self._membership.broker_epoch:
+                raise RequestRefusedError(ErrorCode.NOT_CONTROLLER, "this broker is not registered; ask another one")

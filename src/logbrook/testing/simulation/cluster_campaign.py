@@ -1,0 +1,345 @@
+"""Random schedules of a cluster of three brokers and its clients, by seed.
+
+The workloads are those of a single broker (`campaign`). Faults are kills and power losses, clean restarts, replaced
+disks, brokers that are cut off from each other (also one-way), from the metadata store or from everybody, outages of
+the store, leases that expire while their broker lives, elections and moves by operators. At the end all faults end, all
+replicas get in sync, and what clients were told is compared with the logs, which are the same on all brokers.
+"""
+
+import asyncio
+from random import Random
+
+from logbrook.config import Durability
+from logbrook.core.cluster.image import ClusterImage, PartitionKey
+from logbrook.core.cluster.partition import PartitionRegistration
+from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.identifiers import BrokerId
+from logbrook.ports.metadata_store import LeaseId
+from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
+from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from logbrook.records.batch import iter_headers
+from logbrook.records.reader import iter_records
+from logbrook.server.cluster.node import ClusterLink
+from logbrook.server.cluster.peer_connection import PeerConnection
+from logbrook.storage.log import Log
+from logbrook.testing.memory_metadata_store import MemoryMetadataStore, MemoryStore
+from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
+from logbrook.testing.simulation.campaign import (
+    IDEMPOTENT,
+    PARTITIONS,
+    SECONDS,
+    TOPIC,
+    TRANSACTIONAL,
+    SimulationFailureError,
+    SimulationRun,
+)
+from logbrook.testing.simulation.client import ClusterClient, WorkloadClient
+from logbrook.testing.variants import Variant
+
+NODES = 3
+LEASE_S = 2.0
+_LAG_MS_MAX = 1_500
+_HEALED_S_MAX = 120.0
+_RETRY_S = 0.2
+_FETCH = 12
+_BYTES_MAX = 1 << 20
+
+
+class ClusterSimulationRun(SimulationRun):
+    """One seed of a cluster."""
+
+    idempotent_codes = RETRIABLE | {ErrorCode.NONE}
+
+    def __init__(self, seed: int, seconds: float = SECONDS, durability: Durability = Durability.FSYNC) -> None:
+        super().__init__(seed, seconds, durability)
+        self._store: MemoryStore
+        self._connections: dict[int, MemoryMetadataStore] = {}
+        self._min_insync = self._random.choice((1, 2))
+        store_s = self._random.choice((0.0, 0.002, 0.05))
+        store_latency = Random(self._random.random())
+        self._store_latency_s = lambda: store_latency.uniform(0.0, store_s)
+        syncs = Random(self._random.random())
+        self._brokers = {
+            number: SimulatedBroker(
+                self._loop,
+                host_of(number),
+                config=simulation_config(host_of(number), durability, node_id=number),
+                seed=seed,
+                sync_latency_s=lambda: syncs.uniform(0.0001, self._sync_s),
+                new_link=lambda number=number: self._new_link(number),  # type: ignore[misc]
+            )
+            for number in range(1, NODES + 1)
+        }
+
+    def _new_link(self, number: int) -> ClusterLink:
+        self._connections[number] = connection = self._store.connect()
+        host = host_of(number)
+
+        async def connect(to_host: str, to_port: int) -> PeerConnection:
+            return await PeerConnection.connect(to_host, to_port, host, local_host=host)
+
+        return ClusterLink(connection, connect, lease_s=LEASE_S, replica_lag_ms_max=_LAG_MS_MAX)
+
+    async def _start(self) -> None:
+        self._store = MemoryStore(self._store_latency_s)
+        for broker in self._brokers.values():
+            await broker.start()
+
+    async def _stop(self) -> None:
+        for broker in self._brokers.values():
+            await broker.stop()
+        self._store.close()
+
+    async def _connect(self, name: str) -> WorkloadClient:
+        return ClusterClient(
+            name, [host_of(number) for number in self._brokers], PORT, Random(f"{self._seed}/{name}/to")
+        )
+
+    @property
+    def topic_settings(self) -> dict[str, str]:
+        return {"min.insync.replicas": str(self._min_insync)}
+
+    async def _consume(self, name: str) -> None:
+        if name.endswith("-1"):
+            await self._consume_from_followers(name)
+        else:
+            await super()._consume(name)
+
+    async def _consume_from_followers(self, name: str) -> None:
+        """Read from any broker that has a replica: what it shows must never be taken back."""
+        choices = Random(f"{self._seed}/{name}")
+        offsets = dict.fromkeys(range(PARTITIONS), 0)
+
+        async def fetch(client: WorkloadClient) -> None:
+            assert isinstance(client, ClusterClient)
+            partition = choices.randrange(PARTITIONS)
+            wanted = FetchPartition(
+                partition=partition, fetch_offset=offsets[partition], partition_max_bytes=_BYTES_MAX
+            )
+            request = FetchRequest(
+                max_wait_ms=100,
+                min_bytes=1,
+                max_bytes=_BYTES_MAX,
+                session_epoch=-1,
+                topics=[FetchTopic(topic=TOPIC, partitions=[wanted])],
+            )
+            host = host_of(choices.choice(list(self._brokers)))
+            response = await client.request_from(host, request, FetchResponse, _FETCH)
+            for topic in response.responses:
+                for data in topic.partitions:
+                    if isinstance(data.records, memoryview):
+                        for position, header in iter_headers(data.records):
+                            for record in iter_records(data.records, position, bytes_max=_BYTES_MAX):
+                                value = b"marker at %d" % record.offset if header.is_control else record.value or b""
+                                self.history.on_read(partition, record.offset, value)
+                                offsets[partition] = max(offsets[partition], record.offset + 1)
+            await self._pause(choices.uniform(0.0, 0.2))
+
+        await self._repeat(name, fetch)
+
+    # Faults
+
+    async def _break_things(self) -> None:
+        choices = Random(f"{self._seed}/faults")
+        faults = [
+            self._kill,
+            self._kill,
+            self._restart,
+            self._isolate,
+            self._cut_from_broker,
+            self._cut_from_store,
+            self._stop_store,
+            self._expire_lease,
+            self._move,
+            self._elect,
+            self._replace_disk,
+        ]
+        while self._loop.time() < self._seconds:
+            await self._pause(choices.uniform(0.05, 3.0))
+            await choices.choice(faults)(choices)
+
+    async def _kill(self, choices: Random) -> None:
+        number = choices.choice(list(self._brokers))
+        variant = choices.choice((Variant.KEPT, Variant.LOST, Variant.TORN))
+        self._note(f"kill broker {number}, unsynced bytes {variant.name}")
+        await self._brokers[number].kill(variant)
+        await self._pause(choices.choice((0.05, 1.0, 2 * LEASE_S)) * choices.random())
+        await self._start_broker(number)
+
+    async def _restart(self, choices: Random) -> None:
+        number = choices.choice(list(self._brokers))
+        self._note(f"restart broker {number}")
+        await self._brokers[number].stop()
+        await self._start_broker(number)
+
+    async def _start_broker(self, number: int) -> None:
+        while True:
+            try:
+                await self._brokers[number].start()
+            except (LogbrookError, OSError) as error:
+                self._note(f"broker {number} did not start: {error}")
+                await self._pause(_RETRY_S)
+                continue
+            self._note(f"broker {number} started")
+            return
+
+    async def _isolate(self, choices: Random) -> None:
+        """As a broker that is paused: nothing reaches it and nothing leaves it; what was sent arrives later."""
+        number = choices.choice(list(self._brokers))
+        self._note(f"broker {number} is isolated")
+        network, host = self._loop.network, host_of(number)
+        others = [other for other in self._all_hosts() if other != host]
+        for other in others:
+            network.cut_off(host, other)
+        self._connections[number].is_cut_off = True
+        await self._pause(choices.uniform(0.1, 3 * LEASE_S))
+        for other in others:
+            network.reconnect(host, other)
+        self._connections[number].is_cut_off = False
+        self._note(f"broker {number} is back")
+
+    async def _cut_from_broker(self, choices: Random) -> None:
+        number, other = choices.sample(list(self._brokers), 2)
+        one_way = choices.random() < 0.5
+        self._note(f"broker {number} is cut off from {other}{', one-way' if one_way else ''}")
+        self._loop.network.cut_off(host_of(number), host_of(other), one_way=one_way)
+        await self._pause(choices.uniform(0.1, 3 * LEASE_S))
+        self._loop.network.reconnect(host_of(number), host_of(other))
+
+    async def _cut_from_store(self, choices: Random) -> None:
+        number = choices.choice(list(self._brokers))
+        self._note(f"broker {number} is cut off from the store")
+        self._connections[number].is_cut_off = True
+        await self._pause(choices.uniform(0.1, 3 * LEASE_S))
+        self._connections[number].is_cut_off = False
+
+    async def _stop_store(self, choices: Random) -> None:
+        self._note("the store is down")
+        self._store.is_down = True
+        await self._pause(choices.uniform(0.1, 2 * LEASE_S))
+        self._store.is_down = False
+
+    async def _expire_lease(self, choices: Random) -> None:
+        leases = sorted({entry.lease_id for entry in self._store.state.entries.values() if entry.lease_id})
+        if leases:
+            lease_id: LeaseId = choices.choice(leases)
+            self._note(f"lease {lease_id} expires")
+            self._store.revoke_lease(lease_id)
+
+    async def _move(self, choices: Random) -> None:
+        """Move a partition to two or three brokers."""
+        replicas = choices.sample(list(self._brokers), choices.choice((2, 3)))
+        partition = TopicPartition(TOPIC, choices.randrange(PARTITIONS))
+        self._note(f"move {partition} to {replicas}")
+        await self._administer(choices, partition, replicas)
+
+    async def _elect(self, choices: Random) -> None:
+        partition = TopicPartition(TOPIC, choices.randrange(PARTITIONS))
+        self._note(f"elect the preferred leader of {partition}")
+        await self._administer(choices, partition, None)
+
+    async def _administer(self, choices: Random, partition: TopicPartition, replicas: list[int] | None) -> None:
+        admin = self._brokers[choices.choice(list(self._brokers))].server.services.partition_admin
+        assert admin is not None
+        try:
+            async with asyncio.timeout(1.0):
+                if replicas is None:
+                    await admin.elect_preferred(partition)
+                else:
+                    await admin.reassign(partition, replicas)
+        except (LogbrookError, TimeoutError) as error:
+            self._note(f"refused: {error}")
+
+    async def _replace_disk(self, choices: Random) -> None:
+        """Replace the disk of a broker that is not needed: every partition has another in-sync replica."""
+        number = choices.choice(list(self._brokers))
+        image = self._image()
+        if any(not set(partition.registration.isr) - {number} for partition in image.partitions.values()):
+            return
+        self._note(f"replace the disk of broker {number}")
+        await self._brokers[number].kill()
+        if any(not set(partition.registration.isr) - {number} for partition in self._image().partitions.values()):
+            self._note("not replaced: it has become the last replica in sync")
+        else:
+            self._brokers[number].replace_disk()
+        await self._start_broker(number)
+
+    def _image(self) -> ClusterImage:
+        image = ClusterImage()
+        image.load(self._store.state.entries)
+        return image
+
+    def _all_hosts(self) -> list[str]:
+        clients = ["creator", "judge", IDEMPOTENT, TRANSACTIONAL]
+        clients += [f"{kind}-{number}" for kind in ("producer", "consumer") for number in range(3)]
+        return [*(host_of(number) for number in self._brokers), *clients]
+
+    # Judgement
+
+    async def _judge(self) -> None:
+        await self._wait_until_healed()
+        await super()._judge()
+        self._compare_replicas()
+
+    async def _wait_until_healed(self) -> None:
+        """Wait until every partition has a leader and all its replicas are in sync."""
+        until_s = self._loop.time() + _HEALED_S_MAX
+        while (problem := self._find_problem()) is not None:
+            assert self._loop.time() < until_s, f"not healed after {_HEALED_S_MAX:g} s: {problem}"
+            await self._pause(0.5)
+        self._note("healed")
+
+    def _find_problem(self) -> str | None:
+        image = self._image()
+        if len(image.brokers) < NODES:
+            return f"only {sorted(image.brokers)} are registered"
+        for key, partition in image.partitions.items():
+            registration = partition.registration
+            if not image.has_live_leader(registration):
+                return f"partition {key.partition} has no leader: {registration}"
+            if set(registration.isr) != set(registration.replicas) or registration.is_reassigning:
+                return f"partition {key.partition} is not in sync: {registration}"
+        return None
+
+    def _log_of(self, partition: int) -> Log:
+        return self._replica_log(self._registration_of(partition).leader, partition)
+
+    def _registration_of(self, partition: int) -> PartitionRegistration:
+        topic_id = self._brokers[1].server.services.topics.metadata.topic(TOPIC).id
+        return self._image().partitions[PartitionKey(topic_id, partition)].registration
+
+    def _replica_log(self, number: BrokerId, partition: int) -> Log:
+        return self._brokers[number].server.directory.get(TopicPartition(TOPIC, partition))
+
+    def _compare_replicas(self) -> None:
+        for partition in range(PARTITIONS):
+            registration = self._registration_of(partition)
+            end = self._log_of(partition).high_watermark
+            contents = {
+                replica: _content(self._replica_log(replica, partition), end) for replica in registration.replicas
+            }
+            leader_content = contents[registration.leader]
+            for replica, content in contents.items():
+                assert content == leader_content, f"partition {partition} differs on broker {replica} from its leader"
+
+
+def _content(log: Log, end: int) -> bytes:
+    log.validate()
+    parts = [bytes(part.data) for part in log.read(log.log_start_offset, 1 << 30, up_to=end).slices]
+    return b"".join(parts)
+
+
+def host_of(number: int) -> str:
+    return f"broker-{number}"
+
+
+def run_cluster_seeds(
+    first: int, count: int, seconds: float = SECONDS, durability: Durability = Durability.FSYNC
+) -> SimulationFailureError | None:
+    """Run seeds of a cluster until one fails. Returns its failure, or None."""
+    for seed in range(first, first + count):
+        try:
+            ClusterSimulationRun(seed, seconds, durability).run()
+        except SimulationFailureError as failure:
+            return failure
+    return None
