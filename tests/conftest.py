@@ -2,29 +2,18 @@
 
 import signal
 from collections import Counter, defaultdict
-from fnmatch import fnmatch
 from operator import itemgetter
 from pathlib import PurePosixPath
 
 import hypothesis
 import pytest
-from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
 
 from tests.crash.conftest import report_states
 from tests.kill.conftest import report_kills
 
-# A worker takes one group of tests after the other, in order. What takes long comes first, so that the last groups are
-# short ones. A group is a file; the tests of these folders are one group each, because they share a process that is
-# expensive to start: a Spark session, a JVM with all clients, a browser.
-COSTLY_FIRST = ("spark", "interop", "object_store", "console", "kill", "crash", "cluster", "simulation", "hostile")
-TOGETHER = (
-    "tests/spark/test_[a-o]",
-    "tests/spark/test_[p-z]",
-    "tests/interop/java/",
-    "tests/interop/node/",
-    "tests/console/",
-)
+# Each worker starts with a half of the tests, in order, and then takes from the end of the other's: what starts a Java
+# process or takes long comes first, so that the last tests to run are short ones.
+COSTLY_FIRST = ("spark", "object_store", "interop", "console", "kill", "crash", "cluster", "simulation", "hostile")
 
 # Files and folders that are slow as a whole: they start processes, restart brokers, or explore long sequences of
 # operations. `make test-fast` leaves them out.
@@ -72,18 +61,6 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives groups of tests to workers, in the order of the collection."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return group_of(nodeid)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
-    config.option.loadscopereorder = False
-    return GroupScheduling(config, log)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark slow files before `-m` is applied, and put costly folders first."""
@@ -115,12 +92,6 @@ def report_time(terminalreporter: pytest.TerminalReporter) -> None:
         for part, spent in sorted(seconds.items(), key=itemgetter(1), reverse=True):
             terminalreporter.write_line(f"{part:<24} {cases[part]:>7,} {spent:>9.1f}")
         terminalreporter.write_line(f"{'all':<24} {cases.total():>7,} {sum(seconds.values()):>9.1f}")
-
-
-def group_of(nodeid: str) -> str:
-    """Return the name of the group whose tests one worker runs."""
-    path = nodeid.partition("::")[0]
-    return next((pattern for pattern in TOGETHER if fnmatch(path, f"{pattern}*")), path)
 
 
 def part_of(nodeid: str) -> str:

@@ -16,6 +16,13 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
+def impatient_cluster() -> Iterator[Cluster]:
+    """A cluster whose followers leave the ISR soon, and whose dead brokers are soon gone."""
+    with Cluster(nodes=3, replica_lag_ms_max=500, lease_s=1.0) as cluster:
+        yield cluster
+
+
+@pytest.fixture
 def wait_until() -> Callable[[Callable[[], bool]], None]:
     """Wait until a condition holds."""
 

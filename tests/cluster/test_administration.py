@@ -94,8 +94,9 @@ def test_the_preferred_replica_leads_after_an_election(cluster: Cluster) -> None
 
 
 def test_an_unclean_leader_is_elected_only_by_request(
-    cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
+    cluster = impatient_cluster
     cluster.create_topic("orders", assignments=[[2, 3]])
     cluster.produce("orders", "on both")
     cluster.kill(3)
@@ -127,15 +128,21 @@ def test_clients_see_all_brokers_and_replicas(cluster: Cluster) -> None:
     ]
 
 
-def test_an_offline_replica_is_reported(cluster: Cluster) -> None:
+def test_an_offline_replica_is_reported(
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    cluster = impatient_cluster
     cluster.create_topic("orders", assignments=[[1, 2, 3]])
     cluster.kill(3)
     cluster.wait_for_isr("orders", size=2)
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="orders")])
     with connect(cluster) as connection:
-        (partition,) = connection.request(request, DescribeTopicPartitionsResponse).topics[0].partitions
-    assert (partition.leader_id, list(partition.isr_nodes)) == (1, [1, 2])
-    assert list(partition.offline_replicas) == [3]
+
+        def described() -> tuple[int, list[int], list[int]]:
+            (partition,) = connection.request(request, DescribeTopicPartitionsResponse).topics[0].partitions
+            return partition.leader_id, list(partition.isr_nodes), list(partition.offline_replicas)
+
+        wait_until(lambda: described() == (1, [1, 2], [3]))
 
 
 @pytest.mark.parametrize("version", [9, 10])

@@ -79,12 +79,8 @@ def test_records_that_only_a_deposed_leader_has_are_removed(cluster: Cluster) ->
         assert cluster.stored("orders", on=number) == [b"kept", b"instead"]
 
 
-def test_writes_with_acks_all_are_refused_below_min_insync_replicas() -> None:
-    with Cluster(nodes=3, replica_lag_ms_max=500) as cluster:
-        check_min_insync_replicas(cluster)
-
-
-def check_min_insync_replicas(cluster: Cluster) -> None:
+def test_writes_with_acks_all_are_refused_below_min_insync_replicas(impatient_cluster: Cluster) -> None:
+    cluster = impatient_cluster
     cluster.create_topic("orders", settings={"min.insync.replicas": "3"})
     cluster.produce("orders", "to three")
     follower = next(number for number in cluster.brokers if number != cluster.leader("orders"))

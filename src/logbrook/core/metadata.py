@@ -27,7 +27,7 @@ _EPOCH = "epoch"
 _PRODUCER_IDS = "producer-ids"
 _BROKER_SETTINGS = "broker-settings"
 _BROKER_DEFAULTS = "broker-defaults"
-_TOPIC = "topics/"
+TOPIC_PREFIX = "topics/"
 _GROUP = "settings/groups/"
 _OF_BROKERS = "settings/brokers/"
 
@@ -176,13 +176,17 @@ class ClusterMetadata:
     def finish_delete(self, name: str) -> list[MetadataRecord]:
         """Remove a topic that is being deleted, or whose creation is undone."""
         assert self._topics[name].is_hidden, "begin_delete comes first"
-        return [(f"{_TOPIC}{name}", None)]
+        return [(f"{TOPIC_PREFIX}{name}", None)]
+
+    def is_broker_setting(self, key: str) -> bool:
+        """True if the key has dynamic settings that are in force on this broker."""
+        return key in (self._own_settings_key, _BROKER_DEFAULTS)
 
     def replay(self, key: str, value: bytes | None) -> None:
         """Apply a record. Raises ValueError for a record that `ClusterMetadata` has not written."""
         content: Any = None if value is None else json.loads(value)
-        if key.startswith(_TOPIC):
-            self._replay_topic(key.removeprefix(_TOPIC), content)
+        if key.startswith(TOPIC_PREFIX):
+            self._replay_topic(key.removeprefix(TOPIC_PREFIX), content)
         elif key.startswith(_GROUP):
             self._replay_group(key.removeprefix(_GROUP), content)
         elif key == _CLUSTER:
@@ -253,7 +257,7 @@ def _topic_record(topic: Topic) -> MetadataRecord:
         content["creating"] = True
     if topic.is_deleting:
         content["deleting"] = True
-    return _record(f"{_TOPIC}{topic.name}", content)
+    return _record(f"{TOPIC_PREFIX}{topic.name}", content)
 
 
 def _without_dots(name: str) -> str:

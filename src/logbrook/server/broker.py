@@ -207,6 +207,7 @@ class BrokerServer:
         leadership = CoordinatorLeadership(self.services)
         self._node.replicas.leading.on_leader = leadership.on_leader
         self._node.replicas.leading.on_resigned = leadership.on_resigned
+        self._node.topics.on_deleted = self.services.groups.delete_topic_offsets
         # Other brokers connect as soon as this one is registered.
         await self.listener.start()
         await self._node.join(self.endpoint)

@@ -378,19 +378,25 @@ class Topics:
 
     async def new_producer_id(self) -> ProducerId:
         """Return a producer id that was never returned before. Raises StorageError."""
-        async with self._reserving:
-            if not self._producer_ids:
-                first = 0
-
-                def decide() -> list[MetadataRecord]:
-                    nonlocal first
-                    first = self.metadata.next_producer_id
-                    return self.metadata.reserve_producer_ids(_PRODUCER_IDS_PER_BLOCK)
-
-                await self._change(decide)
-                self._producer_ids = range(first, first + _PRODUCER_IDS_PER_BLOCK)
+        while not self._producer_ids:
+            await self.reserve_producer_ids()
         producer_id, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         return ProducerId(producer_id)
+
+    async def reserve_producer_ids(self) -> None:
+        """Reserve a block of producer ids, unless there are some left. Raises StorageError."""
+        async with self._reserving:
+            if self._producer_ids:
+                return
+            first = 0
+
+            def decide() -> list[MetadataRecord]:
+                nonlocal first
+                first = self.metadata.next_producer_id
+                return self.metadata.reserve_producer_ids(_PRODUCER_IDS_PER_BLOCK)
+
+            await self._change(decide)
+            self._producer_ids = range(first, first + _PRODUCER_IDS_PER_BLOCK)
 
     async def _change(self, decide: Callable[[], Sequence[MetadataRecord]], *, only_check: bool = False) -> None:
         """Write the records of a decision. Raises StorageError, and what `decide` raises."""

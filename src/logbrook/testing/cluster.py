@@ -5,6 +5,7 @@ instead of etcd. Numbers of brokers start at 1.
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -13,8 +14,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from logbrook.client import Client
-from logbrook.config import BrokerConfig
-from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey
+from logbrook.config import BrokerConfig, LogConfig
+from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey, broker_key
 from logbrook.core.metadata import ClusterMetadata
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import BrokerId
@@ -66,15 +67,11 @@ class Cluster:
             raise ValueError(f"{nodes} brokers have {len(racks)} racks")
         self._topics = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
         self._store = StoreThread()
+        self._settings = settings or {}
+        self._lease_s = lease_s
+        self._replica_lag_ms_max = replica_lag_ms_max
         self.brokers = {
-            number: ClusterBroker(
-                self._store,
-                number,
-                racks[number - 1] if racks is not None else "",
-                settings or {},
-                lease_s,
-                replica_lag_ms_max,
-            )
+            number: self.new_broker(number, racks[number - 1] if racks is not None else "")
             for number in range(1, nodes + 1)
         }
 
@@ -82,6 +79,20 @@ class Cluster:
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, for the setting `bootstrap.servers` of Kafka clients."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
+
+    def new_broker(self, number: int, rack: str = "", *, data: str | os.PathLike[str] | None = None) -> "ClusterBroker":
+        """Return a broker for this cluster that is not part of it yet. The caller starts and stops it."""
+        return ClusterBroker(
+            self._store, number, rack, self._settings, self._lease_s, self._replica_lag_ms_max, data=data
+        )
+
+    def add(self, rack: str = "") -> int:
+        """Start one more broker, and return its number. It gets replicas of new topics, and by moves."""
+        number = max(self.brokers) + 1
+        self.brokers[number] = self.new_broker(number, rack)
+        self.brokers[number].start()
+        self.wait_until_registered(number)
+        return number
 
     def start(self) -> None:
         """Start all brokers and create the topics. Raises the error that prevented the start."""
@@ -126,6 +137,17 @@ class Cluster:
     def reconnect(self, number: int) -> None:
         """End a `cut_off`."""
         self._cut(number, is_cut_off=False)
+
+    def stop_store(self) -> None:
+        """Make the metadata store unreachable for all brokers, until `start_store`."""
+        self._store.set_down(True)
+
+    def start_store(self) -> None:
+        self._store.set_down(False)
+
+    def expire_lease(self, number: int) -> None:
+        """End the registration of a broker that is alive, as if its renewals had come too late."""
+        self._store.expire_lease(BrokerId(number))
 
     def _cut(self, number: int, *, is_cut_off: bool) -> None:
         broker = self.brokers[number]
@@ -273,8 +295,10 @@ class ClusterBroker(Broker):
         settings: Mapping[str, Any],
         lease_s: float,
         replica_lag_ms_max: int,
+        *,
+        data: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(settings={**settings, "node_id": number})
+        super().__init__(data=data, settings={**settings, "node_id": number})
         self.number = BrokerId(number)
         # Addresses of brokers that this one cannot reach.
         self.unreachable: set[str] = set()
@@ -304,6 +328,10 @@ class ClusterBroker(Broker):
 
     def has_log(self, topic: str, partition: int) -> bool:
         return TopicPartition(topic, partition) in self._running.directory
+
+    def log_config(self, topic: str, partition: int) -> LogConfig:
+        """Return the settings in force for the log of a partition."""
+        return self._running.directory.get(TopicPartition(topic, partition)).config
 
     def bytes_served(self, topic: str) -> int:
         return self._running.services.probe.topics[topic].bytes_out
@@ -390,6 +418,16 @@ class StoreThread:
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the store's event loop, from another one."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def set_down(self, is_down: bool) -> None:
+        def set_state() -> None:
+            self.store.is_down = is_down
+
+        self.call(set_state)
+
+    def expire_lease(self, broker_id: BrokerId) -> None:
+        entry = self.call(lambda: self.store.state.entries[broker_key(broker_id)])
+        self.call(lambda: self.store.revoke_lease(entry.lease_id))
 
     def read_image(self) -> tuple[ClusterImage, dict[str, bytes]]:
         """Return the registrations, and the ids of the topics."""

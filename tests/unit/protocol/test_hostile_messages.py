@@ -95,11 +95,17 @@ def with_array(message: type[M], path: tuple[Field, ...], count: int) -> M:
 
 
 def peak_of(case: Case, data: bytes) -> int:
-    """Decode `data` and return the peak of the memory allocated meanwhile, in bytes."""
-    tracemalloc.reset_peak()
-    before, _ = tracemalloc.get_traced_memory()
-    read(case, data)
-    return tracemalloc.get_traced_memory()[1] - before
+    """Decode `data` and return the peak of the memory allocated meanwhile, in bytes.
+
+    The least of three measurements: brokers of other tests may allocate on their threads at the same time.
+    """
+    peaks: list[int] = []
+    for _ in range(3):
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        read(case, data)
+        peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    return min(peaks)
 
 
 def test_an_element_uses_little_memory_so_that_the_number_of_elements_bounds_it() -> None:

@@ -20,9 +20,9 @@ from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
 from logbrook.ports.metadata_store import StoreEntry
 
-_BROKERS = "brokers/"
+BROKER_PREFIX = "brokers/"
 _NODES = "nodes/"
-_PARTITIONS = "partitions/"
+PARTITION_PREFIX = "partitions/"
 
 
 class PartitionKey(NamedTuple):
@@ -101,12 +101,12 @@ class ClusterImage:
     @staticmethod
     def has_key(key: str) -> bool:
         """True if the key belongs to the image."""
-        return key.startswith((_BROKERS, _NODES, _PARTITIONS))
+        return key.startswith((BROKER_PREFIX, _NODES, PARTITION_PREFIX))
 
     def replay(self, key: str, entry: StoreEntry | None) -> None:
         """Apply a changed entry, or None for a deleted one. Raises ValueError for an entry of another version."""
-        if key.startswith(_BROKERS):
-            broker_id = BrokerId(int(key.removeprefix(_BROKERS)))
+        if key.startswith(BROKER_PREFIX):
+            broker_id = BrokerId(int(key.removeprefix(BROKER_PREFIX)))
             if entry is None:
                 self.brokers.pop(broker_id, None)
             else:
@@ -132,7 +132,7 @@ class ClusterImage:
 
 
 def broker_key(broker_id: BrokerId) -> str:
-    return f"{_BROKERS}{broker_id}"
+    return f"{BROKER_PREFIX}{broker_id}"
 
 
 def node_key(broker_id: BrokerId) -> str:
@@ -140,12 +140,12 @@ def node_key(broker_id: BrokerId) -> str:
 
 
 def partition_key(partition: PartitionKey) -> str:
-    return f"{_PARTITIONS}{partition.topic_id.hex()}/{partition.partition}"
+    return f"{PARTITION_PREFIX}{partition.topic_id.hex()}/{partition.partition}"
 
 
 def parse_partition_key(key: str) -> PartitionKey:
     """Raises ValueError."""
-    topic_id, _, number = key.removeprefix(_PARTITIONS).partition("/")
+    topic_id, _, number = key.removeprefix(PARTITION_PREFIX).partition("/")
     return PartitionKey(bytes.fromhex(topic_id), int(number))
 
 

@@ -45,10 +45,10 @@ _logger = event_logger(__name__)
 
 
 class LeadingReplicas:
-    """One per broker, on the event loop.
+    """One per broker, on the event loop. `fetch_purgatory` has the waiting fetches of consumers.
 
-    `on_committed(partition, bytes)` is called when consumers see more records. `on_leader(partition)` is called when
-    this broker leads a partition and knows all committed records, and `on_resigned(partition)` when that ends.
+    `on_leader(partition)` is called when this broker leads a partition and knows all committed records, and
+    `on_resigned(partition)` when that ends.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LeadingReplicas:
         membership: Membership,
         elector: Elector,
         table: ReplicaTable,
-        on_committed: Callable[[TopicPartition, int], None],
+        fetch_purgatory: FetchPurgatory,
         *,
         lag_ms_max: int,
     ) -> None:
@@ -75,7 +75,7 @@ class LeadingReplicas:
         self._membership = membership
         self._elector = elector
         self._table = table
-        self._on_committed = on_committed
+        self._fetches = fetch_purgatory
         self._lag_ms_max = lag_ms_max
         self._tasks = BackgroundTasks(loop, "the leading replicas")
 
@@ -128,7 +128,7 @@ class LeadingReplicas:
             entry.append.error = NotLeaderError(replica.partition)
             entry.on_done(entry.append)
         self.replica_fetches.changed(replica.partition)
-        self._on_committed(replica.partition, 0)
+        self._fetches.changed(replica.partition)
 
     def _announce(self, replica: Replica) -> None:
         """Report a new leadership, once all records that earlier leaders committed are known to be committed."""
@@ -313,7 +313,7 @@ class LeadingReplicas:
         committed_bytes = 0
         while replica.uncounted and replica.uncounted[0][0] <= offset:
             committed_bytes += replica.uncounted.popleft()[1]
-        self._on_committed(replica.partition, committed_bytes)
+        self._fetches.committed(replica.partition, committed_bytes)
         # Followers learn the high watermark from their next response.
         self.replica_fetches.changed(replica.partition)
         waiting = replica.waiting

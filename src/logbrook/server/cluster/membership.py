@@ -126,11 +126,12 @@ class Membership:
     async def run(self) -> None:
         """Renew the lease forever, and register again when it is lost."""
         while True:
+            was_certain = self.is_certain
             await pause(self._lease.renewal_interval_s)
             try:
                 await self._renew()
             except StoreUnavailableError as error:
-                if not self.is_certain:
+                if was_certain and not self.is_certain:
                     _logger.warning("broker lease uncertain", broker_id=self._broker_id, error=error)
             except (LogbrookError, OSError) as error:
                 _logger.error("broker registration failed", broker_id=self._broker_id, error=error)

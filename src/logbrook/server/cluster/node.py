@@ -110,7 +110,7 @@ class ClusterNode:
             self.topics.log_files,
             new_fetcher,
             self.topics.config_of,
-            fetch_purgatory.committed,
+            fetch_purgatory,
             lag_ms_max=link.replica_lag_ms_max,
         )
         self.partition_admin = PartitionAdmin(
@@ -137,6 +137,8 @@ class ClusterNode:
         self._is_open = True
         self.replicas.open()
         self._tasks.append(self._loop.create_task(self.membership.run()))
+        # Producers can start while the store is away.
+        await self.topics.reserve_producer_ids()
 
     async def leave(self) -> None:
         """Hand over what this broker leads. An unreachable store is logged: then the others take over."""

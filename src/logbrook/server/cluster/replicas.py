@@ -10,9 +10,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from logbrook.config import LogConfig
-from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey, parse_partition_key
+from logbrook.core.cluster.image import (
+    BROKER_PREFIX,
+    PARTITION_PREFIX,
+    ClusterImage,
+    ImagePartition,
+    PartitionKey,
+    parse_partition_key,
+)
 from logbrook.core.cluster.partition import PartitionRegistration
-from logbrook.core.metadata import ClusterMetadata, Topic
+from logbrook.core.metadata import TOPIC_PREFIX, ClusterMetadata, Topic
 from logbrook.core.replication.follower import PartitionFollower
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.event_log import event_logger
@@ -26,6 +33,7 @@ from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
 from logbrook.server.cluster.replica import Replica, ReplicaTable
 from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
+from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.topic_logs import TopicLogs
 from logbrook.storage.errors import StorageError
 from logbrook.storage.log import Log
@@ -42,7 +50,7 @@ _logger = event_logger(__name__)
 
 
 class ReplicaManager:
-    """One per broker, on the event loop. `on_committed(partition, bytes)` is called when consumers see more records."""
+    """One per broker, on the event loop. `fetch_purgatory` has the waiting fetches of consumers."""
 
     def __init__(
         self,
@@ -58,7 +66,7 @@ class ReplicaManager:
         logs: TopicLogs,
         fetcher_of: Callable[["ReplicaManager", BrokerId], ReplicaFetcher],
         config_of: Callable[[Topic], LogConfig],
-        on_committed: Callable[[TopicPartition, int], None],
+        fetch_purgatory: FetchPurgatory,
         *,
         lag_ms_max: int,
     ) -> None:
@@ -72,7 +80,7 @@ class ReplicaManager:
         self._logs = logs
         self._fetcher_of = fetcher_of
         self._config_of = config_of
-        self._on_committed = on_committed
+        self._fetches = fetch_purgatory
         self._table = ReplicaTable()
         self._fetchers: dict[BrokerId, ReplicaFetcher] = {}
         self._saved_high_watermarks: dict[TopicPartition, Offset] = {}
@@ -100,7 +108,7 @@ class ReplicaManager:
             membership,
             self.elector,
             self._table,
-            on_committed,
+            fetch_purgatory,
             lag_ms_max=lag_ms_max,
         )
 
@@ -159,14 +167,14 @@ class ReplicaManager:
         partitions: dict[PartitionKey, None] = {}
         has_brokers = False
         for key in keys:
-            if key.startswith("partitions/"):
+            if key.startswith(PARTITION_PREFIX):
                 partitions[parse_partition_key(key)] = None
-            elif key.startswith("topics/"):
-                topic = self._metadata.topics.get(key.removeprefix("topics/"))
+            elif key.startswith(TOPIC_PREFIX):
+                topic = self._metadata.topics.get(key.removeprefix(TOPIC_PREFIX))
                 if topic is not None:
                     self._configure(topic)
                     partitions.update((PartitionKey(topic.id, number), None) for number in range(topic.partition_count))
-            elif key.startswith("brokers/"):
+            elif key.startswith(BROKER_PREFIX):
                 has_brokers = True
         # Replicas of deleted topics first: a new one may have the name of an old one.
         for partition in sorted(partitions, key=lambda partition: partition in self.image.partitions):
@@ -306,9 +314,8 @@ class ReplicaManager:
     def move_high_watermark(self, replica: Replica, offset: Offset) -> None:
         """A follower has learnt a higher high watermark from its leader."""
         assert replica.log is not None
-        before = replica.log.high_watermark
         replica.log.advance_high_watermark(offset)
-        self._on_committed(replica.partition, replica.log.high_watermark - before)
+        self._fetches.changed(replica.partition)
 
     def replace_log(self, replica: Replica, start_offset: Offset) -> None:
         """Remove all records of a follower's log and continue at another offset. Raises StorageError."""

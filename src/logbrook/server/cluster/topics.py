@@ -12,7 +12,7 @@ from logbrook.config import BrokerConfig
 from logbrook.core.cluster.image import ClusterImage, PartitionKey, encode_partition, partition_key
 from logbrook.core.cluster.partition import InvalidReassignmentError, PartitionRegistration, new_partition
 from logbrook.core.cluster.placement import place_replicas
-from logbrook.core.metadata import ClusterMetadata, MetadataRecord, Topic, TopicNotFoundError
+from logbrook.core.metadata import TOPIC_PREFIX, ClusterMetadata, MetadataRecord, Topic, TopicNotFoundError
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId, LeaderEpoch
@@ -51,6 +51,8 @@ class ClusterTopics(Topics):
         self.metadata = ClusterMetadata(BrokerId(config.node_id))
         self.follower = MetadataFollower(metadata_store, self.metadata, image, self._on_change)
         self.replicas: ReplicaManager | None = None
+        # Called with the names of topics that any broker has deleted.
+        self.on_deleted: Callable[[Collection[str]], None] = lambda _: None
         self._metadata_store = metadata_store
         self._image = image
 
@@ -69,8 +71,14 @@ class ClusterTopics(Topics):
         self._logs.stop()
 
     def _on_change(self, keys: Collection[str]) -> None:
+        """Other brokers, or this one, have changed these keys of the store."""
         if self.replicas is not None:
             self.replicas.apply(keys)
+        names = [key.removeprefix(TOPIC_PREFIX) for key in keys if key.startswith(TOPIC_PREFIX)]
+        if deleted := [name for name in names if name not in self.metadata.topics]:
+            self.on_deleted(deleted)
+        if any(self.metadata.is_broker_setting(key) for key in keys):
+            self._configure_logs(self.metadata.topics.values())
 
     def _found_cluster(self) -> list[MetadataRecord]:
         return self.metadata.found_cluster(self._new_cluster_id())

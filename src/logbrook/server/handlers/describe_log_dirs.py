@@ -70,6 +70,7 @@ def _logs(services: Services, request: DescribeLogDirsRequest) -> Iterator[Log]:
     )
     for partition in wanted:
         try:
-            yield services.topics.log(partition)
+            services.topics.check_partition(partition)
+            yield services.topics.directory.get(partition)
         except (TopicNotFoundError, PartitionNotFoundError):
             continue

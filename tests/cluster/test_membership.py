@@ -1,0 +1,130 @@
+"""Brokers that join, lose their lease, or lose the metadata store; topics that several brokers change at once."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from logbrook.client import BrokerError, Client
+from logbrook.client.admin import Admin
+from logbrook.core.cluster.lifecycle import NodeIdInUseError
+from logbrook.core.metadata import TopicExistsError
+from logbrook.server.cluster.membership import WrongClusterError, WrongNodeError
+from logbrook.testing.cluster import Cluster, ClusterBroker
+
+
+def another(cluster: Cluster, number: int, data: Path) -> ClusterBroker:
+    return cluster.new_broker(number, data=data)
+
+
+def test_an_id_that_another_broker_uses_is_refused(tmp_path: Path) -> None:
+    with (
+        Cluster(nodes=1, lease_s=0.5) as cluster,
+        pytest.raises(NodeIdInUseError, match=r"node id 1 is in use by the broker at 127\.0\.0\.1"),
+    ):
+        another(cluster, 1, tmp_path).start()
+
+
+def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
+    with Cluster(nodes=1) as cluster:
+        with another(cluster, 2, tmp_path):
+            pass
+        with pytest.raises(WrongNodeError, match="belongs to node 2, not to node 3"):
+            another(cluster, 3, tmp_path).start()
+
+
+def test_a_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    with Cluster(nodes=1) as cluster, another(cluster, 2, tmp_path):
+        pass
+    with Cluster(nodes=1) as cluster, pytest.raises(WrongClusterError, match="belongs to the cluster"):
+        another(cluster, 2, tmp_path).start()
+
+
+def test_a_broker_that_joins_gets_replicas_of_new_topics() -> None:
+    with Cluster(nodes=2) as cluster:
+        assert cluster.add() == 3
+        cluster.create_topic("orders", assignments=[[3, 1, 2]])
+        cluster.produce("orders", "replicated")
+        assert cluster.stored("orders", on=3) == [b"replicated"]
+
+
+def test_a_broker_whose_lease_was_lost_registers_again(
+    cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    cluster.create_topic("orders", assignments=[[1, 2, 3]])
+    cluster.produce("orders", "before")
+    cluster.expire_lease(1)
+    wait_until(lambda: cluster.leader("orders") is not None)
+    cluster.wait_until_registered(1)
+    cluster.wait_for_leader("orders")
+    cluster.produce("orders", "after")
+    cluster.wait_for_isr("orders")
+    for number in cluster.brokers:
+        assert cluster.stored("orders", on=number) == [b"before", b"after"]
+
+
+def test_records_are_written_and_read_while_the_store_is_away(cluster: Cluster) -> None:
+    cluster.create_topic("orders")
+    cluster.stop_store()
+    cluster.produce("orders", "meanwhile")
+    assert [record.value for record in cluster.records("orders")] == [b"meanwhile"]
+    with Client(cluster.bootstrap_servers) as client, pytest.raises(BrokerError, match="REQUEST_TIMED_OUT"):
+        Admin(client).topics.create("invoices", 1)
+    cluster.start_store()
+    cluster.create_topic("invoices")
+    cluster.produce("invoices", "later")
+
+
+def test_a_topic_that_several_brokers_create_at_once_is_created_once(cluster: Cluster) -> None:
+    def create(number: int) -> bool:
+        try:
+            cluster.brokers[number].create_topic("orders", 3)
+        except TopicExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(3) as threads:
+        created = list(threads.map(create, cluster.brokers))
+    assert created.count(True) == 1
+    for partition in range(3):
+        cluster.wait_for_leader("orders", partition)
+        cluster.produce("orders", "once", partition=partition)
+
+
+def test_large_topics_are_created_and_deleted_in_several_transactions(
+    cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    cluster.create_topic("large", 150, 1)
+    with Client(cluster.bootstrap_servers) as client:
+        assert len(client.partitions("large")) == 150
+        cluster.produce("large", "last", partition=149)
+        Admin(client).topics.delete(["large"])
+    wait_until(lambda: not any(cluster.has_log("large", 149, on=number) for number in cluster.brokers))
+
+
+def test_offsets_of_a_deleted_topic_are_deleted_by_the_broker_that_has_them(
+    cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    cluster.create_topic("orders")
+    cluster.produce("orders", "read")
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "readers"})
+    consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    consumer.close()
+    with Client(cluster.bootstrap_servers) as client:
+        admin = Admin(client)
+        assert len(admin.groups.committed("readers")) == 1
+        admin.topics.delete(["orders"])
+        wait_until(lambda: not admin.groups.committed("readers"))
+
+
+def test_settings_of_all_brokers_apply_on_every_broker(
+    cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    cluster.create_topic("orders")
+    with Client(cluster.brokers[1].bootstrap_servers) as client:
+        Admin(client).configs.alter_all_brokers({"log.retention.ms": "123456"})
+    wait_until(
+        lambda: all(broker.log_config("orders", 0).retention_ms == 123_456 for broker in cluster.brokers.values())
+    )
