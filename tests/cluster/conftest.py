@@ -11,7 +11,8 @@ from logbrook.testing.cluster import Cluster
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    with Cluster(nodes=3) as cluster:
+    """A cluster whose brokers keep their leases, however busy the machine is."""
+    with Cluster(nodes=3, lease_s=30) as cluster:
         yield cluster
 
 

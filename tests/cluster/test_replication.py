@@ -54,7 +54,8 @@ def test_a_clean_restart_of_each_broker_hands_leadership_over(cluster: Cluster) 
         assert values(cluster, "orders", partition) == [b"after 1", b"after 2", b"after 3"]
 
 
-def test_records_that_only_a_deposed_leader_has_are_removed(cluster: Cluster) -> None:
+def test_records_that_only_a_deposed_leader_has_are_removed(impatient_cluster: Cluster) -> None:
+    cluster = impatient_cluster
     cluster.create_topic("orders")
     cluster.produce("orders", "kept")
     deposed = cluster.leader("orders")

@@ -277,13 +277,14 @@ class TransactionCoordinatorService:
         Return None if the transaction is completed, or otherwise the partitions whose marker has to be retried.
         """
         writes = [(partition, self._append_marker(markers, partition)) for partition in partitions]
+        results = await asyncio.gather(*(write for _, write in writes), return_exceptions=True)
         remaining: list[TopicPartition] = []
-        for partition, write in writes:
-            try:
-                await write
-            except LogbrookError as error:
-                self._log_failed_marker(markers.transactional_id, partition, error)
+        for (partition, _), result in zip(writes, results, strict=True):
+            if isinstance(result, LogbrookError):
+                self._log_failed_marker(markers.transactional_id, partition, result)
                 remaining.append(partition)
+            elif result is not None:
+                raise result
         if remaining:
             return remaining
         transactional_id = markers.transactional_id

@@ -1,9 +1,10 @@
 """Random schedules of a cluster of three brokers and its clients, by seed.
 
-The workloads are those of a single broker (`campaign`). Faults are kills and power losses, clean restarts, replaced
-disks, brokers that are cut off from each other (also one-way), from the metadata store or from everybody, outages of
-the store, leases that expire while their broker lives, elections and moves by operators. At the end all faults end, all
-replicas get in sync, and what clients were told is compared with the logs, which are the same on all brokers.
+The workloads are those of a single broker (`campaign`). Faults are kills and power losses of one or all brokers, clean
+restarts, replaced disks, brokers that are cut off from each other (also one-way), from the metadata store or from
+everybody, outages of the store, leases that expire while their broker lives, elections and moves by operators. At the
+end all faults end, all replicas get in sync, and what clients were told is compared with the logs, which are the same
+on all brokers.
 """
 
 import asyncio
@@ -144,6 +145,7 @@ class ClusterSimulationRun(SimulationRun):
         faults = [
             self._kill,
             self._kill,
+            self._kill_all,
             self._restart,
             self._isolate,
             self._cut_from_broker,
@@ -165,6 +167,15 @@ class ClusterSimulationRun(SimulationRun):
         await self._brokers[number].kill(variant)
         await self._pause(choices.choice((0.05, 1.0, 2 * LEASE_S)) * choices.random())
         await self._start_broker(number)
+
+    async def _kill_all(self, choices: Random) -> None:
+        """A power loss of all machines at once."""
+        variant = choices.choice((Variant.LOST, Variant.TORN))
+        self._note(f"kill all brokers, unsynced bytes {variant.name}")
+        await asyncio.gather(*(broker.kill(variant) for broker in self._brokers.values()))
+        await self._pause(choices.choice((0.05, 2 * LEASE_S)) * choices.random())
+        for number in choices.sample(list(self._brokers), NODES):
+            await self._start_broker(number)
 
     async def _restart(self, choices: Random) -> None:
         number = choices.choice(list(self._brokers))
@@ -282,7 +293,7 @@ class ClusterSimulationRun(SimulationRun):
         self._compare_replicas()
 
     async def _wait_until_healed(self) -> None:
-        """Wait until every partition has a leader and all its replicas are in sync."""
+        """Wait until every partition has a leader that serves it, and all its replicas are in sync."""
         until_s = self._loop.time() + _HEALED_S_MAX
         while (problem := self._find_problem()) is not None:
             assert self._loop.time() < until_s, f"not healed after {_HEALED_S_MAX:g} s: {problem}"
@@ -299,6 +310,11 @@ class ClusterSimulationRun(SimulationRun):
                 return f"partition {key.partition} has no leader: {registration}"
             if set(registration.isr) != set(registration.replicas) or registration.is_reassigning:
                 return f"partition {key.partition} is not in sync: {registration}"
+        for number in range(PARTITIONS):
+            leader = self._registration_of(number).leader
+            replicas = self._brokers[leader].server.services.replicas
+            if replicas is None or not replicas.leading.is_serving(TOPIC, number):
+                return f"broker {leader} does not know what is committed in partition {number}"
         return None
 
     def _log_of(self, partition: int) -> Log:
