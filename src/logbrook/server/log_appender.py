@@ -89,7 +89,7 @@ class LogAppender:
         """
         if self.refusal is not None:
             raise self.refusal
-        if log.is_replica:
+        if self.replicas is not None and log.is_replica:
             return self._append_replicated(log, data, on_done, origin, header, waits_for_replicas, timeout_s)
         append = log.append(
             data, now_ms=self._clock.now_ms(), leader_epoch=self.leader_epoch, origin=origin, header=header
@@ -110,7 +110,7 @@ class LogAppender:
         timeout_s: float | None,
     ) -> PendingAppend:
         replicas = self.replicas
-        assert replicas is not None, "only a broker of a cluster has replicas"
+        assert replicas is not None
         term = replicas.leader_of(log.partition)
         append = log.append(
             data, now_ms=self._clock.now_ms(), leader_epoch=term.leader_epoch, origin=origin, header=header

@@ -88,7 +88,7 @@ class _Produce:
         self._deferred: DeferredResponse | None = None
         self._inspections: list[Inspection] = []
         # The leaders of partitions that other brokers lead.
-        self._leaders: dict[int, NodeEndpoint] = {}
+        self._leaders: dict[int, NodeEndpoint] | None = None
 
     def append_topic(self, topic_id: bytes, name: str, partitions: Iterable[PartitionProduceData]) -> None:
         responses: list[PartitionProduceResponse] = []
@@ -117,7 +117,8 @@ class _Produce:
     def _response(self) -> ProduceResponse | None:
         """Raises CloseConnectionError."""
         if self._request.acks != 0:
-            return ProduceResponse(responses=self._topics, node_endpoints=list(self._leaders.values()))
+            leaders = () if self._leaders is None else list(self._leaders.values())
+            return ProduceResponse(responses=self._topics, node_endpoints=leaders)
         if self._error is not None:
             raise CloseConnectionError(f"acks=0 and a failed append: {self._error.error_message}")
         return None
@@ -291,6 +292,7 @@ class _Produce:
         if leader is not None:
             address = leader.address
             response.current_leader = LeaderIdAndEpoch(leader_id=address.broker_id, leader_epoch=leader.leader_epoch)
+            self._leaders = self._leaders or {}
             self._leaders[address.broker_id] = NodeEndpoint(
                 node_id=address.broker_id, host=address.host, port=address.port, rack=address.rack
             )
