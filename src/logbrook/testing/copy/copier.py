@@ -27,6 +27,7 @@ GAVE_UP = "gave up"
 GAVE_UP_CODE = 3
 _TRANSACTION_TIMEOUT_MS = 30_000
 _CALL_TIMEOUT_S = 5.0
+_OPEN_S = 0.1
 _POLL_TIMEOUT_S = 0.1
 # With the planted bug, offsets are committed outside of transactions, once per this many of them.
 _TRANSACTIONS_PER_COMMIT = 5
@@ -109,6 +110,8 @@ class Copier:
         offsets = [ClientPartition(self._source, number, offset) for number, offset in ends.items()]
         self._producer.flush(_CALL_TIMEOUT_S)
         _report(f"{WROTE} {len(records)}")
+        # A kill that waits for this report hits the open transaction.
+        self._stopping.wait(_OPEN_S)
         member = self._consumer.consumer_group_metadata()
         if not self._are_offsets_apart:
             clients.retry(lambda: self._producer.send_offsets_to_transaction(offsets, member, _CALL_TIMEOUT_S))
