@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# What write() fails with because of the device or file behind standard output.
+# Errors of write() that the device or file behind standard output causes.
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 # C0 without tab and line feed, DEL, and C1, which begin the escape sequences of terminals.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -88,7 +88,7 @@ class LiveTable:
 
 
 _COLORS = ("#0f9488", "#7c3aed", "#d97706", "#2563eb")
-# What a chart of a single time shows before and after it.
+# Time shown before and after the point of a chart with a single point.
 _SINGLE_POINT_MS = 30_000
 # A grey that is readable in light and dark mode.
 _GREY = "#7a858b"

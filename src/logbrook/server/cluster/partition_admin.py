@@ -104,7 +104,7 @@ class PartitionAdmin:
             if self._image.has_live_leader(registration):
                 raise RequestRefusedError(ErrorCode.ELECTION_NOT_NEEDED, "the partition has a leader")
             candidates = [replica for replica in registration.replicas if replica in self._image.brokers]
-            # Those with all committed records first.
+            # Replicas with all committed records first.
             candidates.sort(key=lambda replica: (replica not in registration.isr, replica not in registration.elr))
             if not candidates:
                 raise RequestRefusedError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is alive")

@@ -234,7 +234,7 @@ class ReplicaFetcher:
                     partition_max_bytes=_PARTITION_BYTES_MAX,
                 )
             )
-        # What cannot be fetched now must not be in the session: the leader would send it again and again.
+        # Partitions that cannot be fetched now must not be in the session: the leader would send them again and again.
         for key, fetched in self._partitions.items():
             if fetched.is_in_session and key not in positions:
                 fetched.is_in_session = False

@@ -66,7 +66,7 @@ class ModelCluster:
         self.messages: list[FetchMessage | FetchAnswer] = []
         self.faults = faults or ModelFaults()
         self.brokers = {BrokerId(number): ModelBroker(BrokerId(number)) for number in range(1, broker_count + 1)}
-        # What clients know: acknowledged and read records by offset, and the largest offset they were told.
+        # Known to clients: acknowledged and read records by offset, and the largest offset they were told.
         self.acknowledged: dict[Offset, int] = {}
         self.seen: dict[Offset, int] = {}
         self.told_offset = Offset(0)
@@ -127,7 +127,7 @@ class ModelCluster:
             # The lease of its earlier life has not expired.
             return False
         broker.is_up = True
-        # What recovery finds, it syncs.
+        # Recovery syncs everything that it finds.
         broker.log.sync()
         broker.high_watermark = Offset(min(broker.log.high_watermark, broker.log.log_end_offset))
         self._load(broker)
