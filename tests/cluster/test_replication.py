@@ -55,7 +55,9 @@ def test_a_clean_restart_of_each_broker_hands_leadership_over(cluster: Cluster) 
         assert values(cluster, "orders", partition) == [b"after 1", b"after 2", b"after 3"]
 
 
-def test_records_that_only_a_deposed_leader_has_are_removed(impatient_cluster: Cluster) -> None:
+def test_records_that_only_a_deposed_leader_has_are_removed(
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
     cluster = impatient_cluster
     cluster.create_topic("orders")
     cluster.produce("orders", "kept")
@@ -66,15 +68,16 @@ def test_records_that_only_a_deposed_leader_has_are_removed(impatient_cluster: C
         {
             "bootstrap.servers": cluster.brokers[deposed].bootstrap_servers,
             "acks": 1,
-            "message.timeout.ms": 1_000,
             "enable.idempotence": False,
         }
     )
     producer.produce("orders", "not replicated")
-    producer.poll(0)
+    wait_until(lambda: cluster.stored("orders", on=deposed) == [b"kept", b"not replicated"])
+    # It must not send the record again, to the next leader.
+    producer.purge()
+    producer.flush(5)
     leader = cluster.wait_for_leader("orders", other_than=deposed)
     cluster.produce_to(leader, "orders", "instead")
-    producer.flush(5)
     cluster.reconnect(deposed)
     cluster.wait_for_isr("orders")
     for number in cluster.brokers:
