@@ -125,6 +125,10 @@ def test_settings_of_all_brokers_apply_on_every_broker(
     cluster.create_topic("orders")
     with Client(cluster.brokers[1].bootstrap_servers) as client:
         Admin(client).configs.alter_all_brokers({"log.retention.ms": "123456"})
+    # A follower may still be creating its log.
     wait_until(
-        lambda: all(broker.log_config("orders", 0).retention_ms == 123_456 for broker in cluster.brokers.values())
+        lambda: all(
+            broker.has_log("orders", 0) and broker.log_config("orders", 0).retention_ms == 123_456
+            for broker in cluster.brokers.values()
+        )
     )

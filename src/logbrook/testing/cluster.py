@@ -8,7 +8,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -108,12 +108,11 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """Stop all brokers cleanly, and remove their data."""
-        try:
+        """Stop all brokers cleanly, and remove their data. All are stopped, also if one of them raises."""
+        with ExitStack() as stopping:
+            stopping.callback(self._store.stop)
             for broker in self.brokers.values():
-                broker.stop()
-        finally:
-            self._store.stop()
+                stopping.callback(broker.stop)
 
     def kill(self, number: int) -> None:
         """End a broker as SIGKILL ends a process; `restart` starts it again with what is on its disk."""
