@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from logbrook.client import Client
+from logbrook.client.admin import Admin
 from logbrook.client.connection import Connection
 from logbrook.config.network import split_address
 from logbrook.protocol.error_codes import ErrorCode
@@ -78,6 +79,26 @@ def test_a_partition_moves_to_other_brokers_with_its_records(
         assert move(connection, "orders", None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         assert move(connection, "orders", [2, 2]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert move(connection, "orders", [2, 9]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_a_throttled_move_waits_and_delays_no_other_partition(
+    cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None], side: str
+) -> None:
+    cluster.create_topic("moved", assignments=[[1]], settings={f"{side}.replication.throttled.replicas": "*"})
+    cluster.create_topic("orders", assignments=[[1, 3]], settings={"min.insync.replicas": "2"})
+    cluster.produce("moved", *(bytes(500_000) for _ in range(8)), partition=0)
+    with Client(cluster.bootstrap_servers) as client, connect(cluster, 1) as connection:
+        configs = Admin(client).configs
+        configs.alter_all_brokers({f"{side}.replication.throttled.rate": "1"})
+        assert move(connection, "moved", [1, 3]) == ErrorCode.NONE
+        wait_until(lambda: cluster.has_log("moved", on=3) and len(cluster.stored("moved", on=3)) > 0)
+        cluster.produce("orders", "acknowledged by both")
+        assert moving(connection) == 1
+        assert len(cluster.stored("moved", on=3)) < 8
+        configs.alter_all_brokers({}, unset=[f"{side}.replication.throttled.rate"])
+        wait_until(lambda: moving(connection) == 0)
+    assert len(cluster.stored("moved", on=3)) == 8
 
 
 def test_the_preferred_replica_leads_after_an_election(cluster: Cluster) -> None:

@@ -9,8 +9,15 @@ from confluent_kafka import Consumer, TopicPartition
 
 from logbrook.client import BrokerError, Client
 from logbrook.client.admin import Admin
+from logbrook.core.cluster.image import PartitionKey, encode_partition, partition_key
 from logbrook.core.cluster.lifecycle import NodeIdInUseError
-from logbrook.core.metadata import TopicExistsError
+from logbrook.core.cluster.partition import new_partition
+from logbrook.core.metadata import ClusterMetadata, TopicExistsError
+from logbrook.model.identifiers import BrokerId
+from logbrook.ports.metadata_store import Put, StoreTransaction
+from logbrook.records.builder import build_batch
+from logbrook.records.record import Record
+from logbrook.server.cluster import cluster_maintenance
 from logbrook.server.cluster.membership import WrongClusterError, WrongNodeError
 from logbrook.testing.cluster import Cluster, ClusterBroker
 
@@ -132,3 +139,70 @@ def test_settings_of_all_brokers_apply_on_every_broker(
             for broker in cluster.brokers.values()
         )
     )
+
+
+def test_internal_topics_get_the_missing_replicas_when_brokers_join() -> None:
+    with Cluster(nodes=1) as cluster:
+        cluster.create_topic("orders")
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "readers"})
+        consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+        consumer.close()
+        assert cluster.replicas("__consumer_offsets") == [1]
+        cluster.add()
+        cluster.add()
+        cluster.wait_for_isr("__consumer_offsets", size=3)
+        assert sorted(cluster.replicas("__consumer_offsets")) == [1, 2, 3]
+        assert cluster.replicas("orders") == [1], "other topics keep theirs"
+
+
+def test_a_broker_with_a_failed_disk_hands_its_leadership_over(cluster: Cluster) -> None:
+    cluster.create_topic("orders", assignments=[[1, 2, 3]])
+    cluster.create_topic("alone", assignments=[[1]])
+    cluster.produce("orders", "before")
+    cluster.produce("alone", "kept")
+    with cluster.brokers[1].fault("disk_failure"):
+        with Client(cluster.bootstrap_servers) as client, pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR"):
+            client.produce("alone", 0, build_batch([Record(value=b"refused")]))
+        cluster.wait_for_leader("orders", other_than=1)
+        assert cluster.wait_for_isr("orders", size=2) == [2, 3]
+        cluster.produce("orders", "meanwhile")
+        assert cluster.leader("alone") == 1
+        assert [record.value for record in cluster.records("alone")] == [b"kept"]
+    cluster.restart(1)
+    cluster.wait_for_isr("orders")
+    assert cluster.stored("orders", on=1) == [b"before", b"meanwhile"]
+    cluster.produce("alone", "again")
+
+
+@pytest.mark.parametrize("is_deleting", [False, True])
+def test_a_large_topic_that_a_dead_broker_was_creating_or_deleting_is_removed(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: Callable[[Callable[[], bool]], None],
+    *,
+    is_deleting: bool,
+) -> None:
+    monkeypatch.setattr(cluster_maintenance, "_ABANDONED_S", 0.1)
+    metadata, topic_id = ClusterMetadata(), bytes(16)
+    records = metadata.create_topic("large", 200, {}, topic_id)
+    if is_deleting:
+        metadata.replay(*records[0])
+        records = metadata.undo_create("large")
+    epochs = cluster._store.read_image()[0].broker_epochs
+    registration = encode_partition(new_partition([BrokerId(1)], epochs.keys(), epochs))
+    puts = [Put(key, value) for key, value in records if value is not None]
+    puts += [Put(partition_key(PartitionKey(topic_id, number)), registration) for number in range(110)]
+    cluster._store.call(lambda: cluster._store.store.apply(StoreTransaction([], puts)))
+    wait_until(lambda: "large" not in cluster._store.read_image()[1])
+    assert not any(key.topic_id == topic_id for key in cluster._store.read_image()[0].partitions)
+    cluster.create_topic("large", 1)
+    cluster.produce("large", "new")
+
+
+def test_many_partitions_are_added_in_several_transactions(cluster: Cluster) -> None:
+    cluster.create_topic("orders", 2, 1)
+    with Client(cluster.bootstrap_servers) as client:
+        Admin(client).topics.set_partitions("orders", 250)
+        assert len(client.partitions("orders")) == 250
+    cluster.wait_for_leader("orders", 249)
+    cluster.produce("orders", "last", partition=249)

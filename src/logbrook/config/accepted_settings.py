@@ -30,7 +30,10 @@ _OFFSET_RESET = re.compile(
 
 
 class AcceptedSetting(NamedTuple):
-    """A setting without effect. `must_be` describes the values for which `allows` is true; `doc` gives the reason."""
+    """A setting without effect on a single node.
+
+    `must_be` describes the values for which `allows` is true; `doc` gives the reason.
+    """
 
     name: str
     kind: ConfigType
@@ -106,7 +109,7 @@ def _replicas(name: str) -> AcceptedSetting:
         lambda value: (
             value == ["*"] or (len(value) <= _REPLICAS_MAX and all(_REPLICA.fullmatch(part) for part in value))
         ),
-        "There are no replicas to throttle.",
+        "Replicas outside the ISR to which the throttled rates apply. A single node has none.",
     )
 
 
@@ -135,7 +138,8 @@ _TABLE = (
 
 _ONE_THREAD = "Requests, maintenance and recovery have one thread each."
 _ONE_REPLICA = "A single node has one replica."
-_NOT_THROTTLED = "There is no replication to throttle."
+_THROTTLED = "Bytes per second of throttled replicas outside the ISR. A single node has none."
+_NOT_THROTTLED = "There are no moves between data directories."
 _OWN_MEMORY = "storage.compaction_map_bytes_max bounds the memory of compaction."
 
 _BROKER_TABLE = (
@@ -158,8 +162,8 @@ _BROKER_TABLE = (
     _number(
         "log.cleaner.backoff.ms", ConfigType.LONG, 15_000, 0, _LONG_MAX, "maintenance.interval_ms has this effect."
     ),
-    _number("leader.replication.throttled.rate", ConfigType.LONG, _LONG_MAX, 0, _LONG_MAX, _NOT_THROTTLED),
-    _number("follower.replication.throttled.rate", ConfigType.LONG, _LONG_MAX, 0, _LONG_MAX, _NOT_THROTTLED),
+    _number("leader.replication.throttled.rate", ConfigType.LONG, _LONG_MAX, 0, _LONG_MAX, _THROTTLED),
+    _number("follower.replication.throttled.rate", ConfigType.LONG, _LONG_MAX, 0, _LONG_MAX, _THROTTLED),
     _number("replica.alter.log.dirs.io.max.bytes.per.second", ConfigType.LONG, _LONG_MAX, 0, _LONG_MAX, _NOT_THROTTLED),
     _number("log.local.retention.ms", ConfigType.LONG, -2, -2, _LONG_MAX, _NO_REMOTE),
     _number("log.local.retention.bytes", ConfigType.LONG, -2, -2, _LONG_MAX, _NO_REMOTE),

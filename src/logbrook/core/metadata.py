@@ -154,6 +154,11 @@ class ClusterMetadata:
         assert self._topics[name].is_creating, "create_topic comes first"
         return [_topic_record(replace(self._topics[name], is_creating=False))]
 
+    def undo_create(self, name: str) -> list[MetadataRecord]:
+        """Turn the creation of a topic that its broker has not finished into a deletion."""
+        assert self._topics[name].is_creating, "only a creation can be undone"
+        return [_topic_record(replace(self._topics[name], is_creating=False, is_deleting=True))]
+
     def add_partitions(self, name: str, partition_count: int) -> list[MetadataRecord]:
         """Raises TopicNotFoundError or InvalidPartitionsError."""
         topic = self.topic(name)

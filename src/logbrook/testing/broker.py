@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from logbrook.client import Client
 from logbrook.client.admin_results import GroupInfo
@@ -141,6 +141,8 @@ class Broker:
         check_fault(name)
         if name == "disk_full":
             self._disk_faults.is_full = True
+        elif name == "disk_failure":
+            self._disk_faults.is_failing = True
         elif name == "slow_sync":
             self._begin_slow_sync(delay_ms)
         else:
@@ -156,8 +158,10 @@ class Broker:
         if self._thread is None:
             self.start()
         self.resume()
-        for name in ("disk_full", "slow_sync", "refuse_connections"):
+        for name in get_args(FaultName):
             self._end_fault(name)
+        if self._running.directory.environment.health.failure is not None:
+            self.restart()
 
     def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
         """`settings` have Kafka's names: `{"retention.ms": "60000"}`."""
@@ -375,6 +379,8 @@ class Broker:
     def _end_fault(self, name: str) -> None:
         if name == "disk_full":
             self._disk_faults.is_full = False
+        elif name == "disk_failure":
+            self._disk_faults.is_failing = False
         elif name == "slow_sync":
             self._disk_faults.end_slow_sync()
         elif self._is_refusing:

@@ -2,6 +2,7 @@
 
     disk_full            the disk has no space left: writes and new files fail with ENOSPC, until the fault ends; bytes
                          that the write-ahead log has reserved can be written, as on a real disk
+    disk_failure         writes and syncs fail with EIO; the broker takes no writes until a restart after the fault
     slow_sync            every fsync takes `delay_ms` longer
     refuse_connections   open connections are closed and new ones refused
 
@@ -18,7 +19,7 @@ from logbrook.ports import Files, Space
 from logbrook.storage.paths import WAL_DIRECTORY
 from logbrook.testing.forwarding import MUTATING_CALLS, SYNC_CALLS, WRITE_CALLS, ForwardingFiles
 
-FaultName: TypeAlias = Literal["disk_full", "slow_sync", "refuse_connections"]
+FaultName: TypeAlias = Literal["disk_full", "disk_failure", "slow_sync", "refuse_connections"]
 
 _ALLOCATING_CALLS = frozenset({"create", "make_dir", "reserve"})
 
@@ -37,6 +38,7 @@ class DiskFaults:
 
     def __init__(self) -> None:
         self.is_full = False
+        self.is_failing = False
         self._sync_delay_s = 0.0
         self._ended = threading.Event()
 
@@ -69,6 +71,8 @@ class FaultableFiles(ForwardingFiles):
     def before(self, call: str, path: str) -> None:
         if self._is_killed and call in MUTATING_CALLS:
             raise OSError(errno.EIO, "the test has killed the broker", path)
+        if self._faults.is_failing and call in MUTATING_CALLS:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         if self._faults.is_full and _needs_space(call, path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         if call in SYNC_CALLS:

@@ -329,6 +329,19 @@ def test_a_full_disk_refuses_writes_until_it_ends(tmp_path: Path) -> None:
             assert client.produce("t", 0, batch()) == 1
 
 
+def test_a_failed_disk_refuses_writes_until_a_restart(tmp_path: Path) -> None:
+    with Broker(["t"], data=tmp_path) as broker, Client(broker.bootstrap_servers) as client:
+        client.produce("t", 0, batch())
+        with broker.fault("disk_failure"), pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR"):
+            client.produce("t", 0, batch())
+        with pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR"):
+            client.produce("t", 0, batch())
+        assert values(broker, "t") == [b"v"], "reads work"
+        broker.heal()
+        assert values(broker, "t") == [b"v"]
+        broker.produce("t", b"w")
+
+
 def test_a_broker_on_a_full_disk_can_be_restarted_and_stopped() -> None:
     with Broker(["t"]) as broker:
         broker.produce("t", b"v")
@@ -373,7 +386,10 @@ def test_refused_connections(tmp_path: Path) -> None:
 
 def test_an_unknown_fault_is_refused_with_a_suggestion() -> None:
     with Broker() as broker:
-        for name, advice in (("disk_ful", "did you mean disk_full?"), ("x", "the faults are disk_full, slow_sync, ")):
+        for name, advice in (
+            ("disk_ful", "did you mean disk_full?"),
+            ("x", "the faults are disk_full, disk_failure, "),
+        ):
             with pytest.raises(ValueError, match=re.escape(advice)), broker.fault(name):  # type: ignore[arg-type]
                 pass
 

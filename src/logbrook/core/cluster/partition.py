@@ -150,6 +150,22 @@ def leave(partition: PartitionRegistration, replica: BrokerId) -> PartitionRegis
     return replace(left, leader=NO_LEADER, leader_broker_epoch=NO_BROKER_EPOCH, leader_epoch=epoch)
 
 
+def withdraw(
+    partition: PartitionRegistration, replica: BrokerId, epochs: "dict[BrokerId, BrokerEpoch]"
+) -> PartitionRegistration | None:
+    """Remove a replica that takes no more writes from ISR and ELR; if it leads, another in-sync replica takes over.
+
+    `epochs` has the live brokers that may lead. None if the replica is in neither, or if no other in-sync replica may
+    lead: then it keeps its place, since it has all committed records.
+    """
+    successor = next((member for member in partition.isr if member != replica and member in epochs), None)
+    if successor is None:
+        return None
+    if partition.leader == replica:
+        partition = _led_by(partition, successor, epochs[successor])
+    return leave(partition, replica)
+
+
 def reassign(partition: PartitionRegistration, target: Sequence[BrokerId]) -> PartitionRegistration:
     """Begin to move the partition to `target`, or change the reassignment in progress.
 

@@ -38,6 +38,25 @@ def place_replicas(
     return [_replicas(order, racks, start + number, replication_factor) for number in range(partition_count)]
 
 
+def extend_replicas(
+    replicas: Sequence[BrokerId], racks: Mapping[BrokerId, str], replication_factor: int, start: int = 0
+) -> tuple[BrokerId, ...]:
+    """Add brokers to the replicas of a partition up to the replication factor, from racks that have none first.
+
+    Returns fewer if there are not enough brokers. `start` selects the first broker to add.
+    """
+    order = _alternating(racks)
+    first = start % len(order)
+    candidates = [broker_id for broker_id in (*order[first:], *order[:first]) if broker_id not in replicas]
+    extended = list(replicas)
+    while candidates and len(extended) < replication_factor:
+        used = {racks.get(replica) for replica in extended}
+        added = next((broker_id for broker_id in candidates if racks[broker_id] not in used), candidates[0])
+        candidates.remove(added)
+        extended.append(added)
+    return tuple(extended)
+
+
 def _alternating(racks: Mapping[BrokerId, str]) -> list[BrokerId]:
     """Order the brokers so that neighbours are in different racks as far as possible."""
     by_rack: dict[str, list[BrokerId]] = {}

@@ -34,6 +34,7 @@ from logbrook.server.cluster.errors import (
 )
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.replica import Replica, ReplicaTable, WaitingAppend
+from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
@@ -62,6 +63,7 @@ class LeadingReplicas:
         elector: Elector,
         table: ReplicaTable,
         fetch_purgatory: FetchPurgatory,
+        throttle: ReplicationThrottle,
         *,
         lag_ms_max: int,
     ) -> None:
@@ -76,6 +78,7 @@ class LeadingReplicas:
         self._elector = elector
         self._table = table
         self._fetches = fetch_purgatory
+        self.throttle = throttle
         self._lag_ms_max = lag_ms_max
         self._tasks = BackgroundTasks(loop, "the leading replicas")
 
@@ -295,6 +298,13 @@ class LeadingReplicas:
             effects = leader.on_fetch(replica_id, broker_epoch, fetch.offset, self._now_ms(), is_eligible=is_eligible)
             self._carry_out(replica, effects)
         return divergence
+
+    def is_throttled(self, partition: TopicPartition, replica_id: BrokerId) -> bool:
+        """True if a limit applies to what this follower fetches of the partition."""
+        replica = self._table.by_partition.get(partition)
+        if replica is None or replica.leader is None or replica_id in replica.leader.registration.isr:
+            return False
+        return self.throttle.applies_to(partition)
 
     # Effects
 

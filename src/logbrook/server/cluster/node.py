@@ -18,16 +18,20 @@ from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId
 from logbrook.ports import Clock, Random
 from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, Revision
+from logbrook.server.cluster.cluster_maintenance import ClusterMaintenance
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.partition_admin import PartitionAdmin
 from logbrook.server.cluster.peers import Peers
+from logbrook.server.cluster.replica import FetcherKey
 from logbrook.server.cluster.replica_fetcher import Connect, ReplicaFetcher
 from logbrook.server.cluster.replicas import ReplicaManager
+from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.cluster.topics import ClusterTopics
 from logbrook.server.cluster.view import ImageView
 from logbrook.server.cluster_view import AdvertisedAddress
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.log_appender import LogAppender
+from logbrook.storage.errors import StorageOfflineError
 from logbrook.storage.log_directory import LogDirectory
 
 _STOP_S_MAX = 5.0
@@ -48,6 +52,7 @@ class ClusterLink:
     lease_s: float = 3.0
     replica_lag_ms_max: int = 30_000
     boot_id: str = ""
+    maintenance_interval_s: float = 5.0
 
 
 class ClusterNode:
@@ -84,10 +89,12 @@ class ClusterNode:
             boot_id=link.boot_id,
         )
 
-        def new_fetcher(replicas: ReplicaManager, leader: BrokerId) -> ReplicaFetcher:
+        throttle = ReplicationThrottle(self.topics.metadata, broker_id, clock, "follower")
+
+        def new_fetcher(replicas: ReplicaManager, key: FetcherKey) -> ReplicaFetcher:
             return ReplicaFetcher(
                 replicas,
-                leader,
+                key.leader,
                 broker_id,
                 lambda: self.membership.broker_epoch,
                 self.image,
@@ -95,6 +102,7 @@ class ClusterNode:
                 clock,
                 link.connect,
                 loop,
+                throttle if key.is_catching_up else None,
             )
 
         self.replicas = ReplicaManager(
@@ -116,6 +124,15 @@ class ClusterNode:
         self.partition_admin = PartitionAdmin(
             broker_id, link.store, self.topics.metadata, self.image, self.topics.follower, self.membership
         )
+        self._maintenance = ClusterMaintenance(
+            broker_id,
+            clock,
+            self.image,
+            self.topics,
+            self.partition_admin,
+            interval_s=link.maintenance_interval_s,
+        )
+        directory.environment.health.add_failure_callback(self._on_storage_failed)
         self.topics.replicas = self.replicas
         appender.replicas = self.replicas.leading
         self.view = ImageView(broker_id, self.image, self.topics)
@@ -137,6 +154,7 @@ class ClusterNode:
         self._is_open = True
         self.replicas.open()
         self._tasks.append(self._loop.create_task(self.membership.run()))
+        self._tasks.append(self._loop.create_task(self._maintenance.run()))
         # Producers can start while the store is away.
         await self.topics.reserve_producer_ids()
 
@@ -167,6 +185,15 @@ class ClusterNode:
             _logger.warning("clean stop not recorded", error=error)
         with suppress(MetadataStoreError):
             await self._link.store.close()
+
+    def _on_storage_failed(self, _: StorageOfflineError) -> None:
+        """Called from any thread."""
+        with suppress(RuntimeError):  # The event loop is closed.
+            self._loop.call_soon_threadsafe(self._withdraw)
+
+    def _withdraw(self) -> None:
+        """The data directory takes no more writes: other brokers lead from now on."""
+        self._tasks.append(self._loop.create_task(self.replicas.withdraw()))
 
     def _on_registered(self) -> None:
         if self._is_open:

@@ -8,7 +8,7 @@ from logbrook.core.cluster.image import PartitionKey
 from logbrook.core.replication.follower import PartitionFollower
 from logbrook.core.replication.leader import PartitionLeader
 from logbrook.model import TopicPartition
-from logbrook.model.identifiers import Offset
+from logbrook.model.identifiers import BrokerId, Offset
 from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
 
@@ -22,10 +22,17 @@ class WaitingAppend(NamedTuple):
     deadline_s: float | None
 
 
+class FetcherKey(NamedTuple):
+    """A fetcher: of the in-sync replicas of a leader, or of those that catch up with it."""
+
+    leader: BrokerId
+    is_catching_up: bool
+
+
 class Replica:
     """This broker's replica of a partition. Without a log while that is being created."""
 
-    __slots__ = ("follower", "is_announced", "key", "leader", "log", "partition", "uncounted", "waiting")
+    __slots__ = ("fetcher", "follower", "is_announced", "key", "leader", "log", "partition", "uncounted", "waiting")
 
     def __init__(self, key: PartitionKey, partition: TopicPartition) -> None:
         self.key = key
@@ -33,6 +40,8 @@ class Replica:
         self.log: Log | None = None
         self.leader: PartitionLeader | None = None
         self.follower: PartitionFollower | None = None
+        # The fetcher of its leader that has it, if it is a follower.
+        self.fetcher: FetcherKey | None = None
         # True if `on_leader` was called for this term.
         self.is_announced = False
         # Ascending by offset.

@@ -1,10 +1,14 @@
-"""Fetches the records of all partitions that this broker follows from one leader, over one connection.
+"""Fetches the records of partitions that this broker follows from one leader, over one connection.
+
+A leader has two fetchers: one for the partitions of which this broker is an in-sync replica, and one for the others. A
+replica that has much to catch up with then does not delay the acknowledgements of writes.
 
 A fetch reports the follower's log end offset as durable, so the next one is sent when all records of the last response
 are synced. Fetch sessions (KIP-227) keep the requests small: a fetch lists only partitions whose position has changed.
 
 A partition that fails, or whose records are not synced yet, is left out for a while and does not stop the others. When
-a partition is added, the fetch that waits on the connection would delay it: the connection is made anew.
+a partition is added, the fetch that waits on the connection would delay it: the connection is made anew, but not more
+often than every 0.1 s.
 """
 
 import asyncio
@@ -38,6 +42,7 @@ from logbrook.protocol.messages.fetch import (
 )
 from logbrook.server.cluster.peer_connection import PeerConnection
 from logbrook.server.cluster.replica import Replica
+from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.storage.log import Log
@@ -48,11 +53,13 @@ VERSION = 17
 _WAIT_MS_MAX = 500
 _TIMEOUT_S = 30.0
 _BYTES_MAX = 16 << 20
+_CATCH_UP_BYTES_MAX = 4 << 20
 _PARTITION_BYTES_MAX = 1 << 20
 _RECONNECT_S = 0.05
 _RECONNECT_S_MAX = 1.0
 # A partition whose fetch failed is left out for this long: its leader or this broker may have older metadata.
 _FAILED_S = 0.05
+_INTERRUPT_S_MIN = 0.1
 
 _logger = event_logger(__name__)
 
@@ -82,7 +89,10 @@ class _FetchedPartition:
 
 
 class ReplicaFetcher:
-    """One per leader, on the event loop. Its task runs from the construction to `stop`."""
+    """One or two per leader, on the event loop. Its task runs from the construction to `stop`.
+
+    `throttle` is that of a fetcher for partitions that are catching up, otherwise None.
+    """
 
     def __init__(
         self,
@@ -95,8 +105,10 @@ class ReplicaFetcher:
         clock: Clock,
         connect: Connect,
         loop: asyncio.AbstractEventLoop,
+        throttle: ReplicationThrottle | None,
     ) -> None:
         self.leader = leader
+        self._throttle = throttle
         self._owner = owner
         self._broker_id = broker_id
         self._broker_epoch_of_self = broker_epoch_of_self
@@ -113,6 +125,8 @@ class ReplicaFetcher:
         self._session_epoch = 0
         self._connection: PeerConnection | None = None
         self._is_fetching = False
+        self._interrupted_s = clock.monotonic_s() - _INTERRUPT_S_MIN
+        self._interrupt_timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self.task = loop.create_task(self._run())
         self.task.add_done_callback(self._on_task_done)
@@ -141,6 +155,18 @@ class ReplicaFetcher:
         self.task.cancel()
 
     def _interrupt(self) -> None:
+        """Fetch anew with the partitions that were added, now or soon."""
+        if self._interrupt_timer is not None:
+            return
+        wait_s = self._interrupted_s + _INTERRUPT_S_MIN - self._clock.monotonic_s()
+        if wait_s > 0 and self._is_fetching:
+            self._interrupt_timer = self._loop.call_later(wait_s, self._interrupt_now)
+        else:
+            self._interrupt_now()
+
+    def _interrupt_now(self) -> None:
+        self._interrupt_timer = None
+        self._interrupted_s = self._clock.monotonic_s()
         self._changed.set()
         if self._is_fetching and self._connection is not None:
             self._connection.close()
@@ -162,6 +188,8 @@ class ReplicaFetcher:
                 is_changed = await self._pause(pause_s)
                 pause_s = _RECONNECT_S if is_changed else min(2 * pause_s, _RECONNECT_S_MAX)
         finally:
+            if self._interrupt_timer is not None:
+                self._interrupt_timer.cancel()
             self._disconnect()
 
     async def _pause(self, seconds: float) -> bool:
@@ -211,12 +239,17 @@ class ReplicaFetcher:
             follower, log = fetched.replica.follower, fetched.replica.log
             if follower is None or log is None or fetched.blocked_until_s > now_s:
                 continue
+            if self._is_throttled(fetched.replica) and self._throttle is not None and self._throttle.is_exceeded():
+                continue
             if log.synced_end_offset != log.log_end_offset:
                 # Appends of this broker's own term as a leader are not synced yet.
                 continue
             fetch = follower.fetch(log.log_end_offset, log.synced_end_offset, _last_epoch(log))
             positions[key] = (follower, fetch)
         return positions
+
+    def _is_throttled(self, replica: Replica) -> bool:
+        return self._throttle is not None and self._throttle.applies_to(replica.partition)
 
     def _request(self, positions: dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]]) -> FetchRequest:
         topics: dict[bytes, list[FetchPartition]] = {}
@@ -248,7 +281,7 @@ class ReplicaFetcher:
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch_of_self()),
             max_wait_ms=_WAIT_MS_MAX,
             min_bytes=1,
-            max_bytes=_BYTES_MAX,
+            max_bytes=_BYTES_MAX if self._throttle is None else _CATCH_UP_BYTES_MAX,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
             topics=[FetchTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
@@ -314,6 +347,9 @@ class ReplicaFetcher:
         else:
             has_records = bool(data.records)
             if has_records:
+                assert isinstance(data.records, memoryview)
+                if self._throttle is not None and self._is_throttled(replica):
+                    self._throttle.record(len(data.records))
                 appends.append(self._append(log, data.records))
             effects = follower.on_answer(
                 has_records=has_records,
@@ -343,9 +379,8 @@ class ReplicaFetcher:
                 # The records are appended already.
                 pass
 
-    def _append(self, log: Log, records: object) -> "asyncio.Future[None]":
+    def _append(self, log: Log, records: memoryview) -> "asyncio.Future[None]":
         """Append fetched records. The future is done when they are synced, or have failed. Raises StorageError."""
-        assert isinstance(records, memoryview)
         done: asyncio.Future[None] = self._loop.create_future()
 
         def finish(_: PendingAppend) -> None:

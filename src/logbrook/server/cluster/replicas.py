@@ -6,7 +6,7 @@ whose topic was deleted are deleted.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from logbrook.config import LogConfig
@@ -18,21 +18,22 @@ from logbrook.core.cluster.image import (
     PartitionKey,
     parse_partition_key,
 )
-from logbrook.core.cluster.partition import PartitionRegistration
+from logbrook.core.cluster.partition import PartitionRegistration, withdraw
 from logbrook.core.metadata import TOPIC_PREFIX, ClusterMetadata, Topic
 from logbrook.core.replication.follower import PartitionFollower
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId, Offset
 from logbrook.ports import Clock
-from logbrook.ports.metadata_store import MetadataStore
+from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, StoreTransaction
 from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.leading import LeadingReplicas
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
-from logbrook.server.cluster.replica import Replica, ReplicaTable
+from logbrook.server.cluster.replica import FetcherKey, Replica, ReplicaTable
 from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
+from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.topic_logs import TopicLogs
 from logbrook.storage.errors import StorageError
@@ -41,10 +42,10 @@ from logbrook.storage.log_directory import LogDirectory
 
 _TICK_S = 0.2
 _HIGH_WATERMARKS_S = 5.0
-_PROPOSAL_RETRY_MS = 200
 _RETRY_S = 0.2
 _HAND_OVER_S_MAX = 5.0
 _CREATION_RETRY_S = 1.0
+_WITHDRAWAL_S = 1.0
 
 _logger = event_logger(__name__)
 
@@ -64,7 +65,7 @@ class ReplicaManager:
         membership: Membership,
         directory: LogDirectory,
         logs: TopicLogs,
-        fetcher_of: Callable[["ReplicaManager", BrokerId], ReplicaFetcher],
+        fetcher_of: Callable[["ReplicaManager", FetcherKey], ReplicaFetcher],
         config_of: Callable[[Topic], LogConfig],
         fetch_purgatory: FetchPurgatory,
         *,
@@ -82,7 +83,7 @@ class ReplicaManager:
         self._config_of = config_of
         self._fetches = fetch_purgatory
         self._table = ReplicaTable()
-        self._fetchers: dict[BrokerId, ReplicaFetcher] = {}
+        self._fetchers: dict[FetcherKey, ReplicaFetcher] = {}
         self._saved_high_watermarks: dict[TopicPartition, Offset] = {}
         self._creating: set[PartitionKey] = set()
         self._tasks = BackgroundTasks(loop, "the replica manager")
@@ -109,6 +110,7 @@ class ReplicaManager:
             self.elector,
             self._table,
             fetch_purgatory,
+            ReplicationThrottle(metadata, broker_id, clock, "leader"),
             lag_ms_max=lag_ms_max,
         )
 
@@ -134,6 +136,33 @@ class ReplicaManager:
                 return
             if not await self.elector.commit(changes):
                 await pause(_RETRY_S)
+
+    async def withdraw(self) -> None:
+        """Leave every ISR that has other members, and hand the leadership over, as long as this broker runs.
+
+        Its data directory takes no more writes. Where it is the only replica in sync it keeps its place: readers get
+        what it has.
+        """
+        self.elector.end_elections()
+        while True:
+            try:
+                await self.membership.begin_stop()
+                await self.elector.commit(list(self._withdrawals()))
+            except MetadataStoreError as error:
+                _logger.warning("broker not withdrawn", broker_id=self.broker_id, error=error)
+            await pause(_WITHDRAWAL_S)
+
+    def _withdrawals(self) -> Iterator[StoreTransaction]:
+        epochs = {
+            broker_id: broker.epoch
+            for broker_id, broker in self.image.brokers.items()
+            if not broker.registration.is_stopping
+        }
+        for key in self._table.by_key:
+            partition = self.image.partitions.get(key)
+            after = None if partition is None else withdraw(partition.registration, self.broker_id, epochs)
+            if partition is not None and after is not None:
+                yield self.elector.change_of(partition.epoch, key, after)
 
     async def stop(self) -> None:
         """Stop fetching and fail the appends that wait."""
@@ -262,26 +291,34 @@ class ReplicaManager:
 
     def _follow(self, replica: Replica, registration: PartitionRegistration) -> None:
         follower = replica.follower
-        if follower is not None and follower.leader_epoch == registration.leader_epoch:
-            return
-        self._unfollow(replica)
-        assert replica.log is not None
-        replica.follower = PartitionFollower(registration.leader, registration.leader_epoch, replica.log.high_watermark)
-        fetcher = self._fetchers.get(registration.leader)
-        if fetcher is None:
-            fetcher = self._fetchers[registration.leader] = self._fetcher_of(self, registration.leader)
-        fetcher.add(replica)
+        key = FetcherKey(registration.leader, is_catching_up=self.broker_id not in registration.isr)
+        if follower is None or follower.leader_epoch != registration.leader_epoch:
+            self._unfollow(replica)
+            assert replica.log is not None
+            replica.follower = PartitionFollower(
+                registration.leader, registration.leader_epoch, replica.log.high_watermark
+            )
+        if replica.fetcher != key:
+            self._leave_fetcher(replica)
+            fetcher = self._fetchers.get(key)
+            if fetcher is None:
+                fetcher = self._fetchers[key] = self._fetcher_of(self, key)
+            replica.fetcher = key
+            fetcher.add(replica)
 
     def _unfollow(self, replica: Replica) -> None:
-        if replica.follower is None:
-            return
-        fetcher = self._fetchers.get(replica.follower.leader)
         replica.follower = None
-        if fetcher is not None:
-            fetcher.remove(replica)
-            if fetcher.is_idle:
-                del self._fetchers[fetcher.leader]
-                fetcher.stop()
+        self._leave_fetcher(replica)
+
+    def _leave_fetcher(self, replica: Replica) -> None:
+        key, replica.fetcher = replica.fetcher, None
+        if key is None:
+            return
+        fetcher = self._fetchers[key]
+        fetcher.remove(replica)
+        if fetcher.is_idle:
+            del self._fetchers[key]
+            fetcher.stop()
 
     def _drop(self, key: PartitionKey) -> None:
         """This broker has no replica of the partition any more: delete its log."""

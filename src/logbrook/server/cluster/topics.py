@@ -18,8 +18,10 @@ from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId, LeaderEpoch
 from logbrook.ports import Clock, Random
 from logbrook.ports.metadata_store import Delete, MetadataStore, Operation, Put, StoreTransaction
+from logbrook.protocol.error_codes import ErrorCode
 from logbrook.server.cluster.metadata_follower import MetadataFollower
 from logbrook.server.cluster.replicas import ReplicaManager
+from logbrook.server.errors import RequestRefusedError
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.topic_logs import TopicLogs
 from logbrook.server.topics import ReplicaPlacement, Topics
@@ -134,18 +136,23 @@ class ClusterTopics(Topics):
 
             await self._change(decide, lambda: [] if is_large else _puts(topic_id, registrations))
             if is_large:
-                await self._register(name, topic_id, registrations)
+                await self._register(self.metadata.topics[name], registrations)
+                await self._change(lambda: self.metadata.finish_create(name))
             _logger.info("topic created", topic=name, partitions=len(registrations))
             return self.metadata.topic(name)
 
-    async def _register(
-        self, name: str, topic_id: bytes, registrations: Sequence[PartitionRegistration], first: int = 0
-    ) -> None:
-        """Write many registrations, then make the topic visible."""
-        puts = _puts(topic_id, registrations, first)
-        for number in range(0, len(puts), _OPERATIONS_MAX):
-            await self._metadata_store.commit(StoreTransaction([], puts[number : number + _OPERATIONS_MAX]))
-        await self._change(lambda: self.metadata.finish_create(name))
+    async def _register(self, topic: Topic, registrations: Sequence[PartitionRegistration], first: int = 0) -> None:
+        """Write many registrations in several transactions. Raises RequestRefusedError if the topic changes."""
+        await self._commit_in_parts(topic.name, _puts(topic.id, registrations, first))
+
+    async def _commit_in_parts(self, name: str, operations: Sequence[Operation]) -> None:
+        conditions = self.follower.unmodified([f"{TOPIC_PREFIX}{name}"])
+        for number in range(0, len(operations), _OPERATIONS_MAX):
+            part = operations[number : number + _OPERATIONS_MAX]
+            if not (await self._metadata_store.commit(StoreTransaction(conditions, part))).is_committed:
+                raise RequestRefusedError(
+                    ErrorCode.REQUEST_TIMED_OUT, f"topic {name!r} was changed meanwhile; try again"
+                )
 
     async def _add_partitions(
         self, name: str, partition_count: int, *, only_check: bool, placement: ReplicaPlacement
@@ -165,28 +172,59 @@ class ClusterTopics(Topics):
                 registrations = self._place(partition_count - first, placed, start=len(self._image.partitions))
                 return records
 
-            await self._change(
-                decide,
-                lambda: _puts(self.metadata.topic(name).id, registrations, first),
-                only_check=only_check,
-            )
+            def last_registrations() -> list[Put]:
+                return _puts(self.metadata.topic(name).id, registrations, first)[-_OPERATIONS_MAX:]
+
+            decide()
+            if not only_check and len(registrations) > _OPERATIONS_MAX:
+                # Registrations beyond the topic's partition count have no effect yet.
+                await self._register(self.metadata.topic(name), registrations[:-_OPERATIONS_MAX], first)
+            await self._change(decide, last_registrations, only_check=only_check)
 
     async def _delete(self, name: str, topic_id: bytes | None) -> None:
         async with self._changes.one_at_a_time(name):
             topic = self.metadata.topic(name)
             if topic_id is not None and topic.id != topic_id:
                 raise TopicNotFoundError(name)
-            deletes = [Delete(partition_key(PartitionKey(topic.id, number))) for number in range(topic.partition_count)]
+            deletes = self._deletes(topic)
             if len(deletes) >= _OPERATIONS_MAX:
                 await self._change(lambda: self.metadata.begin_delete(name))
-                for number in range(0, len(deletes), _OPERATIONS_MAX):
-                    await self._metadata_store.commit(StoreTransaction([], deletes[number : number + _OPERATIONS_MAX]))
-                await self._change(lambda: self.metadata.finish_delete(name))
+                await self._finish_delete(topic)
             else:
                 await self._change(
                     lambda: [(record[0], None) for record in self.metadata.begin_delete(name)], lambda: deletes
                 )
             _logger.info("topic deleted", topic=name)
+
+    def _deletes(self, topic: Topic) -> list[Delete]:
+        return [Delete(partition_key(key)) for key in self._image.partitions if key.topic_id == topic.id]
+
+    async def _finish_delete(self, topic: Topic) -> None:
+        """Delete a topic that is marked as deleting. Another broker may do the same."""
+        await self._commit_in_parts(topic.name, self._deletes(topic))
+
+        def decide() -> list[MetadataRecord]:
+            is_same = self.metadata.topic_with_any_state(topic.id) is not None
+            return self.metadata.finish_delete(topic.name) if is_same else []
+
+        await self._change(decide)
+
+    async def remove_abandoned(self, topic: Topic) -> None:
+        """Remove a topic whose creation or deletion was begun by a broker that has ended. Raises MetadataStoreError.
+
+        Raises RequestRefusedError if that broker goes on.
+        """
+        async with self._changes.one_at_a_time(topic.name):
+            if topic.is_creating:
+                await self._change(
+                    lambda: (
+                        self.metadata.undo_create(topic.name) if self.metadata.topics.get(topic.name) == topic else []
+                    )
+                )
+            remaining = self.metadata.topic_with_any_state(topic.id)
+            if remaining is not None and remaining.is_deleting:
+                await self._finish_delete(remaining)
+                _logger.warning("abandoned topic removed", topic=topic.name)
 
     def _place(self, count: int, placement: ReplicaPlacement, start: int) -> list[PartitionRegistration]:
         """Raises InvalidReplicationFactorError or InvalidReassignmentError."""

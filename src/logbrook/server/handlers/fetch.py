@@ -417,6 +417,23 @@ class _ReplicaFetch(_Fetch):
     def _end_offset(self, log: Log) -> Offset | None:
         return log.log_end_offset
 
+    def _read_partition(self, read: _PartitionRead, remaining_bytes: int, *, is_first: bool) -> None:
+        if self._leading.throttle.is_exceeded() and self._is_throttled(read):
+            remaining_bytes, is_first = 0, False
+        super()._read_partition(read, remaining_bytes, is_first=is_first)
+
+    def _is_throttled(self, read: _PartitionRead) -> bool:
+        topic_id, number = read.wanted.key
+        assert isinstance(topic_id, bytes)
+        topic = self._services.topics.metadata.topic_with_any_state(topic_id)
+        return topic is not None and self._leading.is_throttled(TopicPartition(topic.name, number), self._replica_id)
+
+    def _respond(self) -> FetchResponse:
+        throttle = self._leading.throttle
+        if throttle.rate is not None:
+            throttle.record(sum(read.size for read in self._reads if read.size and self._is_throttled(read)))
+        return super()._respond()
+
     def _is_enough(self, size: int) -> bool:
         """A higher high watermark is sent at once: consumers of the follower wait for it."""
         return size > 0 or any(read.partition is None or self._has_news(read) for read in self._reads)

@@ -1,0 +1,100 @@
+"""Periodic work for the whole cluster. The live broker with the lowest id does it.
+
+- Internal topics are created with as many replicas as there are brokers, up to three. They get the missing ones when
+  brokers join.
+- A topic with many partitions is created and deleted in several transactions. If the broker that does it ends in the
+  middle, the creation is undone, and the deletion is finished.
+
+Two brokers may do it at the same time, with different images: every change is conditional.
+"""
+
+from logbrook.core.cluster.image import ClusterImage, PartitionKey
+from logbrook.core.cluster.placement import extend_replicas
+from logbrook.core.metadata import Topic
+from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import BrokerId
+from logbrook.ports import Clock
+from logbrook.server.cluster.background import pause
+from logbrook.server.cluster.partition_admin import PartitionAdmin
+from logbrook.server.cluster.topics import DEFAULT_REPLICATION_FACTOR_MAX, ClusterTopics
+
+# A creation or deletion without progress for this long is abandoned.
+_ABANDONED_S = 30.0
+
+_logger = event_logger(__name__)
+
+
+class ClusterMaintenance:
+    """One per broker, on the event loop."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        clock: Clock,
+        image: ClusterImage,
+        topics: ClusterTopics,
+        partition_admin: PartitionAdmin,
+        *,
+        interval_s: float,
+    ) -> None:
+        self._broker_id = broker_id
+        self._clock = clock
+        self._image = image
+        self._topics = topics
+        self._partition_admin = partition_admin
+        self._interval_s = interval_s
+        # Hidden topics by id, with their number of registrations and the time at which that was first seen.
+        self._hidden: dict[bytes, tuple[Topic, int, float]] = {}
+
+    async def run(self) -> None:
+        """Work forever. What fails is tried again in the next round."""
+        while True:
+            await pause(self._interval_s)
+            try:
+                await self._work()
+            except LogbrookError as error:
+                _logger.warning("cluster maintenance failed", error=error)
+
+    async def _work(self) -> None:
+        if self._broker_id != min(self._image.brokers, default=None):
+            self._hidden.clear()
+            return
+        for topic in self._abandoned():
+            await self._topics.remove_abandoned(topic)
+        for name, topic in list(self._topics.metadata.topics.items()):
+            if self._topics.is_internal(name) and not topic.is_hidden:
+                await self._add_replicas(topic)
+
+    def _abandoned(self) -> list[Topic]:
+        now_s = self._clock.monotonic_s()
+        hidden = {topic.id: topic for topic in self._topics.metadata.topics.values() if topic.is_hidden}
+        counts = dict.fromkeys(hidden, 0)
+        if hidden:
+            for key in self._image.partitions:
+                if key.topic_id in counts:
+                    counts[key.topic_id] += 1
+        seen: dict[bytes, tuple[Topic, int, float]] = {}
+        for topic_id, topic in hidden.items():
+            before = self._hidden.get(topic_id)
+            if before is None or before[:2] != (topic, counts[topic_id]):
+                before = (topic, counts[topic_id], now_s)
+            seen[topic_id] = before
+        self._hidden = seen
+        return [topic for topic, _, since_s in seen.values() if now_s - since_s >= _ABANDONED_S]
+
+    async def _add_replicas(self, topic: Topic) -> None:
+        racks = {
+            broker_id: broker.registration.rack
+            for broker_id, broker in self._image.brokers.items()
+            if not broker.registration.is_stopping
+        }
+        factor = min(DEFAULT_REPLICATION_FACTOR_MAX, len(racks))
+        for number in range(topic.partition_count):
+            partition = self._image.partitions.get(PartitionKey(topic.id, number))
+            if partition is None or partition.registration.is_reassigning:
+                continue
+            replicas = partition.registration.replicas
+            if len(replicas) < factor and set(replicas) <= self._image.brokers.keys():
+                extended = extend_replicas(replicas, racks, factor, start=number)
+                await self._partition_admin.reassign(TopicPartition(topic.name, number), extended)
