@@ -33,6 +33,7 @@ from logbrook.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from logbrook.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.testing.cluster import Cluster
@@ -79,6 +80,29 @@ def test_a_partition_moves_to_other_brokers_with_its_records(
         assert move(connection, "orders", None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         assert move(connection, "orders", [2, 2]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert move(connection, "orders", [2, 9]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_a_broker_that_is_gone_for_good_is_unregistered_once_it_has_no_replicas(
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    cluster = impatient_cluster
+    cluster.create_topic("orders", assignments=[[1, 3]])
+
+    def unregister(broker_id: int) -> int:
+        with connect(cluster) as connection:
+            request = UnregisterBrokerRequest(broker_id=broker_id)
+            return connection.request(request, UnregisterBrokerResponse).error_code
+
+    assert unregister(3) == ErrorCode.INVALID_REQUEST, "it runs"
+    assert unregister(9) == ErrorCode.BROKER_ID_NOT_REGISTERED
+    cluster.kill(3)
+    wait_until(lambda: 3 not in cluster._store.read_image()[0].brokers)
+    assert unregister(3) == ErrorCode.INVALID_REQUEST, "it has a replica"
+    with connect(cluster) as connection:
+        assert move(connection, "orders", [1, 2]) == ErrorCode.NONE
+        wait_until(lambda: moving(connection) == 0)
+    wait_until(lambda: unregister(3) == ErrorCode.NONE)
+    assert unregister(3) == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 @pytest.mark.parametrize("side", ["leader", "follower"])

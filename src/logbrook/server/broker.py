@@ -144,7 +144,7 @@ class BrokerServer:
             served_versions={api.key: api.versions for api in apis if api.is_advertised},
             random=self._random,
             replicas=None if self._node is None else self._node.replicas,
-            partition_admin=None if self._node is None else self._node.partition_admin,
+            cluster_admin=None if self._node is None else self._node.cluster_admin,
         )
         dispatcher = KafkaDispatcher(self.services, apis, config.network.request_bytes_max, clock.monotonic_s)
         connections_max = max(16, min(config.network.connections_max, descriptors - _DESCRIPTORS_RESERVED))

@@ -7,7 +7,7 @@ from logbrook.config import BrokerConfig
 from logbrook.core.fetch_sessions import FetchSessions
 from logbrook.ports import Clock, Random
 from logbrook.protocol.schema import Versions
-from logbrook.server.cluster.partition_admin import PartitionAdmin
+from logbrook.server.cluster.cluster_admin import ClusterAdmin
 from logbrook.server.cluster.replicas import ReplicaManager
 from logbrook.server.cluster_view import ClusterView
 from logbrook.server.cold_reads import ColdReads
@@ -44,4 +44,4 @@ class Services:
     random: Random
     # Of a broker in a cluster; None on a single node.
     replicas: ReplicaManager | None = None
-    partition_admin: PartitionAdmin | None = None
+    cluster_admin: ClusterAdmin | None = None

@@ -16,7 +16,7 @@ from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId
 from logbrook.ports import Clock
 from logbrook.server.cluster.background import pause
-from logbrook.server.cluster.partition_admin import PartitionAdmin
+from logbrook.server.cluster.cluster_admin import ClusterAdmin
 from logbrook.server.cluster.topics import DEFAULT_REPLICATION_FACTOR_MAX, ClusterTopics
 
 # A creation or deletion without progress for this long is abandoned.
@@ -34,7 +34,7 @@ class ClusterMaintenance:
         clock: Clock,
         image: ClusterImage,
         topics: ClusterTopics,
-        partition_admin: PartitionAdmin,
+        cluster_admin: ClusterAdmin,
         *,
         interval_s: float,
     ) -> None:
@@ -42,7 +42,7 @@ class ClusterMaintenance:
         self._clock = clock
         self._image = image
         self._topics = topics
-        self._partition_admin = partition_admin
+        self._cluster_admin = cluster_admin
         self._interval_s = interval_s
         # Hidden topics by id, with their number of registrations and the time at which that was first seen.
         self._hidden: dict[bytes, tuple[Topic, int, float]] = {}
@@ -97,4 +97,4 @@ class ClusterMaintenance:
             replicas = partition.registration.replicas
             if len(replicas) < factor and set(replicas) <= self._image.brokers.keys():
                 extended = extend_replicas(replicas, racks, factor, start=number)
-                await self._partition_admin.reassign(TopicPartition(topic.name, number), extended)
+                await self._cluster_admin.reassign(TopicPartition(topic.name, number), extended)

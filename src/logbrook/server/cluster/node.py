@@ -18,9 +18,9 @@ from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId
 from logbrook.ports import Clock, Random
 from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, Revision
+from logbrook.server.cluster.cluster_admin import ClusterAdmin
 from logbrook.server.cluster.cluster_maintenance import ClusterMaintenance
 from logbrook.server.cluster.membership import Membership
-from logbrook.server.cluster.partition_admin import PartitionAdmin
 from logbrook.server.cluster.peers import Peers
 from logbrook.server.cluster.replica import FetcherKey
 from logbrook.server.cluster.replica_fetcher import Connect, ReplicaFetcher
@@ -121,7 +121,7 @@ class ClusterNode:
             fetch_purgatory,
             lag_ms_max=link.replica_lag_ms_max,
         )
-        self.partition_admin = PartitionAdmin(
+        self.cluster_admin = ClusterAdmin(
             broker_id, link.store, self.topics.metadata, self.image, self.topics.follower, self.membership
         )
         self._maintenance = ClusterMaintenance(
@@ -129,7 +129,7 @@ class ClusterNode:
             clock,
             self.image,
             self.topics,
-            self.partition_admin,
+            self.cluster_admin,
             interval_s=link.maintenance_interval_s,
         )
         directory.environment.health.add_failure_callback(self._on_storage_failed)

@@ -46,12 +46,12 @@ async def _reassign(
     partition = TopicPartition(topic, wanted.partition_index)
     try:
         services.topics.check_partition(partition)
-        if services.partition_admin is None:
+        if services.cluster_admin is None:
             _check_single_node(services.config.node_id, wanted)
         else:
             if is_factor_fixed and wanted.replicas is not None:
                 _check_factor(services, partition, len(wanted.replicas))
-            await services.partition_admin.reassign(partition, wanted.replicas)
+            await services.cluster_admin.reassign(partition, wanted.replicas)
     except LogbrookError as error:
         report_error(error, response)
     return response

@@ -41,7 +41,7 @@ API = Api(ElectLeadersRequest, ElectLeadersResponse, handle)
 def _wanted(services: Services, request: ElectLeadersRequest) -> Iterator[tuple[str, Iterable[int]]]:
     if request.topic_partitions is not None:
         yield from ((topic.topic, dict.fromkeys(topic.partitions)) for topic in request.topic_partitions)
-    elif services.partition_admin is not None:
+    elif services.cluster_admin is not None:
         topics = [topic for topic in services.topics.metadata.topics.values() if not topic.is_hidden]
         yield from ((topic.name, range(topic.partition_count)) for topic in topics)
 
@@ -52,12 +52,12 @@ async def _elect(services: Services, partition: TopicPartition, election_type: i
         if election_type not in (_PREFERRED, _UNCLEAN):
             raise RequestRefusedError(ErrorCode.INVALID_REQUEST, "unknown type of election")
         services.topics.check_partition(partition)
-        if services.partition_admin is None:
+        if services.cluster_admin is None:
             raise RequestRefusedError(ErrorCode.ELECTION_NOT_NEEDED, "the preferred replica is the leader")
         if election_type == _PREFERRED:
-            await services.partition_admin.elect_preferred(partition)
+            await services.cluster_admin.elect_preferred(partition)
         else:
-            await services.partition_admin.elect_unclean(partition)
+            await services.cluster_admin.elect_unclean(partition)
     except LogbrookError as error:
         report_error(error, result)
     return result

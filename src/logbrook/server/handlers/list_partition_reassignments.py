@@ -17,7 +17,7 @@ def handle(
     if request.topics is not None:
         wanted = {(topic.name, number) for topic in request.topics for number in topic.partition_indexes}
     moving: dict[str, list[OngoingPartitionReassignment]] = {}
-    for partition, registration in services.partition_admin.reassignments() if services.partition_admin else ():
+    for partition, registration in services.cluster_admin.reassignments() if services.cluster_admin else ():
         if wanted is None or (partition.topic, partition.partition) in wanted:
             moving.setdefault(partition.topic, []).append(
                 OngoingPartitionReassignment(

@@ -3,13 +3,22 @@
 Kafka unregisters even its only broker while it runs. DescribeCluster then has no broker, so clients cannot use it.
 """
 
+from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from logbrook.server.api import Api, RequestContext
+from logbrook.server.errors import errors_in
 from logbrook.server.services import Services
 
 
-def handle(services: Services, request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
+async def handle(
+    services: Services, request: UnregisterBrokerRequest, context: RequestContext
+) -> UnregisterBrokerResponse:
+    if services.cluster_admin is not None:
+        response = UnregisterBrokerResponse()
+        with errors_in(response):
+            await services.cluster_admin.unregister(BrokerId(request.broker_id))
+        return response
     if request.broker_id not in [broker.broker_id for broker in services.view.brokers()]:
         code = ErrorCode.BROKER_ID_NOT_REGISTERED
         message = f"broker {request.broker_id} is not registered"

@@ -250,7 +250,7 @@ class ClusterSimulationRun(SimulationRun):
         await self._administer(choices, partition, None)
 
     async def _administer(self, choices: Random, partition: TopicPartition, replicas: list[int] | None) -> None:
-        admin = self._brokers[choices.choice(list(self._brokers))].server.services.partition_admin
+        admin = self._brokers[choices.choice(list(self._brokers))].server.services.cluster_admin
         assert admin is not None
         try:
             async with asyncio.timeout(1.0):

@@ -1,4 +1,5 @@
-"""Changes of partitions that operators ask for: reassignments, and elections by request. Any broker makes them.
+"""Changes of a cluster that operators ask for: reassignments, elections by request, and the removal of brokers that are
+gone for good. Any broker makes them.
 
 A change is decided on this broker's image and written with the condition that the partition has not changed meanwhile;
 otherwise it is decided again.
@@ -7,7 +8,7 @@ otherwise it is decided again.
 from collections.abc import Callable, Iterator, Sequence
 
 from logbrook.core.cluster.elections import partition_change
-from logbrook.core.cluster.image import ClusterImage, PartitionKey
+from logbrook.core.cluster.image import ClusterImage, PartitionKey, broker_key, node_key
 from logbrook.core.cluster.partition import (
     InvalidReassignmentError,
     PartitionRegistration,
@@ -20,7 +21,7 @@ from logbrook.core.metadata import ClusterMetadata
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId
-from logbrook.ports.metadata_store import MetadataStore
+from logbrook.ports.metadata_store import Delete, MetadataStore, StoreTransaction, is_absent
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
@@ -30,7 +31,7 @@ from logbrook.storage.errors import PartitionNotFoundError
 _logger = event_logger(__name__)
 
 
-class PartitionAdmin:
+class ClusterAdmin:
     """One per broker of a cluster, on the event loop. Changes raise MetadataStoreError, too."""
 
     def __init__(
@@ -112,6 +113,31 @@ class PartitionAdmin:
 
         await self._change(partition, decide)
         _logger.warning("unclean leader elected", partition=partition)
+
+    async def unregister(self, broker_id: BrokerId) -> None:
+        """Forget a broker that will not come back. Raises RequestRefusedError if it runs, or still has replicas.
+
+        A broker with replicas must stay known: if it came back with an empty disk, nobody would notice what it lacks.
+        """
+        if broker_id in self._image.brokers:
+            message = f"broker {broker_id} cannot be unregistered: it is running"
+            raise RequestRefusedError(ErrorCode.INVALID_REQUEST, message)
+        if broker_id not in self._image.nodes:
+            raise RequestRefusedError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+        count = sum(broker_id in partition.registration.replicas for partition in self._image.partitions.values())
+        if count:
+            message = (
+                f"broker {broker_id} cannot be unregistered: it has replicas of {count} partitions; move them first"
+            )
+            raise RequestRefusedError(ErrorCode.INVALID_REQUEST, message)
+        key = node_key(broker_id)
+        conditions = [is_absent(broker_key(broker_id)), *self._follower.unmodified([key])]
+        result = await self._store.commit(StoreTransaction(conditions, [Delete(key)]))
+        await self._follower.wait_for(result.revision)
+        if not result.is_committed:
+            message = f"broker {broker_id} has registered again meanwhile"
+            raise RequestRefusedError(ErrorCode.INVALID_REQUEST, message)
+        _logger.info("broker unregistered", broker_id=broker_id)
 
     async def _change(
         self, partition: TopicPartition, decide: Callable[[PartitionRegistration], PartitionRegistration]
