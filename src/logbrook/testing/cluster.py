@@ -43,7 +43,6 @@ T = TypeVar("T")
 
 _WAIT_S_MAX = 30.0
 _POLL_S = 0.005
-_MAINTENANCE_S = 0.5
 _BOOT_ID = "the run of this process"
 
 
@@ -372,7 +371,7 @@ class ClusterBroker(Broker):
             lease_s=self._lease_s,
             replica_lag_ms_max=self._replica_lag_ms_max,
             boot_id=_BOOT_ID,
-            maintenance_interval_s=_MAINTENANCE_S,
+            maintenance_interval_s=0.5,
         )
         server = BrokerServer(config, files=files, cluster=link)
         await server.start()

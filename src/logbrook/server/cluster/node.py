@@ -72,7 +72,9 @@ class ClusterNode:
     ) -> None:
         self._link = link
         self._loop = loop
-        broker_id = BrokerId(config.node_id)
+        self._clock = clock
+        self._appender = appender
+        self._broker_id = broker_id = BrokerId(config.node_id)
         self.image = ClusterImage()
         self.topics = ClusterTopics(
             config, directory, appender, clock, random, on_many_logs_created, link.store, self.image
@@ -88,23 +90,6 @@ class ClusterNode:
             syncs_before_reply=config.storage.durability is Durability.FSYNC,
             boot_id=link.boot_id,
         )
-
-        throttle = ReplicationThrottle(self.topics.metadata, broker_id, clock, "follower")
-
-        def new_fetcher(replicas: ReplicaManager, key: FetcherKey) -> ReplicaFetcher:
-            return ReplicaFetcher(
-                replicas,
-                key.leader,
-                broker_id,
-                lambda: self.membership.broker_epoch,
-                self.image,
-                appender,
-                clock,
-                link.connect,
-                loop,
-                throttle if key.is_catching_up else None,
-            )
-
         self.replicas = ReplicaManager(
             broker_id,
             loop,
@@ -116,7 +101,7 @@ class ClusterNode:
             self.membership,
             directory,
             self.topics.log_files,
-            new_fetcher,
+            self._new_fetcher,
             self.topics.config_of,
             fetch_purgatory,
             lag_ms_max=link.replica_lag_ms_max,
@@ -125,13 +110,9 @@ class ClusterNode:
             broker_id, link.store, self.topics.metadata, self.image, self.topics.follower, self.membership
         )
         self._maintenance = ClusterMaintenance(
-            broker_id,
-            clock,
-            self.image,
-            self.topics,
-            self.cluster_admin,
-            interval_s=link.maintenance_interval_s,
+            broker_id, clock, self.image, self.topics, self.cluster_admin, interval_s=link.maintenance_interval_s
         )
+        self._throttle = ReplicationThrottle(self.topics.metadata, broker_id, clock, "follower")
         directory.environment.health.add_failure_callback(self._on_storage_failed)
         self.topics.replicas = self.replicas
         appender.replicas = self.replicas.leading
@@ -185,6 +166,20 @@ class ClusterNode:
             _logger.warning("clean stop not recorded", error=error)
         with suppress(MetadataStoreError):
             await self._link.store.close()
+
+    def _new_fetcher(self, replicas: ReplicaManager, key: FetcherKey) -> ReplicaFetcher:
+        return ReplicaFetcher(
+            replicas,
+            key.leader,
+            self._broker_id,
+            lambda: self.membership.broker_epoch,
+            self.image,
+            self._appender,
+            self._clock,
+            self._link.connect,
+            self._loop,
+            self._throttle if key.is_catching_up else None,
+        )
 
     def _on_storage_failed(self, _: StorageOfflineError) -> None:
         """Called from any thread."""
