@@ -100,6 +100,17 @@ def test_a_topic_that_several_brokers_create_at_once_is_created_once(cluster: Cl
         cluster.produce("orders", "once", partition=partition)
 
 
+def test_a_change_is_decided_on_what_other_brokers_have_changed(cluster: Cluster) -> None:
+    """A broker learns of changes with a delay. It does not refuse a request for it."""
+    for round_number in range(20):
+        creator, changer, deleter = (1 + (round_number + step) % 3 for step in range(3))
+        cluster.brokers[creator].create_topic("orders")
+        with Client(cluster.brokers[changer].bootstrap_servers) as client:
+            Admin(client).topics.set_partitions("orders", 2)
+        with Client(cluster.brokers[deleter].bootstrap_servers) as client:
+            Admin(client).topics.delete(["orders"])
+
+
 def test_large_topics_are_created_and_deleted_in_several_transactions(
     cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:

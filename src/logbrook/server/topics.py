@@ -303,6 +303,9 @@ class Topics:
     def _is_complete(self, topic: Topic) -> bool:
         return not topic.is_creating and all(partition in self.directory for partition in topic.partitions)
 
+    async def refresh(self) -> None:
+        """Learn of the changes that other brokers have made, for a decision on them. Raises StoreUnavailableError."""
+
     async def delete(self, name: str, topic_id: bytes | None = None) -> None:
         """Delete the topic, if it still has this id. Raises TopicNotFoundError, StorageError or ChangePendingError."""
         await self._changes.run(self._delete(name, topic_id))

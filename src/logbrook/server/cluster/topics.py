@@ -116,6 +116,11 @@ class ClusterTopics(Topics):
             return placement.replication_factor
         return min(DEFAULT_REPLICATION_FACTOR_MAX, len(self._image.brokers))
 
+    async def refresh(self) -> None:
+        # A transaction without operations returns the newest revision.
+        latest = await self._metadata_store.commit(StoreTransaction([], []))
+        await self.follower.wait_for(latest.revision)
+
     async def make_missing_logs(self) -> None:
         """The replica manager retries by itself."""
 
@@ -175,6 +180,7 @@ class ClusterTopics(Topics):
             def last_registrations() -> list[Put]:
                 return _puts(self.metadata.topic(name).id, registrations, first)[-_OPERATIONS_MAX:]
 
+            await self.refresh()
             decide()
             if not only_check and len(registrations) > _OPERATIONS_MAX:
                 # Registrations beyond the topic's partition count have no effect yet.
@@ -254,6 +260,8 @@ class ClusterTopics(Topics):
 
         If something has changed meanwhile, decide again. Raises MetadataStoreError, and what `decide` raises.
         """
+        # The change is refused for what is in the store, not for what this broker does not know yet.
+        await self.refresh()
         while True:
             async with self._writing:
                 records = decide()

@@ -28,6 +28,7 @@ async def handle(
         results.append(result)
         with errors_in(result):
             check_named_once(times_named, topic.name)
+            await services.topics.refresh()
             _check(services, topic)
             placement = ANYWHERE
             if topic.assignments is not None:

@@ -7,6 +7,7 @@ REQUEST_TIMED_OUT; if its deletion has begun, it continues.
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 from logbrook.core.metadata import MetadataError, Topic
 from logbrook.model import LogbrookError
@@ -36,7 +37,7 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Requ
     states = request.topics
     if context.version < _IDS_SINCE:
         states = [DeleteTopicState(name=name) for name in request.topic_names]
-    topics = [_find(services, state) for state in states]
+    topics = await _find_all(services, states)
     times_named = Counter(topic.name for topic in topics if isinstance(topic, Topic))
     deadline = RequestDeadline(services.loop, request.timeout_ms)
     results = []
@@ -55,6 +56,14 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Requ
 
 
 API = Api(DeleteTopicsRequest, DeleteTopicsResponse, handle)
+
+
+async def _find_all(services: Services, states: Sequence[DeleteTopicState]) -> list[Topic | LogbrookError]:
+    try:
+        await services.topics.refresh()
+    except LogbrookError as error:
+        return [error] * len(states)
+    return [_find(services, state) for state in states]
 
 
 def _find(services: Services, state: DeleteTopicState) -> Topic | LogbrookError:

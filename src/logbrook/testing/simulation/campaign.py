@@ -1,7 +1,8 @@
 """Random schedules of one broker and its clients, by seed.
 
 Producers write with acks=all, one of them idempotently: it sends each record until it is acknowledged. Another one
-writes transactions (`transactions`). Consumers read everything again and again. Faults happen: kills, power losses that
+writes transactions (`transactions`). Consumers read everything again and again, others are members of a group
+(`groups`), and an administrator creates and deletes topics (`admins`). Faults happen: kills, power losses that
 keep, lose or tear unsynced bytes, slow syncs, broken connections, and clients that are cut off. At the end all faults
 end, and what clients were told is compared with the log: acknowledged records are there, none is there twice, those of
 the idempotent producer are in order, and committed readers see whole transactions. A schedule is the same in every run.
@@ -35,8 +36,10 @@ from logbrook.records.builder import build_batch
 from logbrook.records.reader import iter_records
 from logbrook.records.record import Record
 from logbrook.storage.log import Log
+from logbrook.testing.simulation.admins import AdminWorkload
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
 from logbrook.testing.simulation.client import SimulatedClient, WorkloadClient
+from logbrook.testing.simulation.groups import GroupHistory, GroupMember
 from logbrook.testing.simulation.loop import SimulationLoop
 from logbrook.testing.simulation.network import SimulatedNetwork
 from logbrook.testing.simulation.transactions import TransactionalWorkload, read_committed
@@ -46,6 +49,7 @@ TOPIC = "t"
 HOST = "broker"
 IDEMPOTENT = "idempotent-producer"
 TRANSACTIONAL = "transactional-producer"
+ADMIN = "admin"
 PARTITIONS = 2
 SECONDS = 20.0
 # The last versions in which topics go by name.
@@ -55,7 +59,9 @@ _TRANSACTION_PAUSE_S = 0.1
 # A transaction times out after 3 s; timeouts are looked for every 10 s.
 _SETTLE_S = 60.0
 _BYTES_MAX = 1 << 20
-_PRODUCERS, _CONSUMERS = 3, 2
+_PRODUCERS, _CONSUMERS, _MEMBERS = 3, 2, 2
+_ADMIN_PAUSE_S = 1.0
+_MEMBER_PAUSE_S = 0.3
 _RETRIABLE = (OSError, TimeoutError)
 
 
@@ -99,6 +105,8 @@ class SimulationRun:
         self.events: list[str] = []
         self.history = ClientHistory()
         self._transactions = TransactionalWorkload(seed, TOPIC, PARTITIONS, TRANSACTIONAL)
+        self._group = GroupHistory(TOPIC)
+        self._admin = AdminWorkload()
         slowest_s = self._random.choice((0.001, 0.01, 0.1))
         latency = Random(self._random.random())
         self._loop = SimulationLoop(SimulatedNetwork(lambda: latency.uniform(0.0001, slowest_s)))
@@ -130,6 +138,8 @@ class SimulationRun:
         actors.append(self._produce_idempotently(IDEMPOTENT))
         actors.append(self._repeat(TRANSACTIONAL, self._transact))
         actors += [self._consume(f"consumer-{number}") for number in range(_CONSUMERS)]
+        actors += [self._consume_as_member(f"member-{number}") for number in range(_MEMBERS)]
+        actors.append(self._repeat(ADMIN, self._administrate))
         async with asyncio.TaskGroup() as group:
             for actor in actors:
                 group.create_task(actor)
@@ -238,6 +248,19 @@ class SimulationRun:
 
         await self._repeat(name, fetch)
 
+    async def _consume_as_member(self, name: str) -> None:
+        member = GroupMember(self._seed, name, self._group, PARTITIONS, self._fetch)
+
+        async def consume(client: WorkloadClient) -> None:
+            await member.run_one(client)
+            await self._pause(_MEMBER_PAUSE_S)
+
+        await self._repeat(name, consume)
+
+    async def _administrate(self, client: WorkloadClient) -> None:
+        await self._admin.run_one(client)
+        await self._pause(_ADMIN_PAUSE_S)
+
     async def _fetch(self, client: WorkloadClient, partition: int, offset: int) -> int:
         """Read from an offset on. Returns the offset to continue at."""
         wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_BYTES_MAX)
@@ -313,6 +336,8 @@ class SimulationRun:
     async def _judge(self) -> None:
         client = await self._connect("judge")
         await self._judge_transactions(client)
+        await self._judge_group(client)
+        self._admin.check(self._topic_names())
         ends = dict.fromkeys(range(PARTITIONS), 0)
         for partition in ends:
             # Coordinators may still append markers.
@@ -337,6 +362,23 @@ class SimulationRun:
     def _log_of(self, partition: int) -> Log:
         """Return the log of a partition's leader."""
         return self._broker.server.directory.get(TopicPartition(TOPIC, partition))
+
+    def _topic_names(self) -> list[str]:
+        return [
+            name for name, topic in self._broker.server.services.topics.metadata.topics.items() if not topic.is_hidden
+        ]
+
+    async def _judge_group(self, client: WorkloadClient) -> None:
+        """A new member gets all partitions once the others have gone, from the committed offsets on, and reads on."""
+        member = GroupMember(self._seed, "judge", self._group, PARTITIONS, self._fetch)
+        until_s = self._loop.time() + _SETTLE_S
+        ends = {number: self._log_of(number).high_watermark for number in range(PARTITIONS)}
+        while member.positions is None or any(member.positions.get(number, -1) < end for number, end in ends.items()):
+            assert self._loop.time() < until_s, f"the group does not reach {ends}: {member.positions}"
+            try:
+                await member.run_one(client)
+            except _RETRIABLE:
+                await self._pause(_RETRY_S)
 
     async def _judge_transactions(self, client: WorkloadClient) -> None:
         """Wait until the last transaction has timed out, and compare what committed readers see."""

@@ -2,22 +2,31 @@
 
 import asyncio
 from random import Random
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeAlias, TypeVar
 
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from logbrook.protocol.messages.fetch import FetchRequest, FetchResponse
 from logbrook.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from logbrook.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from logbrook.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from logbrook.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from logbrook.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from logbrook.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from logbrook.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from logbrook.protocol.messages.produce import ProduceRequest, ProduceResponse
+from logbrook.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.cluster.peer_connection import PeerConnection
 
 R = TypeVar("R", bound=ApiMessage)
 
 _METADATA, _FIND_COORDINATOR = 12, 4
-_TRANSACTION = 1
+_GROUP, _TRANSACTION = 0, 1
+
+GroupRequest: TypeAlias = (
+    JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | OffsetCommitRequest | OffsetFetchRequest
+)
 
 
 class WorkloadClient(Protocol):
@@ -47,7 +56,7 @@ class ClusterClient:
         self._choices = choices
         self._connections: dict[str, SimulatedClient] = {}
         self._leaders: dict[tuple[str, int], str] = {}
-        self._coordinators: dict[str, str] = {}
+        self._coordinators: dict[tuple[int, str], str] = {}
 
     async def request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0) -> R:
         """Send a request to the broker that serves it. Raises OSError."""
@@ -88,7 +97,9 @@ class ClusterClient:
             isinstance(message, InitProducerIdRequest) and message.transactional_id is not None
         ):
             assert message.transactional_id is not None
-            return await self._coordinator(message.transactional_id)
+            return await self._coordinator(_TRANSACTION, message.transactional_id)
+        if isinstance(message, GroupRequest):
+            return await self._coordinator(_GROUP, message.group_id)
         return self._choices.choice(self._hosts)
 
     async def _leader(self, topic: str, partition: int) -> str:
@@ -105,16 +116,16 @@ class ClusterClient:
             raise ConnectionRefusedError(f"{topic}-{partition} has no leader")
         return self._leaders[topic, partition]
 
-    async def _coordinator(self, transactional_id: str) -> str:
-        if transactional_id not in self._coordinators:
-            request = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=[transactional_id])
+    async def _coordinator(self, key_type: int, key: str) -> str:
+        if (key_type, key) not in self._coordinators:
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
             host = self._choices.choice(self._hosts)
             answer = await self.request_from(host, request, FindCoordinatorResponse, _FIND_COORDINATOR)
             (coordinator,) = answer.coordinators
             if coordinator.error_code:
                 raise ConnectionRefusedError(ErrorCode(coordinator.error_code).name)
-            self._coordinators[transactional_id] = coordinator.host
-        return self._coordinators[transactional_id]
+            self._coordinators[key_type, key] = coordinator.host
+        return self._coordinators[key_type, key]
 
 
 def _has_error(answer: ApiMessage) -> bool:
@@ -122,6 +133,16 @@ def _has_error(answer: ApiMessage) -> bool:
         return any(part.error_code for topic in answer.responses for part in topic.partition_responses)
     if isinstance(answer, FetchResponse):
         return any(part.error_code for topic in answer.responses for part in topic.partitions)
-    if isinstance(answer, EndTxnResponse | InitProducerIdResponse):
+    if isinstance(answer, OffsetCommitResponse):
+        return any(part.error_code for topic in answer.topics for part in topic.partitions)
+    if isinstance(
+        answer,
+        EndTxnResponse
+        | InitProducerIdResponse
+        | JoinGroupResponse
+        | SyncGroupResponse
+        | HeartbeatResponse
+        | OffsetFetchResponse,
+    ):
         return bool(answer.error_code)
     return False

@@ -13,6 +13,7 @@ from random import Random
 from logbrook.config import Durability
 from logbrook.core.cluster.image import ClusterImage, PartitionKey
 from logbrook.core.cluster.partition import PartitionRegistration
+from logbrook.core.metadata import TOPIC_PREFIX
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.identifiers import BrokerId
 from logbrook.ports.metadata_store import LeaseId
@@ -26,6 +27,7 @@ from logbrook.storage.log import Log
 from logbrook.testing.memory_metadata_store import MemoryMetadataStore, MemoryStore
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
 from logbrook.testing.simulation.campaign import (
+    ADMIN,
     IDEMPOTENT,
     PARTITIONS,
     SECONDS,
@@ -42,6 +44,7 @@ LEASE_S = 2.0
 _LAG_MS_MAX = 1_500
 _HEALED_S_MAX = 120.0
 _RETRY_S = 0.2
+_FAULT_SEQUENCES = 2
 _FETCH = 12
 _BYTES_MAX = 1 << 20
 
@@ -55,6 +58,9 @@ class ClusterSimulationRun(SimulationRun):
         super().__init__(seed, seconds, durability)
         self._store: MemoryStore
         self._connections: dict[int, MemoryMetadataStore] = {}
+        # Brokers that a fault has stopped.
+        self._stopped: set[int] = set()
+        self._is_replacing = False
         self._min_insync = self._random.choice((1, 2))
         store_s = self._random.choice((0.0, 0.002, 0.05))
         store_latency = Random(self._random.random())
@@ -141,7 +147,12 @@ class ClusterSimulationRun(SimulationRun):
     # Faults
 
     async def _break_things(self) -> None:
-        choices = Random(f"{self._seed}/faults")
+        """Two sequences of faults at the same time; a broker is stopped by one of them only."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(_FAULT_SEQUENCES):
+                group.create_task(self._break_in_sequence(Random(f"{self._seed}/faults-{number}")))
+
+    async def _break_in_sequence(self, choices: Random) -> None:
         faults = [
             self._kill,
             self._kill,
@@ -160,8 +171,18 @@ class ClusterSimulationRun(SimulationRun):
             await self._pause(choices.uniform(0.05, 3.0))
             await choices.choice(faults)(choices)
 
-    async def _kill(self, choices: Random) -> None:
+    def _take_broker(self, choices: Random) -> int | None:
+        """Choose a broker to stop, None if the other sequence has stopped it. Return it to `_stopped` afterwards."""
         number = choices.choice(list(self._brokers))
+        if number in self._stopped:
+            return None
+        self._stopped.add(number)
+        return number
+
+    async def _kill(self, choices: Random) -> None:
+        number = self._take_broker(choices)
+        if number is None:
+            return
         variant = choices.choice((Variant.KEPT, Variant.LOST, Variant.TORN))
         self._note(f"kill broker {number}, unsynced bytes {variant.name}")
         await self._brokers[number].kill(variant)
@@ -170,6 +191,9 @@ class ClusterSimulationRun(SimulationRun):
 
     async def _kill_all(self, choices: Random) -> None:
         """A power loss of all machines at once."""
+        if self._stopped:
+            return
+        self._stopped.update(self._brokers)
         variant = choices.choice((Variant.LOST, Variant.TORN))
         self._note(f"kill all brokers, unsynced bytes {variant.name}")
         await asyncio.gather(*(broker.kill(variant) for broker in self._brokers.values()))
@@ -178,7 +202,9 @@ class ClusterSimulationRun(SimulationRun):
             await self._start_broker(number)
 
     async def _restart(self, choices: Random) -> None:
-        number = choices.choice(list(self._brokers))
+        number = self._take_broker(choices)
+        if number is None:
+            return
         self._note(f"restart broker {number}")
         await self._brokers[number].stop()
         await self._start_broker(number)
@@ -192,6 +218,7 @@ class ClusterSimulationRun(SimulationRun):
                 await self._pause(_RETRY_S)
                 continue
             self._note(f"broker {number} started")
+            self._stopped.discard(number)
             return
 
     async def _isolate(self, choices: Random) -> None:
@@ -262,18 +289,28 @@ class ClusterSimulationRun(SimulationRun):
             self._note(f"refused: {error}")
 
     async def _replace_disk(self, choices: Random) -> None:
-        """Replace the disk of a broker that is not needed: every partition has another in-sync replica."""
-        number = choices.choice(list(self._brokers))
-        image = self._image()
-        if any(not set(partition.registration.isr) - {number} for partition in image.partitions.values()):
+        """Replace the disk of a broker that is not needed: every partition has another in-sync replica.
+
+        A second disk is not replaced until the first one's broker is back, and has told that it lost its records.
+        """
+        if self._is_replacing:
             return
-        self._note(f"replace the disk of broker {number}")
+        number = self._take_broker(choices)
+        if number is None:
+            return
+        self._is_replacing = True
+        self._note(f"kill broker {number} to replace its disk")
         await self._brokers[number].kill()
-        if any(not set(partition.registration.isr) - {number} for partition in self._image().partitions.values()):
-            self._note("not replaced: it has become the last replica in sync")
-        else:
+        if self._has_other_replicas(number):
             self._brokers[number].replace_disk()
+        else:
+            self._note("not replaced: it is the last replica in sync")
         await self._start_broker(number)
+        self._is_replacing = False
+
+    def _has_other_replicas(self, number: int) -> bool:
+        """True if every partition has an in-sync replica on another broker."""
+        return all(set(partition.registration.isr) - {number} for partition in self._image().partitions.values())
 
     def _image(self) -> ClusterImage:
         image = ClusterImage()
@@ -281,8 +318,8 @@ class ClusterSimulationRun(SimulationRun):
         return image
 
     def _all_hosts(self) -> list[str]:
-        clients = ["creator", "judge", IDEMPOTENT, TRANSACTIONAL]
-        clients += [f"{kind}-{number}" for kind in ("producer", "consumer") for number in range(3)]
+        clients = ["creator", "judge", IDEMPOTENT, TRANSACTIONAL, ADMIN]
+        clients += [f"{kind}-{number}" for kind in ("producer", "consumer", "member") for number in range(3)]
         return [*(host_of(number) for number in self._brokers), *clients]
 
     # Judgement
@@ -316,6 +353,9 @@ class ClusterSimulationRun(SimulationRun):
             if replicas is None or not replicas.leading.is_serving(TOPIC, number):
                 return f"broker {leader} does not know what is committed in partition {number}"
         return None
+
+    def _topic_names(self) -> list[str]:
+        return [key.removeprefix(TOPIC_PREFIX) for key in self._store.state.entries if key.startswith(TOPIC_PREFIX)]
 
     def _log_of(self, partition: int) -> Log:
         return self._replica_log(self._registration_of(partition).leader, partition)

@@ -1,0 +1,66 @@
+"""An administrator in a simulation, who creates and deletes topics, and what must hold of them.
+
+A topic whose creation was acknowledged exists until its deletion is begun. One whose deletion was acknowledged is gone.
+If an answer is lost the outcome is unknown, and the request is repeated.
+"""
+
+from collections.abc import Collection
+from enum import Enum, auto
+
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from logbrook.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from logbrook.testing.simulation.client import WorkloadClient
+
+_CREATE_TOPICS, _DELETE_TOPICS = 5, 5
+_TIMEOUT_MS = 3_000
+_PREFIX = "administered-"
+
+
+class _TopicState(Enum):
+    CREATING = auto()
+    EXISTS = auto()
+    DELETING = auto()
+    DELETED = auto()
+
+
+class AdminWorkload:
+    """One administrator. Call `run_one` again and again, with whatever connection there is."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, _TopicState] = {}
+
+    async def run_one(self, client: WorkloadClient) -> None:
+        """Create a topic, or delete an earlier one. Raises OSError."""
+        name = next((name for name, state in self._states.items() if state is not _TopicState.DELETED), None)
+        if name is None:
+            name = f"{_PREFIX}{len(self._states)}"
+            self._states[name] = _TopicState.CREATING
+        if self._states[name] is _TopicState.CREATING:
+            await self._create(client, name)
+        else:
+            await self._delete(client, name)
+
+    async def _create(self, client: WorkloadClient, name: str) -> None:
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=-1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
+        response = await client.request(request, CreateTopicsResponse, _CREATE_TOPICS)
+        if response.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            self._states[name] = _TopicState.EXISTS
+
+    async def _delete(self, client: WorkloadClient, name: str) -> None:
+        was_known = self._states[name] is _TopicState.EXISTS
+        self._states[name] = _TopicState.DELETING
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_TIMEOUT_MS)
+        response = await client.request(request, DeleteTopicsResponse, _DELETE_TOPICS)
+        code = response.responses[0].error_code
+        if code == ErrorCode.NONE or (code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not was_known):
+            self._states[name] = _TopicState.DELETED
+
+    def check(self, names: Collection[str]) -> None:
+        """Compare with the topics that exist at the end."""
+        for name, state in self._states.items():
+            if state is _TopicState.EXISTS:
+                assert name in names, f"topic {name} was created, and is gone"
+            elif state is _TopicState.DELETED:
+                assert name not in names, f"topic {name} was deleted, and exists"
