@@ -12,9 +12,19 @@ from logbrook.testing.exactly_once.scenario_outcome import ScenarioOutcome, Scen
 from logbrook.testing.exactly_once.stops import StopPoint
 from tests.spark.exactly_once import RestartableKafka, kafka_is_available
 
+# `make test` kills once: of each kind of writer one stops before its commit or after it.
+STOPS = {
+    "windows-windows": StopPoint.BEFORE_COMMIT,
+    "join-sent": StopPoint.BEFORE_COMMIT,
+    "upserts-current": StopPoint.AFTER_COMMIT,
+    "batch-sent": StopPoint.BEFORE_COMMIT,
+    "pipeline-orders": StopPoint.AFTER_COMMIT,
+    "pipeline-copies": StopPoint.BEFORE_COMMIT,
+    "pipeline-dead": StopPoint.BEFORE_COMMIT,
+}
 KILLS = 2
-# The writers that stop, and are killed there: at the first kill all table commits and the transactions of the pipeline.
-# At the second the transactions that follow a table commit, and commits that Spark has not recorded.
+# `make test-all`: the writers that stop, and are killed there: at the first kill all table commits and the transactions
+# of the pipeline. At the second the transactions that follow a table commit, and commits that Spark has not recorded.
 FIRST_STOPS = dict.fromkeys(
     (
         "windows-windows",
@@ -40,6 +50,18 @@ NUMBERS = 60
 
 
 @pytest.mark.timeout(900)
+def test_a_driver_killed_in_its_commits_leaves_every_row_to_be_written_once(spark: SparkSession) -> None:
+    with ScenarioCampaign(ScenarioPlan(1, parallelism=1)) as campaign:
+        campaign.write_input(NUMBERS)
+        campaign.kill_at(STOPS)
+        outcomes = finish(campaign, spark, kills=1)
+    assert {outcome.name for outcome in outcomes if outcome.in_table_commit} >= {"windows"}
+    assert {outcome.name for outcome in outcomes if outcome.in_transaction} == {"join", "batch", "pipeline"}
+    assert {outcome.name for outcome in outcomes if outcome.after_commit} == {"upserts", "pipeline"}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.long
 def test_drivers_killed_in_their_commits_leave_every_row_to_be_written_once(spark: SparkSession) -> None:
     with ScenarioCampaign(ScenarioPlan(KILLS, parallelism=1)) as campaign:
         for stops in (FIRST_STOPS, SECOND_STOPS):
@@ -66,13 +88,13 @@ def test_drivers_and_brokers_killed_at_random_leave_every_row_to_be_written_once
     assert all(outcome.restarts for outcome in outcomes)
 
 
-def finish(campaign: ScenarioCampaign, spark: SparkSession) -> list[ScenarioOutcome]:
+def finish(campaign: ScenarioCampaign, spark: SparkSession, kills: int = KILLS) -> list[ScenarioOutcome]:
     """Process everything with the session of the tests, and compare it with the oracles."""
     campaign.write_last_input()
     for scenario in campaign.scenarios:
         scenario.finish(spark)
     outcomes = campaign.compare()
     assert all(outcome.is_good for outcome in outcomes), "\n".join(map(str, outcomes))
-    assert {outcome.kills for outcome in outcomes} == {KILLS}
+    assert {outcome.kills for outcome in outcomes} == {kills}
     assert all(outcome.rows for outcome in outcomes)
     return outcomes

@@ -18,7 +18,7 @@ TOTALS = ("count(*)", "sum(length(value))")
 TOTAL_BYTES = 400_000_000
 
 
-@pytest.mark.parametrize("value_bytes", [1_000_000, 10_000_000])
+@pytest.mark.parametrize("value_bytes", [pytest.param(1_000_000, marks=pytest.mark.long), 10_000_000])
 def test_large_values_go_through_topics_and_tables(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, value_bytes: int
 ) -> None:

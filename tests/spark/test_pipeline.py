@@ -62,6 +62,7 @@ def test_a_repeated_batch_is_written_once_to_dead_letters_and_to_an_exactly_once
             commit.unlink()
 
 
+@pytest.mark.long
 def test_tables_of_other_formats_get_each_row_once(bench: Bench, errors: Errors) -> None:
     """The default, Delta, is what the first test has."""
     other_formats = [name for name in TABLE_FORMATS if name != "delta"]
@@ -164,6 +165,7 @@ def test_without_dead_letters_a_record_that_does_not_parse_stops_the_pipeline(be
     assert (report.state, report.error) == (RunState.FAILED, f"query 'p-copy' failed: {reason}; {hint}")
 
 
+@pytest.mark.long
 def test_a_start_in_the_past_is_for_the_first_run_only_and_the_next_takes_what_is_new(
     bench: Bench, errors: Errors
 ) -> None:

@@ -141,6 +141,7 @@ def test_a_transaction_that_changes_nothing_has_no_revision(open_store: OpenStor
         revision = await put(store, "test/a", b"1")
         nothing = StoreTransaction([is_unmodified("test/a", revision)], [Delete("test/none")])
         assert await store.commit(nothing) == TransactionResult(True, revision)
+        assert await store.commit(StoreTransaction([], [])) == TransactionResult(True, revision)
 
     run(open_store, check)
 

@@ -185,9 +185,14 @@ class ClusterSimulationRun(SimulationRun):
             return
         variant = choices.choice((Variant.KEPT, Variant.LOST, Variant.TORN))
         self._note(f"kill broker {number}, unsynced bytes {variant.name}")
-        await self._brokers[number].kill(variant)
+        await self._end_process(number, variant)
         await self._pause(choices.choice((0.05, 1.0, 2 * LEASE_S)) * choices.random())
         await self._start_broker(number)
+
+    async def _end_process(self, number: int, variant: Variant) -> None:
+        # The store gets no more requests of the process.
+        self._connections[number].is_cut_off = True
+        await self._brokers[number].kill(variant)
 
     async def _kill_all(self, choices: Random) -> None:
         """A power loss of all machines at once."""
@@ -196,7 +201,7 @@ class ClusterSimulationRun(SimulationRun):
         self._stopped.update(self._brokers)
         variant = choices.choice((Variant.LOST, Variant.TORN))
         self._note(f"kill all brokers, unsynced bytes {variant.name}")
-        await asyncio.gather(*(broker.kill(variant) for broker in self._brokers.values()))
+        await asyncio.gather(*(self._end_process(number, variant) for number in self._brokers))
         await self._pause(choices.choice((0.05, 2 * LEASE_S)) * choices.random())
         for number in choices.sample(list(self._brokers), NODES):
             await self._start_broker(number)
@@ -300,7 +305,7 @@ class ClusterSimulationRun(SimulationRun):
             return
         self._is_replacing = True
         self._note(f"kill broker {number} to replace its disk")
-        await self._brokers[number].kill()
+        await self._end_process(number, Variant.KEPT)
         if self._has_other_replicas(number):
             self._brokers[number].replace_disk()
         else:
