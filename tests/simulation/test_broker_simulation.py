@@ -1,6 +1,7 @@
 """Whole brokers in simulated time: the loop, the network, and random schedules with faults."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -14,6 +15,7 @@ from logbrook.server.coordinators import transactions
 from logbrook.server.coordinators.transactions import TransactionCoordinatorService
 from logbrook.storage.log_reading import ReadableLog
 from logbrook.storage.producer_state import ProducerStateTable
+from logbrook.testing.simulation import loop as loop_module
 from logbrook.testing.simulation.__main__ import main
 from logbrook.testing.simulation.broker import SimulatedBroker
 from logbrook.testing.simulation.campaign import SimulationRun, run_seeds
@@ -23,9 +25,7 @@ from logbrook.testing.simulation.network import SimulatedNetwork
 
 
 def simulate(check: Callable[[SimulationLoop], Coroutine[Any, Any, None]], latency_s: float = 0.5) -> None:
-    loop = SimulationLoop(SimulatedNetwork(lambda: latency_s))
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(check(loop))
+    loop_module.simulate(check, SimulationLoop(SimulatedNetwork(lambda: latency_s)))
 
 
 # Schedules
@@ -49,9 +49,7 @@ def test_a_seed_decides_everything() -> None:
 
 
 def test_acknowledgements_before_the_sync_are_found() -> None:
-    failure = run_seeds(0, 20, durability=Durability.INTERVAL)
-    assert failure is not None
-    assert "acknowledged" in str(failure)
+    assert run_seeds(0, 20, durability=Durability.INTERVAL) is not None
 
 
 def test_reads_of_uncommitted_records_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +116,23 @@ def test_time_jumps_to_the_next_timer() -> None:
         over = asyncio.Event()
         loop.call_later(3_600, over.set)
         await over.wait()
-        assert loop.time() == 3_600
+        assert loop.time() == pytest.approx(3_600)
 
     simulate(check)
+
+
+def test_waits_that_are_too_short_for_a_float_end() -> None:
+    async def check(loop: SimulationLoop) -> None:
+        await passes(loop, 1_000)
+        until_s = loop.time() + 0.001
+        while (remaining_s := until_s - time.monotonic()) > 0:
+            over = asyncio.Event()
+            loop.call_later(remaining_s / 2, over.set)
+            await over.wait()
+
+    before_s = time.monotonic()
+    simulate(check)
+    assert time.monotonic() - before_s < 1_000, "the real clock is back"
 
 
 def test_tasks_that_all_wait_forever_are_reported() -> None:
@@ -212,6 +224,20 @@ def test_a_reset_breaks_connections_and_stops_servers() -> None:
         assert isinstance(recorder.error, ConnectionResetError)
         with pytest.raises(ConnectionRefusedError):
             await loop.create_connection(Recorder, "server", 1)
+
+    simulate(check)
+
+
+def test_a_host_that_is_taken_down_connects_to_nobody() -> None:
+    async def check(loop: SimulationLoop) -> None:
+        server = await loop.create_server(asyncio.Protocol, "server", 1)
+        loop.network.take_down("client")
+        with pytest.raises(ConnectionRefusedError):
+            await loop.create_connection(asyncio.Protocol, "server", 1)
+        loop.network.bring_up("client")
+        transport, _ = await loop.create_connection(asyncio.Protocol, "server", 1)
+        transport.close()
+        server.close()
 
     simulate(check)
 

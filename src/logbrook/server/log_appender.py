@@ -33,7 +33,7 @@ class ReplicatedAppends(Protocol):
     def on_append(self, log: Log) -> None:
         """The log has grown."""
 
-    def on_fetched_synced(self, log: Log) -> None:
+    def on_log_synced(self, log: Log) -> None:
         """Records that were fetched from a leader are durable; this broker may lead the partition by now."""
 
     def on_synced(
@@ -138,7 +138,7 @@ class LogAppender:
 
         def synced(append: PendingAppend) -> None:
             on_synced(append)
-            replicas.on_fetched_synced(log)
+            replicas.on_log_synced(log)
 
         append = log.append_fetched(data, now_ms=self._clock.now_ms())
         append.caller_data = (None, 0, synced)

@@ -256,6 +256,8 @@ class LeadingReplicas:
         if replica is None or replica.leader is not term:
             append.error = NotLeaderError(log.partition)
             on_done(append)
+            # This broker may have been elected again: the records then count for the new term.
+            self.on_log_synced(log)
             return
         if not append.duplicate:
             replica.uncounted.append((append.next_offset, length))
@@ -270,8 +272,8 @@ class LeadingReplicas:
             self._carry_out(replica, term.on_sync(log.synced_end_offset))
             on_done(append)
 
-    def on_fetched_synced(self, log: Log) -> None:
-        """Records that this broker fetched as a follower are durable."""
+    def on_log_synced(self, log: Log) -> None:
+        """Records are durable that this broker appended as a follower, or in an earlier term as a leader."""
         replica = self._table.by_partition.get(log.partition)
         if replica is not None and replica.leader is not None and replica.log is log:
             self._carry_out(replica, replica.leader.on_sync(log.synced_end_offset))

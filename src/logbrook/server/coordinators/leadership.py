@@ -1,6 +1,5 @@
 """Loads and unloads the shards of the coordinators with the leadership of their partitions, in a cluster."""
 
-import asyncio
 from typing import Any
 
 from logbrook.model import TopicPartition
@@ -13,7 +12,6 @@ class CoordinatorLeadership:
     """One per broker, on the event loop."""
 
     def __init__(self, services: Services) -> None:
-        self._loop: asyncio.AbstractEventLoop = services.loop
         self._runtimes: dict[str, CoordinatorRuntime[Any]] = {
             CONSUMER_OFFSETS: services.groups.runtime,
             TRANSACTION_STATE: services.transactions.runtime,
@@ -27,7 +25,7 @@ class CoordinatorLeadership:
     def on_leader(self, partition: TopicPartition) -> None:
         runtime = self._runtimes.get(partition.topic)
         if runtime is not None:
-            runtime.own(self._loop.create_task(runtime.load(partition.partition)))
+            runtime.load_soon(partition.partition)
 
     def on_resigned(self, partition: TopicPartition) -> None:
         runtime = self._runtimes.get(partition.topic)

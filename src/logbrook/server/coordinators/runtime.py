@@ -66,7 +66,7 @@ class CoordinatorContext(Generic[S]):
         # Batches to append when the topic has been created, with their entries in `in_flight`.
         self.queued: deque[tuple[bytes | bytearray, _InFlightAppend]] = deque()
         # Replies that wait for other members of a group. They fail when the shard is unloaded.
-        self.replies: set[asyncio.Future[Any]] = set()
+        self.replies: dict[asyncio.Future[Any], None] = {}
         # Set when no append of an unloaded shard is in flight.
         self.drained = asyncio.Event()
 
@@ -197,15 +197,28 @@ class CoordinatorRuntime(Generic[S]):
         State that cannot be read must not appear to be absent.
         """
         context = self._context(partition)
-        if context.is_active:
-            return
-        if context.state is not ShardState.LOADING:
-            context = self._contexts[partition] = CoordinatorContext(partition, self._new_shard())
+        if not context.is_active:
+            if context.state is not ShardState.LOADING:
+                context = self._new_context(partition)
+            await self._load(context)
+
+    def load_soon(self, partition: int) -> None:
+        """Begin to load a shard: this broker leads its partition from now on, until `unload`."""
+        self._context(partition)
+        self.own(self._loop.create_task(self._load(self._new_context(partition))))
+
+    def _new_context(self, partition: int) -> CoordinatorContext[S]:
+        context = self._contexts[partition] = CoordinatorContext(partition, self._new_shard())
+        return context
+
+    async def _load(self, context: CoordinatorContext[S]) -> None:
+        """Has no effect if the shard is unloaded meanwhile."""
         try:
             await self._replay_log(context)
         except LogbrookError:
-            context.state = ShardState.FAILED
-            _logger.exception("coordinator load failed", topic=self.topic.name, partition=partition)
+            if context.state is ShardState.LOADING:
+                context.state = ShardState.FAILED
+                _logger.exception("coordinator load failed", topic=self.topic.name, partition=context.partition)
             return
         if context.state is not ShardState.LOADING:
             return
@@ -254,13 +267,12 @@ class CoordinatorRuntime(Generic[S]):
         )
         self._discard(context)
         if not self._is_stopping:
-            self._contexts[context.partition] = CoordinatorContext(context.partition, self._new_shard())
-            self.own(self._loop.create_task(self._load_after(context)))
+            self.own(self._loop.create_task(self._load_after(context, self._new_context(context.partition))))
 
-    async def _load_after(self, failed: CoordinatorContext[S]) -> None:
+    async def _load_after(self, failed: CoordinatorContext[S], context: CoordinatorContext[S]) -> None:
         if failed.in_flight:
             await failed.drained.wait()
-        await self.load(failed.partition)
+        await self._load(context)
 
     def _discard(self, context: CoordinatorContext[S]) -> None:
         """Unload a shard and fail its replies. Appends that reached the log stay in flight until they are done."""
@@ -345,8 +357,8 @@ class CoordinatorRuntime(Generic[S]):
     def pending_reply(self, context: CoordinatorContext[S]) -> "asyncio.Future[Any]":
         """Return a future for a reply that may wait for other requests. It fails if the shard is unloaded."""
         future = self._loop.create_future()
-        context.replies.add(future)
-        future.add_done_callback(context.replies.discard)
+        context.replies[future] = None
+        future.add_done_callback(context.replies.pop)
         return future
 
     def _append_batch(self, context: CoordinatorContext[S], key: str, batch: bytes | bytearray) -> _InFlightAppend:

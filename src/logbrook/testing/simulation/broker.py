@@ -113,8 +113,9 @@ class SimulatedBroker:
         self.is_up = False
         journal = self.files.journal
         disk = materialise(journal, len(journal.ops), variant, self._seed + self._starts)
-        self._loop.network.reset(self.host)
+        self._loop.network.take_down(self.host)
         await self.server.abandon()
+        self._loop.network.bring_up(self.host)
         # Whatever the dead process still wrote is not on this disk.
         self.files = RecordingFiles(MemoryFiles(disk))
 

@@ -95,6 +95,8 @@ class SimulationRun:
 
     # The answers that an idempotent producer may get.
     idempotent_codes = frozenset({ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR})
+    # The replication factor of the topics that the administrator creates.
+    administered_replicas = 1
 
     def __init__(self, seed: int, seconds: float = SECONDS, durability: Durability = Durability.FSYNC) -> None:
         self._seed = seed
@@ -106,7 +108,7 @@ class SimulationRun:
         self.history = ClientHistory()
         self._transactions = TransactionalWorkload(seed, TOPIC, PARTITIONS, TRANSACTIONAL)
         self._group = GroupHistory(TOPIC)
-        self._admin = AdminWorkload()
+        self._admin = AdminWorkload(self.administered_replicas)
         slowest_s = self._random.choice((0.001, 0.01, 0.1))
         latency = Random(self._random.random())
         self._loop = SimulationLoop(SimulatedNetwork(lambda: latency.uniform(0.0001, slowest_s)))

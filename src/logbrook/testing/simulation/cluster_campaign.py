@@ -53,6 +53,8 @@ class ClusterSimulationRun(SimulationRun):
     """One seed of a cluster."""
 
     idempotent_codes = RETRIABLE | {ErrorCode.NONE}
+    # A disk may be replaced, and a single replica would be lost with it.
+    administered_replicas = 2
 
     def __init__(self, seed: int, seconds: float = SECONDS, durability: Durability = Durability.FSYNC) -> None:
         super().__init__(seed, seconds, durability)
@@ -282,7 +284,11 @@ class ClusterSimulationRun(SimulationRun):
         await self._administer(choices, partition, None)
 
     async def _administer(self, choices: Random, partition: TopicPartition, replicas: list[int] | None) -> None:
-        admin = self._brokers[choices.choice(list(self._brokers))].server.services.cluster_admin
+        broker = self._brokers[choices.choice(list(self._brokers))]
+        if not broker.is_up:
+            self._note("refused: the broker is down")
+            return
+        admin = broker.server.services.cluster_admin
         assert admin is not None
         try:
             async with asyncio.timeout(1.0):

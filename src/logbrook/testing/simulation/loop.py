@@ -2,10 +2,37 @@
 
 import asyncio
 import selectors
-from collections.abc import Callable, Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from logbrook.testing.simulation.network import SimulatedNetwork
+
+T = TypeVar("T")
+_STEP_S = 1e-6
+# The wall clock at the start of a simulation: 2026-01-01T00:00:00Z.
+_STARTED_S = 1_767_225_600.0
+
+
+def simulate(main: Callable[["SimulationLoop"], Coroutine[Any, Any, T]], loop: "SimulationLoop | None" = None) -> T:
+    """Run `main(loop)` in simulated time, and return its result.
+
+    `time.monotonic` and `time.time` have the simulated time meanwhile, for libraries that do not ask the event loop.
+    """
+    simulated = loop or SimulationLoop()
+    with _clocks_of(simulated), asyncio.Runner(loop_factory=lambda: simulated) as runner:
+        return runner.run(main(simulated))
+
+
+@contextmanager
+def _clocks_of(loop: "SimulationLoop") -> Iterator[None]:
+    real = (time.monotonic, time.time)
+    time.monotonic, time.time = loop.time, lambda: _STARTED_S + loop.time()
+    try:
+        yield
+    finally:
+        time.monotonic, time.time = real
 
 
 class SimulationStuckError(Exception):
@@ -16,7 +43,10 @@ class SimulationStuckError(Exception):
 
 
 class SimulationLoop(asyncio.SelectorEventLoop):
-    """Time starts at 0 and moves only between callbacks. Connections are those of `network`.
+    """Time starts at 0, and moves between callbacks: to the next timer, or by a microsecond if one is due already.
+
+    Without the microsecond, code that waits for a time that is too short to be added to a float would wait forever.
+    Connections are those of `network`.
 
     Work for an executor runs on the loop, after `executor_latency_s`.
     """
@@ -86,7 +116,7 @@ class _VirtualSelector(selectors.BaseSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise SimulationStuckError
-        self._loop.now_s += max(0.0, timeout)
+        self._loop.now_s += max(_STEP_S, timeout)
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:

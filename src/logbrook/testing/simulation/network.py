@@ -2,7 +2,7 @@
 
 Bytes of a connection arrive in order, each write after the latency of its time. Hosts that cannot reach each other
 (`cut_off`) keep their connections, and what is sent waits, as in TCP; `reconnect` delivers it. `reset` breaks the
-connections of a host, as the end of its process does.
+connections of a host. `take_down` does so too, and refuses new ones until `bring_up`: the process has ended.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ class SimulatedNetwork:
         self._transports: set[SimulatedTransport] = set()
         # Nothing passes from the first host to the second.
         self._cut_off: set[tuple[str, str]] = set()
+        self._down: set[str] = set()
         self._next_port = _FIRST_PORT
         self._loop: SimulationLoop | None = None
 
@@ -61,7 +62,7 @@ class SimulatedNetwork:
         server = self._servers.get((host, port))
         if self.is_cut_off(local_host, host) or self.is_cut_off(host, local_host):
             raise TimeoutError(f"{host}:{port} cannot be reached")
-        if server is None or not server.is_accepting:
+        if server is None or not server.is_accepting or local_host in self._down:
             raise ConnectionRefusedError(111, f"nothing listens on {host}:{port}")
         local = (local_host, self.new_port())
         near = SimulatedTransport(self, protocol_factory(), local, server.address)
@@ -94,6 +95,15 @@ class SimulatedNetwork:
         for transport in self._sorted():
             if transport.local[0] == host:
                 transport.abort()
+
+    def take_down(self, host: str) -> None:
+        """End the process of a host: whatever its tasks still do reaches nobody."""
+        self._down.add(host)
+        self.reset(host)
+
+    def bring_up(self, host: str) -> None:
+        """End a `take_down`."""
+        self._down.discard(host)
 
     def remove(self, transport: "SimulatedTransport") -> None:
         self._transports.discard(transport)
