@@ -177,7 +177,7 @@ def ignore_leader_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_the_progress_of_an_earlier_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a broker reported before its restart counts after it."""
+    """Offsets that a broker reported before its restart count after it."""
     check_fetch = PartitionLeader.check_fetch
 
     def forget_the_epoch(leader: PartitionLeader, replica: BrokerId, broker_epoch: BrokerEpoch) -> FollowerProgress:

@@ -39,7 +39,7 @@ from logbrook.storage.log import Log
 from logbrook.testing.simulation.admins import AdminWorkload
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
 from logbrook.testing.simulation.client import SimulatedClient, WorkloadClient
-from logbrook.testing.simulation.groups import GroupHistory, GroupMember
+from logbrook.testing.simulation.groups import GroupWorkloadHistory, WorkloadMember
 from logbrook.testing.simulation.loop import SimulationLoop
 from logbrook.testing.simulation.network import SimulatedNetwork
 from logbrook.testing.simulation.transactions import TransactionalWorkload, read_committed
@@ -107,7 +107,7 @@ class SimulationRun:
         self.events: list[str] = []
         self.history = ClientHistory()
         self._transactions = TransactionalWorkload(seed, TOPIC, PARTITIONS, TRANSACTIONAL)
-        self._group = GroupHistory(TOPIC)
+        self._group = GroupWorkloadHistory(TOPIC)
         self._admin = AdminWorkload(self.administered_replicas)
         slowest_s = self._random.choice((0.001, 0.01, 0.1))
         latency = Random(self._random.random())
@@ -251,7 +251,7 @@ class SimulationRun:
         await self._repeat(name, fetch)
 
     async def _consume_as_member(self, name: str) -> None:
-        member = GroupMember(self._seed, name, self._group, PARTITIONS, self._fetch)
+        member = WorkloadMember(self._seed, name, self._group, PARTITIONS, self._fetch)
 
         async def consume(client: WorkloadClient) -> None:
             await member.run_one(client)
@@ -372,7 +372,7 @@ class SimulationRun:
 
     async def _judge_group(self, client: WorkloadClient) -> None:
         """A new member gets all partitions once the others have gone, from the committed offsets on, and reads on."""
-        member = GroupMember(self._seed, "judge", self._group, PARTITIONS, self._fetch)
+        member = WorkloadMember(self._seed, "judge", self._group, PARTITIONS, self._fetch)
         until_s = self._loop.time() + _SETTLE_S
         ends = {number: self._log_of(number).high_watermark for number in range(PARTITIONS)}
         while member.positions is None or any(member.positions.get(number, -1) < end for number, end in ends.items()):

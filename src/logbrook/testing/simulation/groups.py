@@ -31,7 +31,7 @@ _JOIN_S_MAX = 20.0
 ReadPartition = Callable[[WorkloadClient, int, int], Awaitable[int]]
 
 
-class GroupHistory:
+class GroupWorkloadHistory:
     """Everything that the members of the group were told."""
 
     def __init__(self, topic: str) -> None:
@@ -68,10 +68,12 @@ class GroupHistory:
         return offsets
 
 
-class GroupMember:
+class WorkloadMember:
     """One member. Call `run_one` again and again, with whatever connection there is."""
 
-    def __init__(self, seed: int, name: str, history: GroupHistory, partitions: int, read: ReadPartition) -> None:
+    def __init__(
+        self, seed: int, name: str, history: GroupWorkloadHistory, partitions: int, read: ReadPartition
+    ) -> None:
         self.name = name
         self._random = Random(f"{seed}/{name}")
         self._history = history
