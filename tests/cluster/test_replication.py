@@ -8,6 +8,10 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from logbrook.client import Client
 from logbrook.client.admin import Admin
+from logbrook.client.connection import Connection
+from logbrook.config.network import split_address
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from logbrook.testing.cluster import Cluster
 
 
@@ -101,6 +105,27 @@ def test_writes_with_acks_all_are_refused_below_min_insync_replicas(impatient_cl
     cluster.produce("orders", "to three again")
     assert values(cluster, "orders")[0] == b"to three"
     assert values(cluster, "orders")[-1] == b"to three again"
+
+
+def test_a_leader_without_a_certain_lease_does_not_say_that_newer_records_are_gone(
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """Consumers would start again at the beginning or the end."""
+    cluster = impatient_cluster
+    cluster.create_topic("orders", assignments=[[1, 2, 3]])
+    cluster.produce("orders", "before")
+    cluster.cut_off(1)
+    cluster.wait_for_leader("orders", other_than=1)
+    wanted = FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, fetch_offset=5, partition_max_bytes=1)])
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1, session_epoch=-1, topics=[wanted])
+
+    def error_of_deposed_leader() -> int:
+        with Connection(*split_address(cluster.brokers[1].bootstrap_servers)) as connection:
+            response = connection.request(request, FetchResponse, 12)
+            return response.responses[0].partitions[0].error_code
+
+    wait_until(lambda: error_of_deposed_leader() == ErrorCode.OFFSET_NOT_AVAILABLE)
+    cluster.reconnect(1)
 
 
 def test_a_group_continues_after_its_coordinator_was_killed(cluster: Cluster) -> None:

@@ -296,7 +296,7 @@ class _Fetch:
                 ]
             data.preferred_read_replica = self._preferred_replica(partition)
         except OffsetOutOfRangeError as error:
-            is_behind = error.offset > error.log_end_offset and not self._services.topics.leads(error.partition)
+            is_behind = error.offset > error.log_end_offset and self._may_be_behind(error.partition)
             self._fail(read, OffsetNotAvailableError(error.partition) if is_behind else error)
             return
         except LogbrookError as error:
@@ -314,6 +314,13 @@ class _Fetch:
         data.records = [part.data for part in result.slices]
         read.size = result.length
         read.next_offset = result.next_offset if result.slices else wanted.fetch_offset
+
+    def _may_be_behind(self, partition: TopicPartition) -> bool:
+        """True if a leader may have records that this broker does not know of: it follows, or may have been deposed."""
+        replicas = self._services.replicas
+        if replicas is None:
+            return False
+        return not (self._services.topics.leads(partition) and replicas.membership.is_certain)
 
     def _preferred_replica(self, partition: TopicPartition) -> int:
         """Return the replica in the consumer's rack that it should read from, NO_REPLICA to read here (KIP-392)."""
