@@ -11,7 +11,7 @@ DEV := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo test test-fast test-all check bench bench-peers crash kill replication simulate copy exactly-once messages clean
+.PHONY: help serve demo test test-fast test-all check bench bench-peers crash kill replication simulate copy exactly-once etcd messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -83,6 +83,9 @@ copy: $(DEV) ## copy 100,000 records exactly once, N times, while brokers and co
 
 exactly-once: $(DEV) ## kill Spark drivers N times per scenario and check every output; with Kafka, too (N=20)
 	$(BIN)/python -m tests.spark.exactly_once --kills $(or $(N),20) $(ARGS)
+
+etcd: $(DEV) ## build etcd once into the user's cache, for the tests of a cluster of processes; needs Go
+	$(BIN)/python -m logbrook.testing.etcd
 
 messages: $(DEV) ## regenerate the message classes from kio's schemas
 	$(BIN)/python -m tools.messages

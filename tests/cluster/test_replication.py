@@ -128,6 +128,16 @@ def test_a_leader_without_a_certain_lease_does_not_say_that_newer_records_are_go
     cluster.reconnect(1)
 
 
+def test_writes_do_not_wait_for_a_follower_whose_registration_is_gone() -> None:
+    with Cluster(nodes=3, lease_s=1.0, replica_lag_ms_max=600_000) as cluster:
+        cluster.create_topic("orders", assignments=[[1, 2, 3]])
+        cluster.kill(3)
+        cluster.produce("orders", "written")
+        assert cluster.isr("orders") == [1, 2]
+        cluster.restart(3)
+        cluster.wait_for_isr("orders")
+
+
 def test_a_group_continues_after_its_coordinator_was_killed(cluster: Cluster) -> None:
     cluster.create_topic("orders")
     cluster.produce("orders", *(f"{number}" for number in range(10)))

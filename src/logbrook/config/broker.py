@@ -3,6 +3,7 @@
 from dataclasses import field
 from enum import StrEnum
 
+from logbrook.config.cluster import ClusterConfig
 from logbrook.config.coordinators import GroupConfig, TransactionConfig
 from logbrook.config.network import ConsoleConfig, MetricsConfig, NetworkConfig
 from logbrook.config.setting import Settings, setting
@@ -46,9 +47,11 @@ class BrokerConfig(Settings):
         1,
         "Broker id that clients see in metadata; unique within a cluster.",
         kafka="node.id",
+        flag="node",
         at_least=0,
         at_most=2**31 - 1,
     )
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     log: LogConfig = field(default_factory=LogConfig)

@@ -20,6 +20,7 @@ from logbrook.model import LogbrookError
 from logbrook.model.event_log import event_logger
 from logbrook.model.version import VERSION
 from logbrook.server.broker import BrokerServer
+from logbrook.server.cluster.etcd_link import open_link, wait_for_store
 from logbrook.server.console_process import ConsoleProcess
 from logbrook.server.logs import configure_logging
 
@@ -51,7 +52,14 @@ async def _serve(config: BrokerConfig) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
     started_s = loop.time()
-    server = BrokerServer(config, on_many_logs_created=_freeze_objects)
+    try:
+        link = open_link(config) if config.cluster.store else None
+    except LogbrookError as error:
+        _logger.critical("start failed", error=error)
+        return 1
+    if link is not None and not await wait_for_store(link.store, stopping):
+        return 0
+    server = BrokerServer(config, on_many_logs_created=_freeze_objects, cluster=link)
     try:
         console = ConsoleProcess(config.console.listen, os.environ)
         await server.start()

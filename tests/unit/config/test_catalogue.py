@@ -9,6 +9,9 @@ from tests.unit.config.samples import KEYS
 
 SHORT_FLAGS = {
     "network.listen": "--listen",
+    "node_id": "--node",
+    "cluster.store": "--cluster",
+    "cluster.rack": "--rack",
     "network.advertise": "--advertise",
     "network.json_listen": "--json-port",
     "topics.auto_create": "--auto-create-topics",

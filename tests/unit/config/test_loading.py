@@ -81,9 +81,9 @@ def test_the_file_may_use_the_types_of_toml(file: Path) -> None:
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(file: Path) -> None:
     file.write_text('node_id = 1\n[topics]\npartitions = 1\n[storage]\ndurability = "interval"\n')
-    environment = {"LOGBROOK_NODE_ID": "2", "LOGBROOK_PARTITIONS": "2", "LOGBROOK_CONFIG": str(file)}
-    loaded = load_settings({"--node-id": "3"}, environment)
-    assert (loaded.config.node_id, loaded.origins["node_id"]) == (3, "--node-id")
+    environment = {"LOGBROOK_NODE": "2", "LOGBROOK_PARTITIONS": "2", "LOGBROOK_CONFIG": str(file)}
+    loaded = load_settings({"--node": "3"}, environment)
+    assert (loaded.config.node_id, loaded.origins["node_id"]) == (3, "--node")
     assert (loaded.config.topics.partitions, loaded.origins["topics.partitions"]) == (2, "LOGBROOK_PARTITIONS")
     assert loaded.config.storage.durability is Durability.INTERVAL
     assert loaded.origins["storage.durability"] == "logbrook.toml:5"
@@ -102,7 +102,7 @@ def test_an_empty_variable_names_no_file() -> None:
 
 def test_an_overridden_value_is_checked_too(file: Path) -> None:
     file.write_text("node_id = -1")
-    assert problems({"--config": str(file), "--node-id": "3"}) == [
+    assert problems({"--config": str(file), "--node": "3"}) == [
         f"{file}:1: node_id = -1, but it must be a whole number from 0 to 2147483647"
     ]
 
@@ -135,7 +135,7 @@ def test_mistakes_on_the_command_line_are_reported(flag: str, value: object, pro
 @pytest.mark.parametrize(
     ("variable", "value", "problem"),
     [
-        ("LOGBROOK_NODE_ID", "one", 'LOGBROOK_NODE_ID = "one", but it must be a whole number from 0 to 2147483647'),
+        ("LOGBROOK_NODE", "one", 'LOGBROOK_NODE = "one", but it must be a whole number from 0 to 2147483647'),
         ("LOGBROOK_OFFSETS", "x\n\x1b[2J", 'LOGBROOK_OFFSETS = "x\\n\\x1b[2J", but it must be topic or memory'),
         ("LOGBROOK_AUTO_CREATE_TOPICS", "", 'LOGBROOK_AUTO_CREATE_TOPICS = "", but it must be true or false'),
         ("LOGBROOK_LISTN", "x", "LOGBROOK_LISTN is not a setting; did you mean LOGBROOK_LISTEN?"),
@@ -190,7 +190,7 @@ def test_variables_of_kubernetes_and_other_tools_are_ignored(variable: str) -> N
         ("# x\n[netwrk]\nlisten = 'x:1'", "2: [netwrk] is not a section; did you mean [network]?"),
         (
             "[qqq]",
-            "1: [qqq] is not a section; the sections are network, topics, log, groups, transactions, storage, ",
+            "1: [qqq] is not a section; the sections are cluster, network, topics, log, groups, transactions, ",
         ),
         ("log = 5", "1: log = 5, but it must be the table [log]"),
         ("[[log]]\nsegment_bytes = 1", "1: log = [{'segment_bytes': 1}], but it must be the table [log]"),

@@ -1,8 +1,9 @@
 """The contract of every metadata store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import count
 from typing import Any, TypeAlias
 
 import pytest
@@ -32,11 +33,13 @@ from logbrook.ports.metadata_store import (
     was_created_at,
     was_not_created_at,
 )
+from logbrook.server.etcd.store import EtcdMetadataStore
 from logbrook.server.local_metadata_store import LocalMetadataStore
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.topics import METADATA
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.testing import MemoryFiles
+from logbrook.testing.etcd import EtcdProcess, find_etcd
 from logbrook.testing.memory_metadata_store import MemoryStore
 
 OpenStore: TypeAlias = Callable[[], AbstractAsyncContextManager[MetadataStore]]
@@ -68,10 +71,35 @@ async def local_store(files: MemoryFiles | None = None) -> AsyncIterator[LocalMe
         directory.close()
 
 
-@pytest.fixture(params=[memory_store, local_store])
-def open_store(request: pytest.FixtureRequest) -> OpenStore:
-    opened: OpenStore = request.param
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[EtcdProcess]:
+    command = find_etcd()
+    if command is None:
+        pytest.skip("NO ETCD, SO ITS STORE IS NOT TESTED: run `make etcd`")
+    with EtcdProcess(command) as etcd:
+        yield etcd
+
+
+def etcd_store(etcd: EtcdProcess) -> OpenStore:
+    """Every store is a cluster of its own."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[MetadataStore]:
+        store = EtcdMetadataStore([etcd.address], f"test-{next(_names)}")
+        yield store
+        await store.close()
+
     return opened
+
+
+_names = count()
+
+
+@pytest.fixture(params=["memory", "local", "etcd"])
+def open_store(request: pytest.FixtureRequest) -> OpenStore:
+    if request.param == "etcd":
+        return etcd_store(request.getfixturevalue("etcd"))
+    return memory_store if request.param == "memory" else local_store
 
 
 def run(open_store: OpenStore, check: Callable[[MetadataStore], Coroutine[Any, Any, None]]) -> None:

@@ -18,6 +18,7 @@ from logbrook.core.metadata import TopicNotFoundError
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
 from logbrook.server.broker import NotAdvertisedError
+from logbrook.server.cluster.etcd_link import InvalidClusterError
 from logbrook.server.console_process import ConsoleRefusedError
 from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.storage.errors import (
@@ -48,6 +49,7 @@ NO_CODE_NEEDED = {
     # Raised while groups or transactions are loaded: it is logged, and clients see them as loading.
     CorruptCoordinatorRecordError,
     # Prevent the start of the broker.
+    InvalidClusterError,
     NodeIdInUseError,
     NotAdvertisedError,
     ConsoleRefusedError,

@@ -12,6 +12,7 @@ A new leader does not know the high watermark: it is at least its own, and below
 available until the high watermark has reached it (KIP-207).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -168,9 +169,15 @@ class PartitionLeader:
             raise StaleReplicaEpochError(replica, broker_epoch, progress.broker_epoch)
         return progress
 
-    def on_tick(self, now_ms: int) -> list[LeaderEffect]:
-        """Time has passed: drop followers that lag, and clear an ELR that nothing needs any more."""
+    def on_tick(self, now_ms: int, live: Collection[BrokerId] | None = None) -> list[LeaderEffect]:
+        """Time has passed: drop followers that lag or are gone, and clear an ELR that nothing needs any more.
+
+        `live` has the brokers that are registered, None if that is unknown.
+        """
         lagging = {replica for replica in self.registration.isr if self._lags(replica, now_ms)}
+        if live is not None:
+            lagging.update(replica for replica in self.registration.isr if replica not in live)
+            lagging.discard(self.broker_id)
         if lagging:
             return self._propose(set(self.registration.isr) - lagging, now_ms)
         if self.registration.elr and self.has_enough_in_sync():

@@ -164,7 +164,7 @@ class LeadingReplicas:
         now_ms = int(now_s * 1000)
         for replica in list(self._table.by_key.values()):
             if replica.leader is not None:
-                self._carry_out(replica, replica.leader.on_tick(now_ms))
+                self._carry_out(replica, replica.leader.on_tick(now_ms, self._image.brokers.keys()))
                 self._carry_out(replica, replica.leader.retry_proposal(now_ms))
                 self._finish_reassignment(replica)
                 if replica.waiting:

@@ -1,0 +1,35 @@
+"""Settings of a broker's membership in a cluster."""
+
+from logbrook.config.setting import Settings, setting
+
+
+class ClusterConfig(Settings):
+    """The settings of a cluster. Without `store` the broker is a single node."""
+
+    store: str = setting(
+        "",
+        "ADDRESSES/NAME: join the cluster NAME, whose metadata is in the etcd with these addresses, such as "
+        "10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/orders. Empty: a single node.",
+        flag="cluster",
+    )
+    rack: str = setting(
+        "",
+        "Rack or availability zone of this broker. The replicas of a partition are placed in different ones, and "
+        "consumers with the same client.rack read from this broker.",
+        flag="rack",
+    )
+    lease_ms: int = setting(
+        3_000,
+        "A broker that has not renewed its registration for this long is replaced as a leader. One whose process has "
+        "ended is replaced earlier, because its address refuses connections.",
+        at_least=1_000,
+        at_most=60_000,
+    )
+    replica_lag_ms_max: int = setting(
+        30_000, "A follower that lags for this long leaves the in-sync replicas.", at_least=500
+    )
+    etcd_ca: str = setting("", "PEM file with the certificates of the authorities of etcd. Set: connect with TLS.")
+    etcd_certificate: str = setting("", "PEM file with the certificate of this client of etcd.")
+    etcd_key: str = setting("", "PEM file with the key of the client certificate.")
+    etcd_user: str = setting("", "User name for etcd.")
+    etcd_password_file: str = setting("", "File with the password for etcd.")

