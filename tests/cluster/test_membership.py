@@ -14,11 +14,17 @@ from logbrook.core.cluster.lifecycle import NodeIdInUseError
 from logbrook.core.cluster.partition import new_partition
 from logbrook.core.metadata import ClusterMetadata, TopicExistsError
 from logbrook.model.identifiers import BrokerId
-from logbrook.ports.metadata_store import Put, StoreTransaction
+from logbrook.ports.metadata_store import Put, Revision, StoreEntry, StoreTransaction
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.server.cluster import cluster_maintenance
-from logbrook.server.cluster.membership import WrongClusterError, WrongNodeError
+from logbrook.server.cluster.membership import (
+    ClusterDirectoryError,
+    SingleNodeDirectoryError,
+    WrongClusterError,
+    WrongNodeError,
+)
+from logbrook.testing import Broker
 from logbrook.testing.cluster import Cluster, ClusterBroker
 
 
@@ -47,6 +53,49 @@ def test_a_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
         pass
     with Cluster(nodes=1) as cluster, pytest.raises(WrongClusterError, match="belongs to the cluster"):
         another(cluster, 2, tmp_path).start()
+
+
+def test_the_directory_of_a_single_node_is_refused_and_keeps_its_records(tmp_path: Path) -> None:
+    with Broker(["orders"], data=tmp_path) as broker:
+        broker.produce("orders", "kept")
+    with Cluster(nodes=1) as cluster, pytest.raises(SingleNodeDirectoryError, match="belongs to a single node"):
+        another(cluster, 2, tmp_path).start()
+    with Broker(data=tmp_path) as broker:
+        assert [record.value for record in broker.records("orders")] == [b"kept"]
+
+
+def test_the_directory_of_a_cluster_is_refused_by_a_single_node(tmp_path: Path) -> None:
+    with Cluster(nodes=1) as cluster, another(cluster, 2, tmp_path):
+        pass
+    with pytest.raises(ClusterDirectoryError, match="belongs to node 2 of a cluster"):
+        Broker(data=tmp_path).start()
+
+
+def test_logs_are_kept_if_the_store_was_restored_from_an_older_backup(tmp_path: Path) -> None:
+    with Cluster(nodes=1) as cluster:
+        with another(cluster, 2, tmp_path) as broker:
+            cluster.brokers[2] = broker
+            backup = cluster._store.call(lambda: dict(cluster._store.store.state.entries))
+            cluster.create_topic("orders", assignments=[[2]])
+            cluster.produce("orders", "kept")
+        del cluster.brokers[2]
+        restore(cluster, backup)
+        with another(cluster, 2, tmp_path) as broker:
+            assert broker.has_log("orders", 0)
+        with another(cluster, 2, tmp_path) as broker:
+            assert broker.has_log("orders", 0), "and at the next start"
+
+
+def restore(cluster: Cluster, entries: dict[str, StoreEntry]) -> None:
+    """Give the store the entries of a backup, and a revision that is not newer than it."""
+
+    def replace_state() -> None:
+        state = cluster._store.store.state
+        state.entries.clear()
+        state.entries.update({key: entry for key, entry in entries.items() if not key.startswith("brokers/2")})
+        state.revision = Revision(max(entry.mod_revision for entry in entries.values()))
+
+    cluster._store.call(replace_state)
 
 
 def test_a_broker_that_joins_gets_replicas_of_new_topics() -> None:

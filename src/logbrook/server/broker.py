@@ -16,6 +16,7 @@ from logbrook.core.fetch_sessions import FetchSessions
 from logbrook.model import LogbrookError
 from logbrook.model.event_log import event_logger
 from logbrook.ports import Clock, Files, OsFiles, Random, SystemClock, SystemRandom
+from logbrook.server.cluster.membership import check_directory
 from logbrook.server.cluster.node import ClusterLink, ClusterNode
 from logbrook.server.cluster_view import AdvertisedAddress, ClusterView, SingleNodeView
 from logbrook.server.cold_reads import ColdReads
@@ -172,6 +173,8 @@ class BrokerServer:
         self, loop: asyncio.AbstractEventLoop, appender: LogAppender, fetch_purgatory: FetchPurgatory
     ) -> tuple[Topics, ClusterView]:
         config, clock, directory = self.config, self._clock, self.directory
+        has_logs = next(iter(directory), None) is not None
+        check_directory(directory.environment.files, has_logs=has_logs, is_cluster=self._link is not None)
         if self._link is None:
             topics = Topics(config, directory, appender, clock, self._random, self._on_many_logs_created)
             self._started.push_async_callback(topics.stop)

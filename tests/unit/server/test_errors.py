@@ -19,6 +19,7 @@ from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
 from logbrook.server.broker import NotAdvertisedError
 from logbrook.server.cluster.etcd_link import InvalidClusterError
+from logbrook.server.cluster.membership import ClusterDirectoryError, SingleNodeDirectoryError
 from logbrook.server.console_process import ConsoleRefusedError
 from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.storage.errors import (
@@ -49,8 +50,10 @@ NO_CODE_NEEDED = {
     # Raised while groups or transactions are loaded: it is logged, and clients see them as loading.
     CorruptCoordinatorRecordError,
     # Prevent the start of the broker.
+    ClusterDirectoryError,
     InvalidClusterError,
     NodeIdInUseError,
+    SingleNodeDirectoryError,
     NotAdvertisedError,
     ConsoleRefusedError,
 }

@@ -68,6 +68,34 @@ class WrongNodeError(LogbrookError):
         super().__init__(f"the data directory belongs to node {expected}, not to node {actual}; use another --data")
 
 
+class SingleNodeDirectoryError(LogbrookError):
+    """The data directory has topics that no cluster knows."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the data directory belongs to a single node, and would lose its topics in a cluster; start without "
+            "--cluster, or use another --data"
+        )
+
+
+class ClusterDirectoryError(LogbrookError):
+    """The data directory belongs to a node of a cluster."""
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__(
+            f"the data directory belongs to node {node_id} of a cluster; start with --cluster, or use another --data"
+        )
+
+
+def check_directory(files: Files, *, has_logs: bool, is_cluster: bool) -> None:
+    """Raises SingleNodeDirectoryError or ClusterDirectoryError if the directory is of the other kind."""
+    content = read_sealed(files, _IDENTITY)
+    if is_cluster and content is None and has_logs:
+        raise SingleNodeDirectoryError
+    if not is_cluster and content is not None:
+        raise ClusterDirectoryError(content["node"])
+
+
 class Membership:
     """One per broker, on the event loop. `on_registered()` is called for each new registration."""
 
@@ -95,8 +123,12 @@ class Membership:
         self._lease = BrokerLease(lease_s)
         self._lease_id: LeaseId | None = None
         self._registration = BrokerRegistration("", 0)
-        self._identity, self._cluster_id = self._read_identity()
         self.broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
+        # The broker epoch of an earlier life, or of this one.
+        self._newest_epoch = NO_BROKER_EPOCH
+        # True if the store was once older than the last registration of this directory: restored from a backup.
+        self.store_was_restored = False
+        self._identity, self._cluster_id = self._read_identity()
 
     @property
     def is_certain(self) -> bool:
@@ -198,7 +230,10 @@ class Membership:
             return False
         self._lease_id = lease_id
         self._lease.renewed(sent_s)
-        self.broker_epoch = BrokerEpoch(result.revision)
+        if result.revision <= self._newest_epoch:
+            self.store_was_restored = True
+            _logger.error("metadata store restored", revision=result.revision, broker_epoch=self._newest_epoch)
+        self.broker_epoch = self._newest_epoch = BrokerEpoch(result.revision)
         self._save_identity(self._identity.finish_registration())
         _logger.info("broker registered", broker_id=self._broker_id, broker_epoch=self.broker_epoch)
         self._on_registered()
@@ -240,6 +275,8 @@ class Membership:
             return DirectoryIdentity(self._random.token(16).hex()), ""
         if content["node"] != self._broker_id:
             raise WrongNodeError(content["node"], self._broker_id)
+        self._newest_epoch = BrokerEpoch(content.get("epoch", NO_BROKER_EPOCH))
+        self.store_was_restored = content.get("storeRestored", False)
         return DirectoryIdentity(content["directory"], tuple(content["registrations"])), content["cluster"]
 
     def _save_identity(self, identity: DirectoryIdentity) -> None:
@@ -249,5 +286,7 @@ class Membership:
             "node": self._broker_id,
             "directory": identity.directory_id,
             "registrations": list(identity.registration_ids),
+            "epoch": self._newest_epoch,
+            "storeRestored": self.store_was_restored,
         }
         write_sealed(self._files, _IDENTITY, content)

@@ -341,7 +341,10 @@ class ReplicaManager:
         """Delete the logs of topics that were deleted, and of partitions that were moved, while this broker was down.
 
         The data directory belongs to this cluster, so that a topic id which the store does not have is a deleted topic.
+        Unless the store was restored from an older backup, which may lack topics: then logs are kept.
         """
+        if self.membership.store_was_restored:
+            return
         for log in self.directory:
             if log.state.topic_id and log.partition not in self._table.by_partition:
                 self._tasks.spawn(self._delete_log(log))
