@@ -161,6 +161,10 @@ class MetadataStore(Protocol):
     Every method raises StoreUnavailableError after a time of its own; none waits forever.
     """
 
+    @property
+    def history_id(self) -> str:
+        """Identifies the history of the store, once a request was answered. A restored backup has another one."""
+
     async def read_all(self) -> StoreSnapshot:
         """Return all entries as of one revision that is not older than any transaction answered before."""
 

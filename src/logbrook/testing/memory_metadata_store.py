@@ -36,6 +36,8 @@ class MemoryStore:
         self.watches = StoreWatches(self.state)
         self.leases = LeaseTimers(self._on_lease_expired)
         self._is_down = False
+        # Set another one to simulate a restored backup.
+        self.history_id = "first"
 
     @property
     def is_down(self) -> bool:
@@ -86,6 +88,10 @@ class MemoryMetadataStore:
         self._is_closed = False
         # The next transaction is committed, and its answer is lost.
         self.loses_next_answer = False
+
+    @property
+    def history_id(self) -> str:
+        return self._store.history_id
 
     @property
     def is_cut_off(self) -> bool:

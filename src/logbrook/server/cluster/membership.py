@@ -124,9 +124,9 @@ class Membership:
         self._lease_id: LeaseId | None = None
         self._registration = BrokerRegistration("", 0)
         self.broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
-        # The broker epoch of an earlier life, or of this one.
-        self._newest_epoch = NO_BROKER_EPOCH
-        # True if the store was once older than the last registration of this directory: restored from a backup.
+        # The history of the store at the last registration.
+        self._history_id = ""
+        # True if the store was restored from a backup since the first registration of this directory.
         self.store_was_restored = False
         self._identity, self._cluster_id = self._read_identity()
 
@@ -230,10 +230,11 @@ class Membership:
             return False
         self._lease_id = lease_id
         self._lease.renewed(sent_s)
-        if result.revision <= self._newest_epoch:
+        if self._history_id not in ("", self._store.history_id):
             self.store_was_restored = True
-            _logger.error("metadata store restored", revision=result.revision, broker_epoch=self._newest_epoch)
-        self.broker_epoch = self._newest_epoch = BrokerEpoch(result.revision)
+            _logger.error("metadata store restored", history_id=self._store.history_id, expected=self._history_id)
+        self._history_id = self._store.history_id
+        self.broker_epoch = BrokerEpoch(result.revision)
         self._save_identity(self._identity.finish_registration())
         _logger.info("broker registered", broker_id=self._broker_id, broker_epoch=self.broker_epoch)
         self._on_registered()
@@ -275,7 +276,7 @@ class Membership:
             return DirectoryIdentity(self._random.token(16).hex()), ""
         if content["node"] != self._broker_id:
             raise WrongNodeError(content["node"], self._broker_id)
-        self._newest_epoch = BrokerEpoch(content.get("epoch", NO_BROKER_EPOCH))
+        self._history_id = content.get("storeHistory", "")
         self.store_was_restored = content.get("storeRestored", False)
         return DirectoryIdentity(content["directory"], tuple(content["registrations"])), content["cluster"]
 
@@ -286,7 +287,7 @@ class Membership:
             "node": self._broker_id,
             "directory": identity.directory_id,
             "registrations": list(identity.registration_ids),
-            "epoch": self._newest_epoch,
+            "storeHistory": self._history_id,
             "storeRestored": self.store_was_restored,
         }
         write_sealed(self._files, _IDENTITY, content)

@@ -86,6 +86,12 @@ class EtcdMetadataStore:
         self._end = self._prefix[:-1] + bytes([self._prefix[-1] + 1])
         self._timeout_s = timeout_s
         self._watches: list[_Watch] = []
+        self._history_id = ""
+
+    @property
+    def history_id(self) -> str:
+        """The id of the etcd cluster: `etcdctl snapshot restore` creates another one."""
+        return self._history_id
 
     async def read_all(self) -> StoreSnapshot:
         """Pages are read as of the revision of the first one. If that is compacted meanwhile, all are read again."""
@@ -103,6 +109,7 @@ class EtcdMetadataStore:
             request = RangeRequest(key=start, range_end=self._end, limit=_PAGE, revision=revision)
             response = await self._answered(self._endpoints.call("KV/Range", request, RangeResponse), revision)
             revision = revision or response.header.revision
+            self._history_id = f"{response.header.cluster_id:x}"
             for item in response.kvs:
                 entries[self._key_of(item)] = _entry(item)
             if not response.more:
