@@ -72,13 +72,23 @@ def build_etcd() -> Path:
 
 
 class EtcdProcess:
-    """An etcd of one member, with its data in a temporary directory. It does not sync: for tests only."""
+    """A member of an etcd cluster, by default the only one, with its data in a temporary directory.
 
-    def __init__(self, command: str) -> None:
+    It does not sync: for tests only.
+    """
+
+    def __init__(self, command: str, name: str = "default") -> None:
+        self.name = name
         self._command = command
         self._directory = TemporaryDirectory(prefix="logbrook-etcd-")
         self._port, self._peer_port = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        # NAME=URL of all members.
+        self.initial_cluster = self.member
+
+    @property
+    def member(self) -> str:
+        return f"{self.name}=http://127.0.0.1:{self._peer_port}"
 
     @property
     def address(self) -> str:
@@ -86,6 +96,16 @@ class EtcdProcess:
 
     def start(self) -> None:
         """Start it, and wait until it serves. Raises TimeoutError."""
+        self.begin_start()
+        self.wait_until_healthy()
+
+    def wait_until_healthy(self) -> None:
+        """Raises TimeoutError."""
+        if not wait_until(self._is_healthy, _START_S_MAX):
+            raise TimeoutError(f"etcd did not start: {Path(self._directory.name, 'log').read_text()[-2_000:]}")
+
+    def begin_start(self) -> None:
+        """Start it; it serves when a majority of the members runs."""
         client, peer = f"http://{self.address}", f"http://127.0.0.1:{self._peer_port}"
         options = {
             "--data-dir": str(Path(self._directory.name, "data")),
@@ -93,7 +113,8 @@ class EtcdProcess:
             "--advertise-client-urls": client,
             "--listen-peer-urls": peer,
             "--initial-advertise-peer-urls": peer,
-            "--initial-cluster": f"default={peer}",
+            "--name": self.name,
+            "--initial-cluster": self.initial_cluster,
             "--log-level": "error",
         }
         arguments = [f"{name}={value}" for name, value in options.items()]
@@ -101,8 +122,6 @@ class EtcdProcess:
             self._process = subprocess.Popen(
                 [self._command, "--unsafe-no-fsync", *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        if not wait_until(self._is_healthy, _START_S_MAX):
-            raise TimeoutError(f"etcd did not start: {Path(self._directory.name, 'log').read_text()[-2_000:]}")
 
     def kill(self) -> None:
         """End it as SIGKILL does; `start` starts it again with its data. No effect if it does not run."""
@@ -138,6 +157,34 @@ class EtcdProcess:
                 return b'"true"' in response.read()
         except OSError:
             return False
+
+
+class EtcdCluster:
+    """Several members of an etcd cluster: `with EtcdCluster(command) as etcd:`."""
+
+    def __init__(self, command: str, members: int = 3) -> None:
+        self.members = [EtcdProcess(command, f"member-{number}") for number in range(members)]
+        for member in self.members:
+            member.initial_cluster = ",".join(other.member for other in self.members)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [member.address for member in self.members]
+
+    def __enter__(self) -> Self:
+        try:
+            for member in self.members:
+                member.begin_start()
+            for member in self.members:
+                member.wait_until_healthy()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for member in self.members:
+            member.__exit__(kind, error, at)
 
 
 if __name__ == "__main__":

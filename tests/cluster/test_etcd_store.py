@@ -1,0 +1,168 @@
+"""The metadata store in etcd while etcd is killed, paused, compacted, or loses its leader."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from logbrook.ports.metadata_store import (
+    MetadataStore,
+    Put,
+    Revision,
+    RevisionCompactedError,
+    StoreChange,
+    StoreTransaction,
+    StoreUnavailableError,
+)
+from logbrook.server.etcd.messages import message
+from logbrook.server.etcd.store import EtcdMetadataStore
+from logbrook.testing.etcd import EtcdCluster, EtcdProcess, find_etcd
+
+TIMEOUT_S = 1.0
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def command() -> str:
+    command = find_etcd()
+    if command is None:
+        pytest.skip("NO ETCD, SO ITS STORE IS NOT TESTED: run `make etcd`")
+    return command
+
+
+@pytest.fixture
+def etcd(command: str) -> Iterator[EtcdProcess]:
+    with EtcdProcess(command) as etcd:
+        yield etcd
+
+
+def run(addresses: list[str], check: Callable[[EtcdMetadataStore], Coroutine[Any, Any, None]]) -> None:
+    async def with_store() -> None:
+        store = EtcdMetadataStore(addresses, "test", timeout_s=TIMEOUT_S)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await check(store)
+        finally:
+            await store.close()
+
+    asyncio.run(with_store())
+
+
+async def put(store: MetadataStore, key: str) -> Revision:
+    return (await store.commit(StoreTransaction([], [Put(key, b"v")]))).revision
+
+
+async def put_until_it_works(store: MetadataStore, key: str) -> Revision:
+    while True:
+        try:
+            return await put(store, key)
+        except StoreUnavailableError:
+            continue
+
+
+async def collect(store: MetadataStore, after: Revision, changes: list[StoreChange]) -> None:
+    """Follow the store as brokers do: from the last revision on, after each error."""
+    while True:
+        try:
+            async for change in store.watch(changes[-1].revision if changes else after):
+                changes.append(change)  # noqa: PERF401 - each one as it arrives
+        except StoreUnavailableError:
+            continue
+
+
+async def wait_for(changes: list[StoreChange], revision: Revision) -> None:
+    while not changes or changes[-1].revision < revision:
+        waited = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.01, waited.set)
+        await waited.wait()
+
+
+def test_a_killed_etcd_has_everything_when_it_is_back(etcd: EtcdProcess) -> None:
+    async def check(store: EtcdMetadataStore) -> None:
+        changes: list[StoreChange] = []
+        before = await put(store, "before")
+        following = asyncio.create_task(collect(store, before, changes))
+        await put(store, "first")
+        etcd.kill()
+        with pytest.raises(StoreUnavailableError):
+            await put(store, "meanwhile")
+        await asyncio.to_thread(etcd.start)
+        last = await put_until_it_works(store, "last")
+        await wait_for(changes, last)
+        following.cancel()
+        keys = [event.key for change in changes for event in change.events]
+        assert [key for key in keys if key != "meanwhile"] == ["first", "last"]
+        assert (await store.read_all()).entries.keys() >= {"before", "first", "last"}
+
+    run([etcd.address], check)
+
+
+def test_requests_to_a_paused_etcd_end(etcd: EtcdProcess) -> None:
+    async def check(store: EtcdMetadataStore) -> None:
+        lease_id = await store.grant_lease(60)
+        etcd.pause()
+        try:
+            for request in (put(store, "a"), store.read_all(), store.renew_lease(lease_id), store.grant_lease(1)):
+                with pytest.raises(StoreUnavailableError):
+                    await request
+        finally:
+            etcd.resume()
+        await put_until_it_works(store, "b")
+        await store.renew_lease(lease_id)
+
+    run([etcd.address], check)
+
+
+def test_a_watch_of_a_compacted_revision_fails_and_everything_can_be_read_again(etcd: EtcdProcess) -> None:
+    async def check(store: EtcdMetadataStore) -> None:
+        first = await put(store, "a")
+        for _ in range(5):
+            last = await put(store, "a")
+        request = message("CompactionRequest")(revision=last)
+        await store._endpoints.call("KV/Compact", request, message("CompactionResponse"))
+        with pytest.raises(RevisionCompactedError):
+            await anext(aiter(store.watch(Revision(first))))
+        snapshot = await store.read_all()
+        assert snapshot.entries["a"].mod_revision == last
+
+    run([etcd.address], check)
+
+
+def test_the_loss_of_any_member_is_survived(command: str) -> None:
+    with EtcdCluster(command) as etcd:
+
+        async def check(store: EtcdMetadataStore) -> None:
+            changes: list[StoreChange] = []
+            following = asyncio.create_task(collect(store, await put(store, "before"), changes))
+            for number, member in enumerate(etcd.members):
+                member.kill()
+                await wait_for(changes, await put_until_it_works(store, f"without-{number}"))
+                await asyncio.to_thread(member.start)
+            following.cancel()
+            keys = [event.key for change in changes for event in change.events]
+            assert list(dict.fromkeys(keys)) == ["without-0", "without-1", "without-2"]
+
+        run(etcd.addresses, check)
+
+
+def test_many_entries_are_read_in_pages_as_of_one_revision(etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logbrook.server.etcd.store._PAGE", 10)
+
+    async def check(store: EtcdMetadataStore) -> None:
+        for number in range(35):
+            revision = await put(store, f"{number:03}")
+        snapshot = await store.read_all()
+        assert (snapshot.revision, len(snapshot.entries)) == (revision, 35)
+
+    run([etcd.address], check)
+
+
+def test_addresses_that_nobody_serves_are_named(command: str) -> None:
+    del command
+
+    async def check(store: EtcdMetadataStore) -> None:
+        with pytest.raises(StoreUnavailableError, match=r"no etcd endpoint of 127\.0\.0\.1:1 can be reached"):
+            await store.read_all()
+
+    run(["127.0.0.1:1"], check)
