@@ -12,8 +12,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from logbrook.client import Client, ClientError
 from logbrook.client.admin import Admin
+from logbrook.testing import broker_client
 from logbrook.testing.etcd import EtcdProcess, find_etcd
 from logbrook.testing.processes import free_port
+from tests.processes import running
 
 SERVE = [str(Path(sys.executable).parent / "logbrook"), "serve", "--metrics", ""]
 NODES = (1, 2, 3)
@@ -163,3 +165,28 @@ def test_a_cluster_that_is_not_addresses_and_a_name_is_refused(store: str, tmp_p
     )
     assert done.returncode == 1
     assert f"--cluster {store}" in done.stderr
+
+
+def test_cluster_up_runs_brokers_until_ctrl_c(tmp_path: Path) -> None:
+    if find_etcd() is None:
+        pytest.skip("NO ETCD, SO `cluster up` IS NOT TESTED: run `make etcd`")
+    first = free_port()
+    command = [SERVE[0], "cluster", "up", "--nodes", "2", "--port", str(first), "--data", str(tmp_path)]
+    for expected in ([b"kept"], [b"kept", b"kept"]):
+        with running(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tmp_path) as process:
+            assert process.stdout is not None
+            lines: list[str] = []
+            while not lines or "Ctrl-C" not in lines[-1]:
+                lines.append(process.stdout.readline())
+                assert lines[-1], "".join(lines)
+            servers = f"127.0.0.1:{first},127.0.0.1:{first + 1}"
+            assert f"bootstrap servers: {servers}\n" in lines
+            with Client(servers) as client:
+                if len(expected) == 1:
+                    Admin(client).topics.create("orders", 1)
+                broker_client.produce(client, "orders", ["kept"], key=None, headers={}, partition=0, timestamp_ms=None)
+                records = broker_client.read_records(client, "orders", [0], committed_only=True)
+            assert [record.value for record in records] == expected
+            process.send_signal(signal.SIGINT)
+            assert process.wait(WAIT_S) == 0
+    assert "broker stopped" in (tmp_path / "node-2.log").read_text()

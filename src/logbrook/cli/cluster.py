@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from logbrook.cli.cluster_up import add_to as add_up_to
 from logbrook.cli.connection import Bootstrap, Json, connected_admin
 from logbrook.cli.failures import FAILED, fail, refuse
 from logbrook.cli.setting_arguments import (
@@ -24,6 +25,7 @@ from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.errors import UnsupportedApiError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+add_up_to(app)
 
 
 @app.command(cls=ParagraphCommand)

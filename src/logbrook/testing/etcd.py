@@ -1,4 +1,4 @@
-"""A real etcd for tests: `with EtcdProcess() as etcd:`.
+"""A real etcd for tests and for `logbrook cluster up`: `with EtcdProcess(command) as etcd:`.
 
 `make etcd` builds it once, with Go, into the user's cache; an `etcd` on the PATH is used, too.
 """
@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 from urllib.request import urlopen
 
+from logbrook.ports.parent_process import end_with_parent
 from logbrook.testing.processes import free_port, wait_until
 
 VERSION = "3.6.5"
@@ -72,16 +73,25 @@ def build_etcd() -> Path:
 
 
 class EtcdProcess:
-    """A member of an etcd cluster, by default the only one, with its data in a temporary directory.
+    """A member of an etcd cluster, by default the only one. It ends with this process.
 
-    It does not sync: for tests only.
+    Its data is in a temporary directory and not synced, or in `directory`, which is kept. `ports` are those for clients
+    and for other members.
     """
 
-    def __init__(self, command: str, name: str = "default") -> None:
+    def __init__(
+        self,
+        command: str,
+        name: str = "default",
+        *,
+        directory: Path | None = None,
+        ports: tuple[int, int] | None = None,
+    ) -> None:
         self.name = name
         self._command = command
-        self._directory = TemporaryDirectory(prefix="logbrook-etcd-")
-        self._port, self._peer_port = free_port(), free_port()
+        self._temporary = TemporaryDirectory(prefix="logbrook-etcd-") if directory is None else None
+        self._directory = Path(self._temporary.name) if self._temporary is not None else directory or Path()
+        self._port, self._peer_port = ports or (free_port(), free_port())
         self._process: subprocess.Popen[bytes] | None = None
         # NAME=URL of all members.
         self.initial_cluster = self.member
@@ -102,13 +112,13 @@ class EtcdProcess:
     def wait_until_healthy(self) -> None:
         """Raises TimeoutError."""
         if not wait_until(self._is_healthy, _START_S_MAX):
-            raise TimeoutError(f"etcd did not start: {Path(self._directory.name, 'log').read_text()[-2_000:]}")
+            raise TimeoutError(f"etcd did not start: {(self._directory / 'log').read_text()[-2_000:]}")
 
     def begin_start(self) -> None:
         """Start it; it serves when a majority of the members runs."""
         client, peer = f"http://{self.address}", f"http://127.0.0.1:{self._peer_port}"
         options = {
-            "--data-dir": str(Path(self._directory.name, "data")),
+            "--data-dir": str(self._directory / "data"),
             "--listen-client-urls": client,
             "--advertise-client-urls": client,
             "--listen-peer-urls": peer,
@@ -118,9 +128,18 @@ class EtcdProcess:
             "--log-level": "error",
         }
         arguments = [f"{name}={value}" for name, value in options.items()]
-        with Path(self._directory.name, "log").open("ab") as log:
+        if self._temporary is not None:
+            arguments.append("--unsafe-no-fsync")
+        self._directory.mkdir(parents=True, exist_ok=True)
+        parent_pid = os.getpid()
+        with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._command, "--unsafe-no-fsync", *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [self._command, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=lambda: end_with_parent(parent_pid),  # noqa: PLW1509 - it calls prctl only
             )
 
     def kill(self) -> None:
@@ -149,7 +168,8 @@ class EtcdProcess:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.kill()
-        self._directory.cleanup()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def _is_healthy(self) -> bool:
         try:
