@@ -144,13 +144,22 @@ def test_a_broker_waits_for_etcd_and_says_so(
         broker.stop()
 
 
-def test_an_id_in_use_is_refused(brokers: dict[int, BrokerProcess], etcd: EtcdProcess, tmp_path: Path) -> None:
+def test_an_id_in_use_is_refused(
+    brokers: dict[int, BrokerProcess],
+    etcd: EtcdProcess,
+    tmp_path: Path,
+    wait_until: Callable[[Callable[[], bool]], None],
+) -> None:
+    wait_until(lambda: live_brokers(brokers) == len(NODES))
     other = tmp_path / "other"
     other.mkdir()
     second = BrokerProcess(1, f"{etcd.address}/orders", other)
     second.start()
     assert second.process is not None
-    assert second.process.wait(WAIT_S) == 1
+    try:
+        assert second.process.wait(WAIT_S) == 1
+    finally:
+        second.process.kill()
     assert "node id 1 is in use" in second.log.read_text()
 
 
