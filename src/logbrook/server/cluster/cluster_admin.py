@@ -119,6 +119,7 @@ class ClusterAdmin:
 
         A broker with replicas must stay known: if it came back with an empty disk, nobody would notice what it lacks.
         """
+        await self._follower.catch_up()
         if broker_id in self._image.brokers:
             message = f"broker {broker_id} cannot be unregistered: it is running"
             raise RequestRefusedError(ErrorCode.INVALID_REQUEST, message)
@@ -142,6 +143,7 @@ class ClusterAdmin:
     async def _change(
         self, partition: TopicPartition, decide: Callable[[PartitionRegistration], PartitionRegistration]
     ) -> None:
+        await self._follower.catch_up()
         while True:
             key = PartitionKey(self._metadata.topic(partition.topic).id, partition.partition)
             registered = self._image.partitions.get(key)

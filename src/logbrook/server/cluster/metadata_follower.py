@@ -18,6 +18,7 @@ from logbrook.ports.metadata_store import (
     RevisionCompactedError,
     StoreEntry,
     StoreEvent,
+    StoreTransaction,
     StoreUnavailableError,
     is_unmodified,
 )
@@ -77,6 +78,12 @@ class MetadataFollower:
             except StoreUnavailableError:
                 await pause(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_S_MAX)
+
+    async def catch_up(self) -> None:
+        """Wait until all changes are applied that were made before the call. Raises StoreUnavailableError."""
+        # A transaction without operations returns the newest revision.
+        latest = await self._store.commit(StoreTransaction([], []))
+        await self.wait_for(latest.revision)
 
     async def wait_for(self, revision: Revision, timeout_s: float = 10.0) -> None:
         """Wait until the changes up to this revision are applied. Raises StoreUnavailableError."""

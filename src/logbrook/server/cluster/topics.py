@@ -117,9 +117,7 @@ class ClusterTopics(Topics):
         return min(DEFAULT_REPLICATION_FACTOR_MAX, len(self._image.brokers))
 
     async def refresh(self) -> None:
-        # A transaction without operations returns the newest revision.
-        latest = await self._metadata_store.commit(StoreTransaction([], []))
-        await self.follower.wait_for(latest.revision)
+        await self.follower.catch_up()
 
     async def make_missing_logs(self) -> None:
         """The replica manager retries by itself."""
