@@ -14,8 +14,7 @@ from logbrook.core.cluster import elections, partition
 from logbrook.core.cluster.lifecycle import DirectoryLoss
 from logbrook.core.cluster.partition import PartitionRegistration, elect_unclean, take_over
 from logbrook.core.replication import leader as leader_rules
-from logbrook.core.replication.follower import EpochEnd, FollowerEffect, PartitionFollower
-from logbrook.core.replication.leader import FollowerProgress, PartitionLeader, ProposeRegistration
+from logbrook.core.replication.leader import PartitionLeader, ProposeRegistration
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, Offset
 from logbrook.server.cluster import membership
 from logbrook.server.cluster.leading import LeadingReplicas
@@ -136,18 +135,6 @@ def count_unsynced_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Log, "synced_end_offset", property(lambda log: log.log_end_offset))
 
 
-def truncate_to_the_leaders_end_of_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower truncates to the leader's end of the epoch, whatever its own is (KIP-279)."""
-    on_divergence = PartitionFollower.on_divergence
-
-    def ignore_own_end(
-        follower: PartitionFollower, divergence: EpochEnd, _: EpochEnd | None, start: Offset, end: Offset
-    ) -> list[FollowerEffect]:
-        return on_divergence(follower, divergence, divergence, start, end)
-
-    monkeypatch.setattr(PartitionFollower, "on_divergence", ignore_own_end)
-
-
 def elect_any_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica that is not in sync takes over when no other is alive."""
 
@@ -169,27 +156,6 @@ def elect_any_replica(monkeypatch: pytest.MonkeyPatch) -> None:
 def keep_replaced_disks_in_the_isr(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker with an empty disk keeps its place."""
     monkeypatch.setattr(membership, "directory_loss", lambda *_, **__: DirectoryLoss.NOTHING)
-
-
-def ignore_leader_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fetches of any leader epoch are served."""
-    monkeypatch.setattr(fetch, "check_leader_epoch", lambda *_: None)
-
-
-def keep_the_progress_of_an_earlier_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offsets that a broker reported before its restart count after it."""
-    check_fetch = PartitionLeader.check_fetch
-
-    def forget_the_epoch(leader: PartitionLeader, replica: BrokerId, broker_epoch: BrokerEpoch) -> FollowerProgress:
-        progress = check_fetch(leader, replica, progress_epoch(leader, replica, broker_epoch))
-        progress.broker_epoch = broker_epoch
-        return progress
-
-    def progress_epoch(leader: PartitionLeader, replica: BrokerId, broker_epoch: BrokerEpoch) -> BrokerEpoch:
-        known = leader._progress.get(replica)
-        return broker_epoch if known is None else max(broker_epoch, known.broker_epoch)
-
-    monkeypatch.setattr(PartitionLeader, "check_fetch", forget_the_epoch)
 
 
 def elect_eligible_replicas_too_early(monkeypatch: pytest.MonkeyPatch) -> None:

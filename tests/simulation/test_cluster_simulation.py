@@ -45,7 +45,6 @@ SLOWLY_FOUND: list[Plant] = [
     bugs.serve_before_offsets_are_known,
     bugs.count_unsynced_records,
     bugs.let_anybody_join_the_isr,
-    bugs.ignore_leader_epochs,
     bugs.coordinate_without_a_lease,
 ]
 
