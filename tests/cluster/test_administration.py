@@ -83,9 +83,13 @@ def test_a_partition_moves_to_other_brokers_with_its_records(
 
 
 def test_a_broker_that_is_gone_for_good_is_unregistered_once_it_has_no_replicas(
-    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+    wait_until: Callable[[Callable[[], bool]], None],
 ) -> None:
-    cluster = impatient_cluster
+    with Cluster(nodes=3, lease_s=3.0) as cluster:
+        unregister_broker_3(cluster, wait_until)
+
+
+def unregister_broker_3(cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]) -> None:
     cluster.create_topic("orders", assignments=[[1, 3]])
 
     def unregister(broker_id: int) -> int:
