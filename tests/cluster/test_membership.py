@@ -14,12 +14,14 @@ from logbrook.core.cluster.lifecycle import NodeIdInUseError
 from logbrook.core.cluster.partition import new_partition
 from logbrook.core.metadata import ClusterMetadata, TopicExistsError
 from logbrook.model.identifiers import BrokerId
-from logbrook.ports.metadata_store import Delete, Put, StoreEntry, StoreTransaction
+from logbrook.ports.metadata_store import Delete, Put, StoreEntry, StoreTransaction, StoreUnavailableError
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.server.cluster import cluster_maintenance
+from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.membership import (
     ClusterDirectoryError,
+    Membership,
     SingleNodeDirectoryError,
     WrongClusterError,
     WrongNodeError,
@@ -62,6 +64,29 @@ def test_the_directory_of_a_single_node_is_refused_and_keeps_its_records(tmp_pat
         another(cluster, 2, tmp_path).start()
     with Broker(data=tmp_path) as broker:
         assert [record.value for record in broker.records("orders")] == [b"kept"]
+
+
+def test_a_first_start_that_ends_before_its_registration_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory may have logs by then: found by the simulation (seed 70004)."""
+    with Cluster(nodes=1) as cluster:
+        with another(cluster, 2, tmp_path / "old") as broker:
+            cluster.brokers[2] = broker
+            cluster.create_topic("orders", assignments=[[1, 2]])
+        del cluster.brokers[2]
+
+        async def fail_when_there_is_a_log(*_: object) -> None:
+            while not list((tmp_path / "new").rglob("orders-0")):
+                await pause(0.01)
+            raise StoreUnavailableError("it is away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Membership, "register", fail_when_there_is_a_log)
+            with pytest.raises(StoreUnavailableError):
+                another(cluster, 2, tmp_path / "new").start()
+        with another(cluster, 2, tmp_path / "new"):
+            cluster.wait_until_registered(2)
 
 
 def test_the_directory_of_a_cluster_is_refused_by_a_single_node(tmp_path: Path) -> None:

@@ -135,6 +135,14 @@ class Membership:
         """True if no other broker can have taken over what this one leads."""
         return self._lease.is_certain(self._clock.monotonic_s())
 
+    def claim_directory(self) -> None:
+        """Make the data directory one of a cluster, before it gets logs. No effect on one that is. Raises OSError.
+
+        A directory with logs and without an identity is taken for that of a single node.
+        """
+        if read_sealed(self._files, _IDENTITY) is None:
+            self._save_identity(self._identity)
+
     async def register(self, registration: BrokerRegistration, cluster_id: str) -> None:
         """Register for the first time.
 

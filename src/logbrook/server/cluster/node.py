@@ -122,7 +122,8 @@ class ClusterNode:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Raises StoreUnavailableError."""
+        """Raises StoreUnavailableError or OSError."""
+        self.membership.claim_directory()
         await self.topics.follower.load()
         self._tasks.append(self._loop.create_task(self.topics.follower.run()))
         await self.topics.open()
