@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -73,10 +74,10 @@ def build_etcd() -> Path:
 
 
 class EtcdProcess:
-    """A member of an etcd cluster, by default the only one. It ends with this process.
+    """A member of an etcd cluster, by default the only one.
 
-    Its data is in a temporary directory and not synced, or in `directory`, which is kept. `ports` are those for clients
-    and for other members.
+    Its data is in a temporary directory and not synced, or in `directory`, which is kept: then it also ends with this
+    process, which may not have other threads. `ports` are those for clients and for other members.
     """
 
     def __init__(
@@ -131,7 +132,8 @@ class EtcdProcess:
         if self._temporary is not None:
             arguments.append("--unsafe-no-fsync")
         self._directory.mkdir(parents=True, exist_ok=True)
-        parent_pid = os.getpid()
+        # Python code between fork and exec can deadlock in a process with threads, such as those of gRPC.
+        prepare = None if self._temporary is not None else partial(end_with_parent, os.getpid())
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._command, *arguments],
@@ -139,7 +141,7 @@ class EtcdProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=lambda: end_with_parent(parent_pid),  # noqa: PLW1509 - it calls prctl only
+                preexec_fn=prepare,  # noqa: PLW1509 - without threads
             )
 
     def kill(self) -> None:
