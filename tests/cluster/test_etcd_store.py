@@ -1,7 +1,10 @@
 """The metadata store in etcd while etcd is killed, paused, compacted, or loses its leader."""
 
 import asyncio
+import shutil
+import subprocess
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +18,11 @@ from logbrook.ports.metadata_store import (
     StoreTransaction,
     StoreUnavailableError,
 )
+from logbrook.server.etcd.endpoints import EtcdCredentials
 from logbrook.server.etcd.messages import message
 from logbrook.server.etcd.store import EtcdMetadataStore
-from logbrook.testing.etcd import EtcdCluster, EtcdProcess, find_etcd
+from logbrook.testing.etcd import EtcdCluster, EtcdProcess
+from tests.etcd_command import etcd_or_skip
 
 TIMEOUT_S = 1.0
 WAIT_S = 60.0
@@ -25,10 +30,7 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def command() -> str:
-    command = find_etcd()
-    if command is None:
-        pytest.skip("NO ETCD, SO ITS STORE IS NOT TESTED: run `make etcd`")
-    return command
+    return etcd_or_skip()
 
 
 @pytest.fixture
@@ -37,9 +39,13 @@ def etcd(command: str) -> Iterator[EtcdProcess]:
         yield etcd
 
 
-def run(addresses: list[str], check: Callable[[EtcdMetadataStore], Coroutine[Any, Any, None]]) -> None:
+def run(
+    addresses: list[str],
+    check: Callable[[EtcdMetadataStore], Coroutine[Any, Any, None]],
+    credentials: EtcdCredentials | None = None,
+) -> None:
     async def with_store() -> None:
-        store = EtcdMetadataStore(addresses, "test", timeout_s=TIMEOUT_S)
+        store = EtcdMetadataStore(addresses, "test", credentials, timeout_s=TIMEOUT_S)
         try:
             async with asyncio.timeout(WAIT_S):
                 await check(store)
@@ -158,9 +164,56 @@ def test_many_entries_are_read_in_pages_as_of_one_revision(etcd: EtcdProcess, mo
     run([etcd.address], check)
 
 
-def test_addresses_that_nobody_serves_are_named(command: str) -> None:
-    del command
+async def put_one(store: EtcdMetadataStore) -> None:
+    await put(store, "a")
 
+
+def test_a_user_name_and_password_are_exchanged_for_a_token(etcd: EtcdProcess) -> None:
+    async def require_authentication(store: EtcdMetadataStore) -> None:
+        for method, name, fields in (
+            ("UserAdd", "AuthUserAdd", {"name": "root", "password": "secret"}),
+            ("RoleAdd", "AuthRoleAdd", {"name": "root"}),
+            ("UserGrantRole", "AuthUserGrantRole", {"user": "root", "role": "root"}),
+            ("AuthEnable", "AuthEnable", {}),
+        ):
+            request = message(f"{name}Request")(**fields)
+            await store._endpoints.call(f"Auth/{method}", request, message(f"{name}Response"))
+
+    async def work_with_an_expired_token(store: EtcdMetadataStore) -> None:
+        await put(store, "a")
+        store._endpoints._token = "expired"
+        await put(store, "b")
+        async for change in store.watch(Revision(1)):
+            assert change.events[0].key == "a"
+            break
+
+    run([etcd.address], require_authentication)
+    run([etcd.address], work_with_an_expired_token, EtcdCredentials(username="root", password="secret"))
+    for credentials in (EtcdCredentials(), EtcdCredentials(username="root", password="wrong")):
+        with pytest.raises(StoreUnavailableError, match="etcd: etcdserver: "):
+            run([etcd.address], put_one, credentials)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes certificates, is not here")
+def test_connections_with_tls_need_certificates_of_the_authority(command: str, tmp_path: Path) -> None:
+    ca, certificate, key = tmp_path / "ca.pem", tmp_path / "certificate.pem", tmp_path / "key.pem"
+    extension = tmp_path / "extension"
+    extension.write_text("subjectAltName=IP:127.0.0.1")
+    for arguments in (
+        f"req -x509 -newkey rsa:2048 -nodes -keyout {tmp_path}/ca.key -out {ca} -subj /CN=authority -days 2",
+        f"req -newkey rsa:2048 -nodes -keyout {key} -out {tmp_path}/request -subj /CN=logbrook",
+        f"x509 -req -in {tmp_path}/request -CA {ca} -CAkey {tmp_path}/ca.key -out {certificate} -extfile {extension}",
+    ):
+        subprocess.run(["openssl", *arguments.split()], capture_output=True, timeout=WAIT_S, check=True)
+    with EtcdProcess(command, tls=(ca, certificate, key)) as etcd:
+        accepted = EtcdCredentials(ca.read_bytes(), certificate.read_bytes(), key.read_bytes())
+        run([etcd.address], put_one, accepted)
+        for refused in (EtcdCredentials(), EtcdCredentials(ca.read_bytes())):
+            with pytest.raises(StoreUnavailableError):
+                run([etcd.address], put_one, refused)
+
+
+def test_addresses_that_nobody_serves_are_named() -> None:
     async def check(store: EtcdMetadataStore) -> None:
         with pytest.raises(StoreUnavailableError, match=r"no etcd endpoint of 127\.0\.0\.1:1 can be reached"):
             await store.read_all()

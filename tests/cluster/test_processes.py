@@ -13,8 +13,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from logbrook.client import Client, ClientError
 from logbrook.client.admin import Admin
 from logbrook.testing import broker_client
-from logbrook.testing.etcd import EtcdProcess, find_etcd
+from logbrook.testing.etcd import EtcdProcess
 from logbrook.testing.processes import free_port
+from tests.etcd_command import etcd_or_skip
 from tests.processes import running
 
 SERVE = [str(Path(sys.executable).parent / "logbrook"), "serve", "--metrics", ""]
@@ -51,10 +52,7 @@ class BrokerProcess:
 
 @pytest.fixture
 def etcd() -> Iterator[EtcdProcess]:
-    command = find_etcd()
-    if command is None:
-        pytest.skip("NO ETCD, SO NO CLUSTER OF PROCESSES IS TESTED: run `make etcd`")
-    with EtcdProcess(command) as etcd:
+    with EtcdProcess(etcd_or_skip()) as etcd:
         yield etcd
 
 
@@ -177,8 +175,7 @@ def test_a_cluster_that_is_not_addresses_and_a_name_is_refused(store: str, tmp_p
 
 
 def test_cluster_up_runs_brokers_until_ctrl_c(tmp_path: Path) -> None:
-    if find_etcd() is None:
-        pytest.skip("NO ETCD, SO `cluster up` IS NOT TESTED: run `make etcd`")
+    etcd_or_skip()
     first = free_port()
     command = [SERVE[0], "cluster", "up", "--nodes", "2", "--port", str(first), "--data", str(tmp_path)]
     for expected in ([b"kept"], [b"kept", b"kept"]):

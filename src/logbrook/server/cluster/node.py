@@ -151,6 +151,7 @@ class ClusterNode:
         self.replicas.save_high_watermarks()
 
     async def stop(self) -> None:
+        self._is_open = False
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -188,8 +189,9 @@ class ClusterNode:
             self._loop.call_soon_threadsafe(self._withdraw)
 
     def _withdraw(self) -> None:
-        """The data directory takes no more writes: other brokers lead from now on."""
-        self._tasks.append(self._loop.create_task(self.replicas.withdraw()))
+        """The data directory takes no more writes: other brokers lead from now on. No effect after `stop`."""
+        if self._is_open:
+            self._tasks.append(self._loop.create_task(self.replicas.withdraw()))
 
     def _on_registered(self) -> None:
         if self._is_open:

@@ -239,7 +239,8 @@ class ReplicaFetcher:
             follower, log = fetched.replica.follower, fetched.replica.log
             if follower is None or log is None or fetched.blocked_until_s > now_s:
                 continue
-            if self._is_throttled(fetched.replica) and self._throttle is not None and self._throttle.is_exceeded():
+            throttle = self._throttle_of(fetched.replica)
+            if throttle is not None and throttle.is_exceeded():
                 continue
             if log.synced_end_offset != log.log_end_offset:
                 # Appends of this broker's own term as a leader are not synced yet.
@@ -248,8 +249,9 @@ class ReplicaFetcher:
             positions[key] = (follower, fetch)
         return positions
 
-    def _is_throttled(self, replica: Replica) -> bool:
-        return self._throttle is not None and self._throttle.applies_to(replica.partition)
+    def _throttle_of(self, replica: Replica) -> ReplicationThrottle | None:
+        throttle = self._throttle
+        return throttle if throttle is not None and throttle.applies_to(replica.partition) else None
 
     def _request(self, positions: dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]]) -> FetchRequest:
         topics: dict[bytes, list[FetchPartition]] = {}
@@ -348,8 +350,8 @@ class ReplicaFetcher:
             has_records = bool(data.records)
             if has_records:
                 assert isinstance(data.records, memoryview)
-                if self._throttle is not None and self._is_throttled(replica):
-                    self._throttle.record(len(data.records))
+                if (throttle := self._throttle_of(replica)) is not None:
+                    throttle.record(len(data.records))
                 appends.append(self._append(log, data.records))
             effects = follower.on_answer(
                 has_records=has_records,

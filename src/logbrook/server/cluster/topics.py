@@ -140,9 +140,16 @@ class ClusterTopics(Topics):
             await self._change(decide, lambda: [] if is_large else _puts(topic_id, registrations))
             if is_large:
                 await self._register(self.metadata.topics[name], registrations)
-                await self._change(lambda: self.metadata.finish_create(name))
+                await self._change(lambda: self._finish_create(name, topic_id))
             _logger.info("topic created", topic=name, partitions=len(registrations))
             return self.metadata.topic(name)
+
+    def _finish_create(self, name: str, topic_id: bytes) -> list[MetadataRecord]:
+        """Raises RequestRefusedError if the creation took so long that another broker has undone it."""
+        topic = self.metadata.topic_with_any_state(topic_id)
+        if topic is None or not topic.is_creating:
+            raise _changed_meanwhile(name)
+        return self.metadata.finish_create(name)
 
     async def _register(self, topic: Topic, registrations: Sequence[PartitionRegistration], first: int = 0) -> None:
         """Write many registrations in several transactions. Raises RequestRefusedError if the topic changes."""
@@ -153,9 +160,7 @@ class ClusterTopics(Topics):
         for number in range(0, len(operations), _OPERATIONS_MAX):
             part = operations[number : number + _OPERATIONS_MAX]
             if not (await self._metadata_store.commit(StoreTransaction(conditions, part))).is_committed:
-                raise RequestRefusedError(
-                    ErrorCode.REQUEST_TIMED_OUT, f"topic {name!r} was changed meanwhile; try again"
-                )
+                raise _changed_meanwhile(name)
 
     async def _add_partitions(
         self, name: str, partition_count: int, *, only_check: bool, placement: ReplicaPlacement
@@ -163,12 +168,16 @@ class ClusterTopics(Topics):
         async with self._changes.one_at_a_time(name):
             registrations: list[PartitionRegistration] = []
             first = 0
+            # The first partition of the registrations that are written already.
+            registered_first: int | None = None
 
             def decide() -> list[MetadataRecord]:
                 nonlocal registrations, first
                 records = self.metadata.add_partitions(name, partition_count)
                 topic = self.metadata.topic(name)
                 first = topic.partition_count
+                if registered_first not in (None, first):
+                    raise _changed_meanwhile(name)
                 self._check_partitions_max(partition_count - first)
                 factor = len(self._image.partitions[PartitionKey(topic.id, 0)].registration.replicas)
                 placed = placement if placement.assignments is not None else ReplicaPlacement(factor)
@@ -183,6 +192,7 @@ class ClusterTopics(Topics):
             if not only_check and len(registrations) > _OPERATIONS_MAX:
                 # Registrations beyond the topic's partition count have no effect yet.
                 await self._register(self.metadata.topic(name), registrations[:-_OPERATIONS_MAX], first)
+                registered_first = first
             await self._change(decide, last_registrations, only_check=only_check)
 
     async def _delete(self, name: str, topic_id: bytes | None) -> None:
@@ -276,6 +286,10 @@ class ClusterTopics(Topics):
 
     def _check_unused(self, name: str, numbers: Iterable[int]) -> None:
         """A log of an earlier topic with this name is replaced."""
+
+
+def _changed_meanwhile(name: str) -> RequestRefusedError:
+    return RequestRefusedError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name!r} was changed meanwhile; try again")
 
 
 def _puts(topic_id: bytes, registrations: Sequence[PartitionRegistration], first: int = 0) -> list[Put]:

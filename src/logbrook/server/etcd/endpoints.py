@@ -6,7 +6,7 @@ unknown.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,6 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
 )
 _CONNECT_S = 1.0
-# Messages of etcd for a member that cannot serve now, with a code that does not say so.
 _UNAVAILABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
@@ -72,7 +71,7 @@ class EtcdEndpoints:
                     # The token has expired; the request had no effect.
                     self._token = None
                     continue
-                self._on_error(address, error)
+                self.on_error(address, error)
                 raise
         raise AssertionError("the loop returns or raises")
 
@@ -94,7 +93,8 @@ class EtcdEndpoints:
         """The current member did not answer in time."""
         self._current = (self._current + 1) % len(self._addresses)
 
-    def _on_error(self, address: str, error: AioRpcError) -> None:
+    def on_error(self, address: str, error: AioRpcError) -> None:
+        """A request to this member has failed: use the next one, unless that would not help."""
         is_current = self._addresses[self._current] == address
         if is_current and (error.code() in _UNAVAILABLE or "etcdserver:" in (error.details() or "")):
             self.on_timeout()
@@ -156,15 +156,11 @@ class EtcdStream:
             self._endpoints.on_timeout()
             raise StoreUnavailableError("etcd did not answer in time") from None
         except AioRpcError as error:
-            self._endpoints._on_error(self._address, error)
+            self._endpoints.on_error(self._address, error)
             raise
         if response is grpc.aio.EOF:
             raise StoreUnavailableError("etcd has closed the connection")
         return response
-
-    async def responses(self) -> AsyncIterator[Any]:
-        while True:
-            yield await self.receive()
 
     def close(self) -> None:
         self._call.cancel()
