@@ -27,13 +27,8 @@ from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.server.cluster import cluster_maintenance
 from logbrook.server.cluster.background import pause
-from logbrook.server.cluster.membership import (
-    ClusterDirectoryError,
-    Membership,
-    SingleNodeDirectoryError,
-    WrongClusterError,
-    WrongNodeError,
-)
+from logbrook.server.cluster.identity_file import ClusterDirectoryError, SingleNodeDirectoryError, WrongNodeError
+from logbrook.server.cluster.membership import Membership, WrongClusterError
 from logbrook.testing import Broker
 from logbrook.testing.cluster import Cluster, ClusterBroker
 from logbrook.testing.store_thread import StoreConnection

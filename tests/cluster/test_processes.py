@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from logbrook.client import Client, ClientError
 from logbrook.client.admin import Admin
-from logbrook.testing import broker_client
+from logbrook.testing import Broker, broker_client
 from logbrook.testing.etcd import EtcdProcess
 from logbrook.testing.processes import free_port
 from tests.etcd_command import etcd_or_skip
@@ -172,6 +172,34 @@ def test_a_cluster_that_is_not_addresses_and_a_name_is_refused(store: str, tmp_p
     )
     assert done.returncode == 1
     assert f"--cluster {store}" in done.stderr
+
+
+def test_a_single_node_becomes_a_cluster(
+    etcd: EtcdProcess, tmp_path: Path, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    node = BrokerProcess(1, f"{etcd.address}/grown", tmp_path)
+    data = tmp_path / "data-1"
+    with Broker(["orders"], data=data) as single:
+        single.produce("orders", "kept")
+        refused = run_adopt("--data", data, "--cluster", f"{etcd.address}/grown")
+        assert (refused.returncode, "in use by a broker" in refused.stderr) == (1, True), refused.stderr
+    assert run_adopt("--data", data).returncode == 2
+    adopted = run_adopt("--data", data, "--node", "1", "--cluster", f"{etcd.address}/grown")
+    assert adopted.returncode == 0, adopted.stderr
+    assert adopted.stdout.startswith("adopted 1 topics with 1 partitions as node 1 of the cluster ")
+    node.start()
+    try:
+        wait_until(lambda: live_brokers({1: node}) == 1)
+        with Client(node.address) as client:
+            records = broker_client.read_records(client, "orders", [0], committed_only=True)
+        assert [record.value for record in records] == [b"kept"]
+    finally:
+        node.stop()
+
+
+def run_adopt(*options: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [SERVE[0], "cluster", "adopt", *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
 def test_cluster_up_runs_brokers_until_ctrl_c(tmp_path: Path) -> None:

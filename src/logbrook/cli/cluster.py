@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from logbrook.cli.cluster_adopt import add_to as add_adopt_to
 from logbrook.cli.cluster_up import add_to as add_up_to
 from logbrook.cli.connection import Bootstrap, Json, connected_admin
 from logbrook.cli.failures import FAILED, fail, refuse
@@ -26,6 +27,7 @@ from logbrook.protocol.errors import UnsupportedApiError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 add_up_to(app)
+add_adopt_to(app)
 
 
 @app.command(cls=ParagraphCommand)

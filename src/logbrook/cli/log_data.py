@@ -12,14 +12,10 @@ from logbrook.cli.failures import fail, report_failures
 from logbrook.cli.settings_options import load_or_exit
 from logbrook.config import BrokerConfig
 from logbrook.config.kafka_settings import BROKER_SETTINGS, TOPIC_SETTINGS, apply_overrides
-from logbrook.core.metadata import ClusterMetadata
-from logbrook.core.store_state import StoreState
 from logbrook.model import TopicPartition, UnknownPartitionNameError, select_partitions
 from logbrook.ports import OsFiles, SystemClock
-from logbrook.ports.metadata_store import Revision
-from logbrook.server.local_metadata_store import load_entries
-from logbrook.server.topics import METADATA
-from logbrook.storage.errors import DirectoryLockedError, StorageError
+from logbrook.server.cluster.adoption import read_metadata
+from logbrook.storage.errors import DirectoryLockedError
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.storage.paths import CHECKPOINT, LOCK
@@ -54,7 +50,7 @@ class OfflineData:
 
         Logs without a topic, and the metadata log, have no retention or compaction settings.
         """
-        metadata = self._metadata()
+        metadata = read_metadata(self.directory)
         defaults = apply_overrides(self.config.log, metadata.dynamic_settings, BROKER_SETTINGS, is_stored=True)
         logs = []
         for log in self.chosen(names):
@@ -65,32 +61,25 @@ class OfflineData:
             logs.append(log)
         return logs
 
-    def _metadata(self) -> ClusterMetadata:
-        """Load the metadata log. Raises StorageError."""
-        state = StoreState(Revision(0))
-        load_entries(self.directory.get(METADATA), state)
-        metadata = ClusterMetadata()
-        for key, entry in state.entries.items():
-            try:
-                metadata.replay(key, entry.value)
-            except ValueError as error:
-                raise StorageError(f"the metadata cannot be read: {error}") from error
-        return metadata
-
 
 @contextmanager
 def opened(data: str | None, config_path: str | None = None) -> Iterator[OfflineData]:
     """Open and recover the data directory as a broker does, and close it cleanly. Errors end the command."""
-    with report_failures():
-        config = broker_config(data, config_path)
-        clock = SystemClock()
-        with _report_open_errors(config.data):
-            files = OsFiles(_existing(config.data))
-            directory = LogDirectory.open(files, config.storage, clock=clock, now_ms=clock.now_ms())
-        try:
-            yield OfflineData(directory, config, clock)
-        finally:
-            directory.close()
+    with report_failures(), opened_with(broker_config(data, config_path)) as offline:
+        yield offline
+
+
+@contextmanager
+def opened_with(config: BrokerConfig) -> Iterator[OfflineData]:
+    """Do as `opened`, with settings that are loaded already. Raises LogbrookError."""
+    clock = SystemClock()
+    with _report_open_errors(config.data):
+        files = OsFiles(_existing(config.data))
+        directory = LogDirectory.open(files, config.storage, clock=clock, now_ms=clock.now_ms())
+    try:
+        yield OfflineData(directory, config, clock)
+    finally:
+        directory.close()
 
 
 @contextmanager

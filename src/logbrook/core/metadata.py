@@ -110,6 +110,21 @@ class ClusterMetadata:
     def found_cluster(self, cluster_id: str) -> list[MetadataRecord]:
         return [_record(_CLUSTER, {"id": cluster_id})]
 
+    def adoption(self, broker_id: BrokerId) -> list[MetadataRecord]:
+        """Return the records that give a new cluster the topics and settings of this single node, as that broker.
+
+        Topics that are hidden are left out. The last record is that of the cluster id.
+        """
+        own_settings = [_record(f"{_OF_BROKERS}{broker_id}", self.broker_settings)] if self.broker_settings else []
+        return [
+            *self.reserve_producer_ids(0),
+            *own_settings,
+            *self.configure_all_brokers(self.broker_defaults),
+            *(_record(f"{_GROUP}{group_id}", settings) for group_id, settings in self._group_settings.items()),
+            *(_topic_record(topic) for topic in self._topics.values() if not topic.is_hidden),
+            *self.found_cluster(self.cluster_id),
+        ]
+
     def begin_epoch(self) -> list[MetadataRecord]:
         return [_record(_EPOCH, {"epoch": self.epoch + 1})]
 
@@ -249,7 +264,7 @@ class ClusterMetadata:
 
 
 def _record(key: str, content: Mapping[str, Any]) -> MetadataRecord:
-    return key, json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    return key, json.dumps(dict(content), sort_keys=True, separators=(",", ":")).encode()
 
 
 def _topic_record(topic: Topic) -> MetadataRecord:

@@ -16,7 +16,7 @@ from logbrook.core.fetch_sessions import FetchSessions
 from logbrook.model import LogbrookError
 from logbrook.model.event_log import event_logger
 from logbrook.ports import Clock, Files, OsFiles, Random, SystemClock, SystemRandom
-from logbrook.server.cluster.membership import check_directory
+from logbrook.server.cluster.identity_file import check_directory
 from logbrook.server.cluster.node import ClusterLink, ClusterNode
 from logbrook.server.cluster_view import AdvertisedAddress, ClusterView, SingleNodeView
 from logbrook.server.cold_reads import ColdReads

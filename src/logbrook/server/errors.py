@@ -21,7 +21,7 @@ from logbrook.protocol.error_codes import ErrorCode
 from logbrook.records import errors as records
 from logbrook.server import leader_epoch, topic_changes
 from logbrook.server.cluster import errors as cluster_errors
-from logbrook.server.cluster import membership
+from logbrook.server.cluster import identity_file, membership
 from logbrook.storage import errors as storage
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ _CODES: dict[type[LogbrookError], ErrorCode] = {
     topic_changes.ChangePendingError: ErrorCode.REQUEST_TIMED_OUT,
     # Errors of a start, which no client gets.
     membership.WrongClusterError: ErrorCode.INVALID_REQUEST,
-    membership.WrongNodeError: ErrorCode.INVALID_REQUEST,
+    identity_file.WrongNodeError: ErrorCode.INVALID_REQUEST,
     cluster_errors.NotLeaderError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     cluster_errors.NotEnoughReplicasError: ErrorCode.NOT_ENOUGH_REPLICAS,
     cluster_errors.NotEnoughReplicasAfterAppendError: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,

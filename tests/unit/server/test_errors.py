@@ -18,8 +18,9 @@ from logbrook.core.metadata import TopicNotFoundError
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
 from logbrook.server.broker import NotAdvertisedError
+from logbrook.server.cluster.adoption import AdoptionError
 from logbrook.server.cluster.etcd_link import InvalidClusterError
-from logbrook.server.cluster.membership import ClusterDirectoryError, SingleNodeDirectoryError
+from logbrook.server.cluster.identity_file import AdoptionPendingError, ClusterDirectoryError, SingleNodeDirectoryError
 from logbrook.server.console_process import ConsoleRefusedError
 from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.storage.errors import (
@@ -49,7 +50,9 @@ NO_CODE_NEEDED = {
     RequestRefusedError,
     # Raised while groups or transactions are loaded: it is logged, and clients see them as loading.
     CorruptCoordinatorRecordError,
-    # Prevent the start of the broker.
+    # Prevent the start of the broker, or its adoption.
+    AdoptionError,
+    AdoptionPendingError,
     ClusterDirectoryError,
     InvalidClusterError,
     NodeIdInUseError,

@@ -46,9 +46,8 @@ from logbrook.ports.metadata_store import (
     is_unmodified,
 )
 from logbrook.server.cluster.background import pause
-from logbrook.storage.durable_files import read_sealed, write_sealed
+from logbrook.server.cluster.identity_file import SavedIdentity, WrongNodeError, read_identity, save_identity
 
-_IDENTITY = "cluster-identity"
 _RETRY_S = 0.1
 
 _logger = event_logger(__name__)
@@ -59,41 +58,6 @@ class WrongClusterError(LogbrookError):
 
     def __init__(self, expected: str, actual: str) -> None:
         super().__init__(f"the data directory belongs to the cluster {expected}, not to {actual}; use another --data")
-
-
-class WrongNodeError(LogbrookError):
-    """The data directory belongs to another node of the cluster."""
-
-    def __init__(self, expected: int, actual: int) -> None:
-        super().__init__(f"the data directory belongs to node {expected}, not to node {actual}; use another --data")
-
-
-class SingleNodeDirectoryError(LogbrookError):
-    """The data directory has topics that no cluster knows."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the data directory belongs to a single node, and would lose its topics in a cluster; start without "
-            "--cluster, or use another --data"
-        )
-
-
-class ClusterDirectoryError(LogbrookError):
-    """The data directory belongs to a node of a cluster."""
-
-    def __init__(self, node_id: int) -> None:
-        super().__init__(
-            f"the data directory belongs to node {node_id} of a cluster; start with --cluster, or use another --data"
-        )
-
-
-def check_directory(files: Files, *, has_logs: bool, is_cluster: bool) -> None:
-    """Raises SingleNodeDirectoryError or ClusterDirectoryError if the directory is of the other kind."""
-    content = read_sealed(files, _IDENTITY)
-    if is_cluster and content is None and has_logs:
-        raise SingleNodeDirectoryError
-    if not is_cluster and content is not None:
-        raise ClusterDirectoryError(content["node"])
 
 
 class Membership:
@@ -140,7 +104,7 @@ class Membership:
 
         A directory with logs and without an identity is taken for that of a single node.
         """
-        if read_sealed(self._files, _IDENTITY) is None:
+        if read_identity(self._files) is None:
             self._save_identity(self._identity)
 
     async def register(self, registration: BrokerRegistration, cluster_id: str) -> None:
@@ -279,23 +243,18 @@ class Membership:
         return NodeRecord(self._identity.directory_id, registration_id, stopped_cleanly, self._boot_id)
 
     def _read_identity(self) -> tuple[DirectoryIdentity, str]:
-        content = read_sealed(self._files, _IDENTITY)
-        if content is None:
+        saved = read_identity(self._files)
+        if saved is None:
             return DirectoryIdentity(self._random.token(16).hex()), ""
-        if content["node"] != self._broker_id:
-            raise WrongNodeError(content["node"], self._broker_id)
-        self._history_id = content.get("storeHistory", "")
-        self.store_was_restored = content.get("storeRestored", False)
-        return DirectoryIdentity(content["directory"], tuple(content["registrations"])), content["cluster"]
+        if saved.node_id != self._broker_id:
+            raise WrongNodeError(saved.node_id, self._broker_id)
+        self._history_id = saved.history_id
+        self.store_was_restored = saved.store_was_restored
+        return saved.identity, saved.cluster_id
 
     def _save_identity(self, identity: DirectoryIdentity) -> None:
         self._identity = identity
-        content = {
-            "cluster": self._cluster_id,
-            "node": self._broker_id,
-            "directory": identity.directory_id,
-            "registrations": list(identity.registration_ids),
-            "storeHistory": self._history_id,
-            "storeRestored": self.store_was_restored,
-        }
-        write_sealed(self._files, _IDENTITY, content)
+        save_identity(
+            self._files,
+            SavedIdentity(self._broker_id, identity, self._cluster_id, self._history_id, self.store_was_restored),
+        )

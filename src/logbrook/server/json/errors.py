@@ -17,7 +17,8 @@ from logbrook.protocol.errors import ProtocolError
 from logbrook.protocol.json_frames import InvalidRequestError, RecordTooLargeError
 from logbrook.records.errors import RecordsError, RejectedRecordsError
 from logbrook.server.cluster import errors as cluster_errors
-from logbrook.server.cluster.membership import WrongClusterError, WrongNodeError
+from logbrook.server.cluster.identity_file import WrongNodeError
+from logbrook.server.cluster.membership import WrongClusterError
 from logbrook.server.errors import RequestRefusedError, find_by_class
 from logbrook.server.topic_changes import ChangePendingError
 from logbrook.storage import errors as storage
