@@ -35,6 +35,7 @@ _METAVARS = {
     ValueKind.TEXT: "TEXT",
     ValueKind.PATH: "DIR",
     ValueKind.ADDRESS: "HOST:PORT",
+    ValueKind.LISTENERS: "NAME=HOST:PORT",
     ValueKind.CHOICE: "WORD",
     ValueKind.CHOICES: "WORD,...",
 }
@@ -126,11 +127,15 @@ def _annotation(setting: DeclaredSetting) -> object:
         return Annotated[bool | None, typer.Option(f"{setting.flag}/{negation}", help=setting.facts.doc)]
     completion = (lambda: list(setting.form.choices)) if setting.form.choices else None
     option = typer.Option(setting.flag, metavar=metavar_of(setting), help=setting.facts.doc, autocompletion=completion)
-    return Annotated[str | None, option]
+    return Annotated[list[str] | None if setting.form.kind is ValueKind.LISTENERS else str | None, option]
 
 
 def _flags(values: Mapping[str, Any]) -> dict[str, object]:
-    return {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not None}
+    return {
+        f"--{name.replace('_', '-')}": ",".join(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def load_or_exit(flags: Mapping[str, object]) -> LoadedSettings:

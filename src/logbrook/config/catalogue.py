@@ -28,6 +28,7 @@ class ValueKind(StrEnum):
     TEXT = "text"
     PATH = "path"
     ADDRESS = "address"
+    LISTENERS = "listeners"
     CHOICE = "choice"
     CHOICES = "choices"
 
@@ -87,6 +88,8 @@ _TEXT_FORMS = {
     "data": ValueForm(ValueKind.PATH),
     "network.listen": ValueForm(ValueKind.ADDRESS),
     "network.advertise": ValueForm(ValueKind.ADDRESS, optional=True, nullable=True),
+    "network.listeners": ValueForm(ValueKind.LISTENERS, optional=True),
+    "network.advertised_listeners": ValueForm(ValueKind.LISTENERS, optional=True),
     "network.json_listen": ValueForm(ValueKind.ADDRESS, optional=True, bare_port=True),
     "metrics.listen": ValueForm(ValueKind.ADDRESS, optional=True),
     "console.listen": ValueForm(ValueKind.ADDRESS, optional=True, bare_port=True),

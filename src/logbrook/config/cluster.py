@@ -18,6 +18,11 @@ class ClusterConfig(Settings):
         "consumers with the same client.rack read from this broker.",
         flag="rack",
     )
+    listener: str = setting(
+        "",
+        "Name of the listener (--listener) over which the brokers of the cluster reach each other. Requests that only "
+        "brokers send are then refused on all others. Empty: they use the address of `listen`.",
+    )
     lease_ms: int = setting(
         3_000,
         "A broker that has not renewed its registration for this long is replaced as a leader. One whose process has "

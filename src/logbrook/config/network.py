@@ -14,7 +14,10 @@ CONSOLE_LISTEN = "127.0.0.1:9080"
 TOKEN_VARIABLE = "LOGBROOK_CONSOLE_TOKEN"
 _MIB = 1 << 20
 _HOST_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_LISTENER_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _PORT_MAX = 65_535
+# The listener of the setting `listen`.
+DEFAULT_LISTENER = "CLIENTS"
 
 
 class NetworkConfig(Settings):
@@ -31,6 +34,18 @@ class NetworkConfig(Settings):
         "HOST:PORT that metadata responses give to clients; needed behind NAT or a proxy and in containers. Without it "
         "the listener's own address is given.",
         flag="advertise",
+    )
+    listeners: str = setting(
+        "",
+        "NAME=HOST:PORT of a further listener for Kafka clients; several are separated by commas, or the flag is "
+        "repeated. Its clients are told the addresses that the brokers have under this name.",
+        flag="listener",
+    )
+    advertised_listeners: str = setting(
+        "",
+        "NAME=HOST:PORT that clients of a further listener are told instead of the address that it listens on; several "
+        "are separated by commas, or the flag is repeated.",
+        flag="advertised-listener",
     )
     json_listen: str = setting(
         "",
@@ -164,6 +179,20 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def parse_listeners(text: str) -> dict[str, tuple[str, int]]:
+    """Return the addresses of NAME=HOST:PORT,... by their names, in capitals. Raises ValueError."""
+    listeners: dict[str, tuple[str, int]] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, address = part.partition("=")
+        name = name.strip().upper()
+        if not equals or not _LISTENER_NAME.fullmatch(name):
+            raise ValueError(f"{part!r} is not NAME=HOST:PORT")
+        if name in listeners or name == DEFAULT_LISTENER:
+            raise ValueError(f"there are two listeners {name}")
+        listeners[name] = split_address(address.strip())
+    return listeners
 
 
 def split_address(text: str) -> tuple[str, int]:

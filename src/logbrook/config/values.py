@@ -15,7 +15,7 @@ from typing import Any
 
 from logbrook.config.catalogue import DeclaredSetting, ValueKind
 from logbrook.config.errors import NotAllowedError
-from logbrook.config.network import split_address
+from logbrook.config.network import parse_listeners, split_address
 from logbrook.config.text import join_words
 from logbrook.config.topics import INT64_MAX, UNLIMITED
 
@@ -34,12 +34,14 @@ _ALLOWED = {
     ValueKind.TEXT: "a text",
     ValueKind.PATH: "the path of a directory",
     ValueKind.ADDRESS: "HOST:PORT",
+    ValueKind.LISTENERS: "NAME=HOST:PORT",
 }
 _NUMBERS = {"bytes": "a size", "ms": "a duration", ValueKind.INTEGER: "a whole number", ValueKind.NUMBER: "a number"}
 _EXAMPLES = {
     "bytes": " such as 64MiB or 1GiB",
     "ms": " such as 500ms, 30s or 7d",
     ValueKind.ADDRESS: ", such as 127.0.0.1:9092 or [::1]:9092",
+    ValueKind.LISTENERS: ", such as INTERNAL=10.0.0.1:9093, several separated by commas",
 }
 # Notations of numbers by the unit of their setting.
 UNIT_FORMS = {unit: _NUMBERS[unit] + _EXAMPLES[unit] for unit in ("ms", "bytes")}
@@ -137,6 +139,11 @@ def _read_address(setting: DeclaredSetting, text: str) -> str:
     return text
 
 
+def _read_listeners(_: DeclaredSetting, text: str) -> str:
+    parse_listeners(text)
+    return text
+
+
 def _read_choice(setting: DeclaredSetting, text: str) -> str:
     return {choice.casefold(): choice for choice in setting.form.choices}[text.casefold()]
 
@@ -148,6 +155,7 @@ _TEXT_READERS: dict[ValueKind, Callable[[DeclaredSetting, str], Any]] = {
     ValueKind.TEXT: _read_plain,
     ValueKind.PATH: _read_plain,
     ValueKind.ADDRESS: _read_address,
+    ValueKind.LISTENERS: _read_listeners,
     ValueKind.CHOICE: _read_choice,
     ValueKind.CHOICES: lambda setting, text: frozenset(
         _read_choice(setting, part.strip()) for part in (text.split(",") if text else ())

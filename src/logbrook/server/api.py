@@ -9,6 +9,7 @@ from asyncio import Future
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.protocol.schema import ApiMessage, Versions
 from logbrook.server.services import Services
 
@@ -16,11 +17,12 @@ Q = TypeVar("Q", bound=ApiMessage)
 
 
 class RequestContext(NamedTuple):
-    """The request's header fields and the address of the client."""
+    """The request's header fields, the address of the client, and the listener that it is connected to."""
 
     version: int
     client_id: str
     host: str
+    listener: str = DEFAULT_LISTENER
 
 
 # None: the client expects no response.
@@ -97,6 +99,12 @@ class Api(Generic[Q]):
         self.versions = versions or request.VERSIONS
         # False: requests are answered, but the ApiVersions response does not have the API.
         self.is_advertised = is_advertised
+
+
+def may_act_as_broker(services: Services, context: RequestContext) -> bool:
+    """False if the brokers of the cluster have a listener of their own, and the request came over another one."""
+    listener = services.config.cluster.listener
+    return not listener or context.listener == listener.upper()
 
 
 class CloseConnectionError(Exception):

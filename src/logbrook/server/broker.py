@@ -9,17 +9,19 @@ import asyncio
 import resource
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
-from logbrook.config import BrokerConfig, NetworkConfig
-from logbrook.config.network import split_address
+from logbrook.config import BrokerConfig
+from logbrook.config.network import DEFAULT_LISTENER, split_address
 from logbrook.core.fetch_sessions import FetchSessions
-from logbrook.model import LogbrookError
 from logbrook.model.event_log import event_logger
 from logbrook.ports import Clock, Files, OsFiles, Random, SystemClock, SystemRandom
+from logbrook.server.advertised import advertised_address, check_listeners, cluster_listener, listen_addresses
 from logbrook.server.cluster.identity_file import check_directory
 from logbrook.server.cluster.node import ClusterLink, ClusterNode
-from logbrook.server.cluster_view import AdvertisedAddress, ClusterView, SingleNodeView
+from logbrook.server.cluster_view import AdvertisedAddresses, ClusterView, SingleNodeView
 from logbrook.server.cold_reads import ColdReads
+from logbrook.server.connection import ServerConnection
 from logbrook.server.coordinators.groups import GroupCoordinatorService
 from logbrook.server.coordinators.leadership import CoordinatorLeadership
 from logbrook.server.coordinators.transaction_peers import TransactionPeers
@@ -48,8 +50,6 @@ _DESCRIPTORS_RESERVED = 512
 
 # Maximum wait for aborted connections and their handlers.
 _ABANDON_S_MAX = 1.0
-
-_WILDCARD_HOSTS = ("0.0.0.0", "::")
 
 _logger = event_logger(__name__)
 
@@ -91,7 +91,7 @@ class BrokerServer:
     async def start(self) -> None:
         """Raises StorageError if the data cannot be opened, OSError if an address cannot be bound."""
         config, clock = self.config, self._clock
-        check_advertised(config.network)
+        check_listeners(config)
         loop = asyncio.get_running_loop()
         descriptors = raise_descriptor_limit()
         files = self._files if self._files is not None else OsFiles(config.data)
@@ -147,15 +147,20 @@ class BrokerServer:
             replicas=None if self._node is None else self._node.replicas,
             cluster_admin=None if self._node is None else self._node.cluster_admin,
         )
-        dispatcher = KafkaDispatcher(self.services, apis, config.network.request_bytes_max, clock.monotonic_s)
+        self.dispatchers = {
+            name: KafkaDispatcher(
+                self.services, apis, config.network.request_bytes_max, clock.monotonic_s, listener=name
+            )
+            for name in listen_addresses(config.network)
+        }
         connections_max = max(16, min(config.network.connections_max, descriptors - _DESCRIPTORS_RESERVED))
         # Frames are received and segments are read on the same thread, so they share the buffers.
         buffers = directory.environment.reader.buffers
-        self.listener = Listener(self.services, dispatcher, buffers, connections_max)
+        self.listener = Listener(self.services, buffers, connections_max)
         self._started.push_async_callback(self.listener.stop, 0.0)
-        self.endpoint = await self._listen()
+        self.endpoints = await self._listen()
         if isinstance(view, SingleNodeView):
-            view.endpoint = self.endpoint
+            view.endpoints = self.endpoints
         if config.network.json_listen:
             self.json_address = await self._listen_for_json()
         if config.metrics.listen:
@@ -199,7 +204,7 @@ class BrokerServer:
     def _transaction_peers(self) -> TransactionPeers | None:
         if self._node is None:
             return None
-        return TransactionPeers(self.config.node_id, self._node.view, self._node.peers)
+        return TransactionPeers(self.config.node_id, self._node.view, self._node.peers, cluster_listener(self.config))
 
     async def _begin_serving(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._node is None:
@@ -213,21 +218,22 @@ class BrokerServer:
         self._node.topics.on_deleted = self.services.groups.delete_topic_offsets
         # Other brokers connect as soon as this one is registered.
         await self.listener.start()
-        await self._node.join(self.endpoint)
+        await self._node.join(self.endpoints)
 
     async def _load(self) -> None:
         """Load the groups first: transactions that are completed at the start commit offsets in them."""
         await self.services.groups.runtime.load_all()
         await self.services.transactions.runtime.load_all()
 
-    async def _listen(self) -> AdvertisedAddress:
+    async def _listen(self) -> AdvertisedAddresses:
         network = self.config.network
-        self.address = await self.listener.listen(*split_address(network.listen))
-        if network.advertise is not None:
-            host, port = split_address(network.advertise)
-            return AdvertisedAddress(host, port or self.address[1])
-        host, _ = split_address(network.listen)
-        return AdvertisedAddress(host, self.address[1])
+        endpoints = {}
+        for name, address in listen_addresses(network).items():
+            bound = await self.listener.listen(*address, partial(ServerConnection, dispatcher=self.dispatchers[name]))
+            if name == DEFAULT_LISTENER:
+                self.address = bound
+            endpoints[name] = advertised_address(network, name, bound[1])
+        return endpoints
 
     async def _listen_for_json(self) -> tuple[str, int]:
         # Imported only if it is used, to keep the start short.
@@ -237,7 +243,7 @@ class BrokerServer:
         network = self.config.network
         dispatcher = JsonDispatcher(self, network.json_request_bytes_max, self._clock.monotonic_s)
         return await self.listener.listen(
-            *split_address(network.json_listen), lambda listener, loop: JsonConnection(listener, loop, dispatcher)
+            *split_address(network.json_listen), partial(JsonConnection, dispatcher=dispatcher)
         )
 
     async def stop(self) -> None:
@@ -273,22 +279,6 @@ class BrokerServer:
         services.topics.begin_stop()
         services.groups.stop()
         services.transactions.stop()
-
-
-class NotAdvertisedError(LogbrookError):
-    """The listen address is a wildcard and no advertised address is configured."""
-
-    def __init__(self, listen: str) -> None:
-        super().__init__(
-            f"--listen {listen} is not an address that clients can connect to; set --advertise HOST:PORT to the "
-            "address that the broker should announce to them"
-        )
-
-
-def check_advertised(network: NetworkConfig) -> None:
-    """Raises NotAdvertisedError if clients would be sent to a wildcard address."""
-    if network.advertise is None and split_address(network.listen)[0] in _WILDCARD_HOSTS:
-        raise NotAdvertisedError(network.listen)
 
 
 def raise_descriptor_limit(

@@ -1,8 +1,9 @@
 """The brokers and partitions that clients are told about: a single node leads everything itself."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
+from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.core.metadata import Topic
 from logbrook.model import TopicPartition
 from logbrook.server.topics import Topics
@@ -43,39 +44,43 @@ class ClusterView(Protocol):
     def controller_id(self) -> int:
         """The broker to which clients send administrative requests."""
 
-    def brokers(self) -> list[BrokerAddress]:
-        """Return the live brokers."""
+    def brokers(self, listener: str = DEFAULT_LISTENER) -> list[BrokerAddress]:
+        """Return the live brokers that have the listener, with their addresses for its clients."""
 
     def partition(self, topic: Topic, number: int) -> PartitionView: ...
 
-    def leader_address(self, partition: TopicPartition) -> BrokerAddress | None:
-        """Return the leader of a partition if it is alive."""
+    def leader_address(self, partition: TopicPartition, listener: str) -> BrokerAddress | None:
+        """Return the leader of a partition if it is alive and has the listener."""
 
-    def current_leader(self, partition: TopicPartition) -> CurrentLeader | None:
-        """Return the leader of a partition that this broker does not lead, if it is alive."""
+    def current_leader(self, partition: TopicPartition, listener: str) -> CurrentLeader | None:
+        """Return the leader of a partition that this broker does not lead, if it is alive and has the listener."""
 
 
 class AdvertisedAddress(NamedTuple):
-    """The address that Metadata and FindCoordinator responses announce for this broker."""
+    """The address that Metadata and FindCoordinator responses announce for this broker, to clients of a listener."""
 
     host: str
     port: int
 
 
+# The addresses of a broker by the names of its listeners.
+AdvertisedAddresses: TypeAlias = Mapping[str, AdvertisedAddress]
+
+
 class SingleNodeView:
-    """The view of a single node. `endpoint` is set when the broker listens."""
+    """The view of a single node. `endpoints` are set when the broker listens."""
 
     def __init__(self, node_id: int, topics: Topics) -> None:
         self._node_id = node_id
         self._topics = topics
-        self.endpoint = AdvertisedAddress("", 0)
+        self.endpoints: AdvertisedAddresses = {}
 
     @property
     def controller_id(self) -> int:
         return self._node_id
 
-    def brokers(self) -> list[BrokerAddress]:
-        return [BrokerAddress(self._node_id, *self.endpoint)]
+    def brokers(self, listener: str = DEFAULT_LISTENER) -> list[BrokerAddress]:
+        return [BrokerAddress(self._node_id, *self.endpoints[listener])]
 
     def partition(self, topic: Topic, number: int) -> PartitionView:
         """A quarantined log is an offline replica. It is still the leader's: records before the damage can be read."""
@@ -93,10 +98,10 @@ class SingleNodeView:
             is_available=has_log,
         )
 
-    def leader_address(self, partition: TopicPartition) -> BrokerAddress | None:
+    def leader_address(self, partition: TopicPartition, listener: str) -> BrokerAddress | None:
         del partition
-        return BrokerAddress(self._node_id, *self.endpoint)
+        return BrokerAddress(self._node_id, *self.endpoints[listener])
 
-    def current_leader(self, partition: TopicPartition) -> CurrentLeader | None:
-        del partition
+    def current_leader(self, partition: TopicPartition, listener: str) -> CurrentLeader | None:
+        del partition, listener
         return None

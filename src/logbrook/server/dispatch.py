@@ -7,6 +7,7 @@ themselves are the list of what is served, and the ApiVersions response is made 
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.protocol.decoding import decode
 from logbrook.protocol.encoding import Pieces, encode
 from logbrook.protocol.errors import UnsupportedApiError, UnsupportedVersionError
@@ -60,14 +61,22 @@ class KafkaDispatcher:
     """The handlers of all Kafka APIs, by key, and the services that they use."""
 
     def __init__(
-        self, services: Services, apis: Iterable[Api[Any]], request_bytes_max: int, now_s: Callable[[], float]
+        self,
+        services: Services,
+        apis: Iterable[Api[Any]],
+        request_bytes_max: int,
+        now_s: Callable[[], float],
+        *,
+        listener: str = DEFAULT_LISTENER,
     ) -> None:
+        """`listener` is the name of the listener whose requests are dispatched."""
         self.probe: ServerProbe = services.probe
         self._services = services
         self._apis = {api.key: api for api in apis}
         others_bytes_max = min(request_bytes_max, max(_OTHERS_BYTES_MIN, request_bytes_max // 16))
         self._bytes_max = {key: request_bytes_max if key == _PRODUCE else others_bytes_max for key in self._apis}
         self._now_s = now_s
+        self._listener = listener
 
     def new_reader(self, buffers: ReceiveBuffers) -> FrameReader:
         return FrameReader(buffers, self.size_max)
@@ -98,7 +107,7 @@ class KafkaDispatcher:
         probe = self.probe
         probe.requests[api.name, response_version] += 1
         probe.bytes_received += size
-        context = RequestContext(version, client_id, host)
+        context = RequestContext(version, client_id, host, self._listener)
         return DecodedRequest(api, response_version, correlation_id, request, context, size, self._now_s())
 
     def handle(self, request: DecodedRequest) -> HandlerResult:

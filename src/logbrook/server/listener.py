@@ -15,7 +15,6 @@ from logbrook.ports.buffer_pool import BufferPool
 from logbrook.protocol.framing import ReceiveBuffers
 from logbrook.server.connection import ServerConnection
 from logbrook.server.connection_limits import ConnectionLimits
-from logbrook.server.dispatch import KafkaDispatcher
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.peer_progress import ConnectionTimeouts
 from logbrook.server.receive_memory import ReceiveMemory
@@ -36,11 +35,8 @@ NewConnection: TypeAlias = Callable[["Listener", asyncio.AbstractEventLoop], Ser
 class Listener:
     """All client connections of a broker. `listen` binds an address, `start` accepts connections on all of them."""
 
-    def __init__(
-        self, services: Services, dispatcher: KafkaDispatcher, buffers: BufferPool, connections_max: int
-    ) -> None:
+    def __init__(self, services: Services, buffers: BufferPool, connections_max: int) -> None:
         config: NetworkConfig = services.config.network
-        self.dispatcher = dispatcher
         self.receive_buffers = ReceiveBuffers(pool=buffers)
         # Rate-limited: clients must not be able to fill the log.
         self.warnings = RateLimitedWarnings(_logger, services.clock)
@@ -70,16 +66,12 @@ class Listener:
         self._is_empty = asyncio.Event()
         services.appender.on_drained = self._flush
 
-    async def listen(self, host: str, port: int, new_connection: NewConnection | None = None) -> tuple[str, int]:
-        """Bind an address, for Kafka clients unless `new_connection` makes other connections.
-
-        Returns the bound address. Raises OSError with the address as its file name.
-        """
-        make = new_connection or (lambda listener, loop: ServerConnection(listener, loop, listener.dispatcher))
-        server = await self._bind(make, host, port)
+    async def listen(self, host: str, port: int, new_connection: NewConnection) -> tuple[str, int]:
+        """Bind an address, and return it. Raises OSError with the address as its file name."""
+        server = await self._bind(new_connection, host, port)
         address = server.sockets[0].getsockname()
         bound = str(address[0]), int(address[1])
-        self._addresses.append((make, *bound))
+        self._addresses.append((new_connection, *bound))
         return bound
 
     async def _bind(self, make: NewConnection, host: str, port: int) -> asyncio.Server:

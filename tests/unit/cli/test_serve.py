@@ -59,6 +59,12 @@ def test_every_setting_has_a_flag(server: FakeServer) -> None:
         assert attrgetter(key)(server.configs.pop()) == value, key
 
 
+def test_the_flag_of_a_listener_is_repeated_for_more(server: FakeServer) -> None:
+    done = serve("--listener", "A=127.0.0.1:1", "--listener", "B=127.0.0.1:2")
+    assert (done.exit_code, done.output) == (0, "")
+    assert server.configs.pop().network.listeners == "A=127.0.0.1:1,B=127.0.0.1:2"
+
+
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(server: FakeServer, tmp_path: Path) -> None:
     file = tmp_path / "l.toml"
     file.write_text("node_id = 1\n[topics]\nauto_create = true\npartitions = 5\n[storage]\ndurability = 'interval'\n")

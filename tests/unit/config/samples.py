@@ -18,7 +18,9 @@ def another_value(setting: DeclaredSetting) -> Any:
         return frozenset(setting.form.choices)
     if kind is ValueKind.CHOICE:
         return next((choice for choice in setting.form.choices if choice != setting.default), setting.default)
-    return {ValueKind.NUMBER: 0.25, ValueKind.ADDRESS: "example.org:1234"}.get(kind, "/somewhere/else")
+    return {ValueKind.NUMBER: 0.25, ValueKind.ADDRESS: "example.org:1234", ValueKind.LISTENERS: "A=h:1"}.get(
+        kind, "/somewhere/else"
+    )
 
 
 def written(key: str) -> tuple[DeclaredSetting, str, Any]:

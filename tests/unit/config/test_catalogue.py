@@ -13,6 +13,8 @@ SHORT_FLAGS = {
     "cluster.store": "--cluster",
     "cluster.rack": "--rack",
     "network.advertise": "--advertise",
+    "network.advertised_listeners": "--advertised-listener",
+    "network.listeners": "--listener",
     "network.json_listen": "--json-port",
     "topics.auto_create": "--auto-create-topics",
     "topics.partitions": "--partitions",

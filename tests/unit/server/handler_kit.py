@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Generic, Self, TypeVar
 
 from logbrook.client.errors import ConnectionClosedError
+from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.ports import Clock, Random
 from logbrook.protocol.decoding import decode
 from logbrook.protocol.errors import ProtocolError
@@ -19,7 +20,7 @@ from logbrook.protocol.reader import Reader, read_int32, skip_tags
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.api import CloseConnectionError, DeferredResponse, Response
 from logbrook.server.broker import BrokerServer
-from logbrook.server.cluster_view import AdvertisedAddress
+from logbrook.server.cluster_view import AdvertisedAddress, AdvertisedAddresses
 from logbrook.server.dispatch import DecodedRequest, KafkaDispatcher
 from tests.unit.server.shell_kit import DEADLINE_S, BrokerOnLoop, request_frame
 
@@ -34,9 +35,9 @@ _LENGTH_BYTES = 4
 class UnboundBroker(BrokerServer):
     """A broker that advertises an address and does not bind it."""
 
-    async def _listen(self) -> AdvertisedAddress:
+    async def _listen(self) -> AdvertisedAddresses:
         self.address = ADDRESS
-        return AdvertisedAddress(*ADDRESS)
+        return {DEFAULT_LISTENER: AdvertisedAddress(*ADDRESS)}
 
 
 class HandlerShell(BrokerOnLoop):
@@ -160,7 +161,7 @@ class HandlerClient:
 
         def start() -> DispatchedRequest[R]:
             request = DispatchedRequest(response, version, self._correlation_id)
-            request.start(self._shell.broker.listener.dispatcher, frame)
+            request.start(self._shell.broker.dispatchers[DEFAULT_LISTENER], frame)
             return request
 
         request = self._shell.call(start)

@@ -20,7 +20,8 @@ from logbrook.ports import OsFiles
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchResponse
 from logbrook.protocol.messages.produce import ProduceResponse
-from logbrook.server.broker import BrokerServer, NotAdvertisedError, raise_descriptor_limit
+from logbrook.server.advertised import NotAdvertisedError
+from logbrook.server.broker import BrokerServer, raise_descriptor_limit
 from logbrook.storage.errors import DirectoryLockedError, StorageError
 from logbrook.testing import FaultyFiles, MemoryFiles
 from tests.unit.server.shell_kit import (

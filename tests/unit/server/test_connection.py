@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.model import TopicPartition
 from logbrook.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from logbrook.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -394,7 +395,7 @@ def answers_what_cannot_be_encoded(*_: Any) -> ApiVersionsResponse:
 def test_a_handler_that_fails_hangs_up_on_its_client_alone(
     shell: Shell, handle: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    dispatcher = shell.broker.listener.dispatcher
+    dispatcher = shell.broker.dispatchers[DEFAULT_LISTENER]
     with shell.connect() as client, closing(shell.client()) as other:
         good = dispatcher._apis[ApiVersionsRequest.API_KEY]
         bad = Api(ApiVersionsRequest, ApiVersionsResponse, handle)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.errors import MalformedMessageError, UnsupportedApiError, UnsupportedVersionError
 from logbrook.protocol.framing import RequestStart
@@ -27,7 +28,7 @@ def shell() -> Iterator[Shell]:
 
 @pytest.fixture
 def dispatcher(shell: Shell) -> KafkaDispatcher:
-    return shell.broker.listener.dispatcher
+    return shell.broker.dispatchers[DEFAULT_LISTENER]
 
 
 def frame_of(message: ApiMessage, version: int, correlation_id: int = 7) -> memoryview:

@@ -17,7 +17,7 @@ from logbrook.core.groups.errors import FencedInstanceIdError, InvalidGroupIdErr
 from logbrook.core.metadata import TopicNotFoundError
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
-from logbrook.server.broker import NotAdvertisedError
+from logbrook.server.advertised import NotAdvertisedError, UnknownListenerError
 from logbrook.server.cluster.adoption import AdoptionError
 from logbrook.server.cluster.etcd_link import InvalidClusterError
 from logbrook.server.cluster.identity_file import AdoptionPendingError, ClusterDirectoryError, SingleNodeDirectoryError
@@ -58,6 +58,7 @@ NO_CODE_NEEDED = {
     NodeIdInUseError,
     SingleNodeDirectoryError,
     NotAdvertisedError,
+    UnknownListenerError,
     ConsoleRefusedError,
 }
 

@@ -12,10 +12,11 @@ Other keys belong to `core.metadata`.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
 from logbrook.ports.metadata_store import StoreEntry
@@ -32,13 +33,24 @@ class PartitionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A live broker. `is_stopping` is set before a controlled shutdown: it joins no ISR any more (KIP-841)."""
+    """A live broker. `is_stopping` is set before a controlled shutdown: it joins no ISR any more (KIP-841).
+
+    `host` and `port` are those of the default listener, `listeners` has the addresses of further ones by name.
+    """
 
     host: str
     port: int
     rack: str = ""
     directory_id: str = ""
     is_stopping: bool = False
+    listeners: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def address(self, listener: str) -> tuple[str, int] | None:
+        """Return host and port for the clients of a listener, None if the broker does not have it."""
+        if listener == DEFAULT_LISTENER:
+            return self.host, self.port
+        address = self.listeners.get(listener)
+        return None if address is None else (address[0], address[1])
 
 
 @dataclass(frozen=True, slots=True)

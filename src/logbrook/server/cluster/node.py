@@ -13,11 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from logbrook.config import BrokerConfig, Durability
+from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.core.cluster.image import BrokerRegistration, ClusterImage
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId
 from logbrook.ports import Clock, Random
 from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, Revision
+from logbrook.server.advertised import cluster_listener
 from logbrook.server.cluster.cluster_admin import ClusterAdmin
 from logbrook.server.cluster.cluster_maintenance import ClusterMaintenance
 from logbrook.server.cluster.membership import Membership
@@ -28,7 +30,7 @@ from logbrook.server.cluster.replicas import ReplicaManager
 from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.cluster.topics import ClusterTopics
 from logbrook.server.cluster.view import ImageView
-from logbrook.server.cluster_view import AdvertisedAddress
+from logbrook.server.cluster_view import AdvertisedAddresses
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.log_appender import LogAppender
 from logbrook.storage.errors import StorageOfflineError
@@ -75,6 +77,7 @@ class ClusterNode:
         self._clock = clock
         self._appender = appender
         self._broker_id = broker_id = BrokerId(config.node_id)
+        self._listener = cluster_listener(config)
         self.image = ClusterImage()
         self.topics = ClusterTopics(
             config, directory, appender, clock, random, on_many_logs_created, link.store, self.image
@@ -128,9 +131,10 @@ class ClusterNode:
         self._tasks.append(self._loop.create_task(self.topics.follower.run()))
         await self.topics.open()
 
-    async def join(self, address: AdvertisedAddress) -> None:
+    async def join(self, addresses: AdvertisedAddresses) -> None:
         """Raises NodeIdInUseError, WrongClusterError, StoreUnavailableError or OSError."""
-        registration = BrokerRegistration(address.host, address.port, self._link.rack)
+        further = {name: tuple(address) for name, address in addresses.items() if name != DEFAULT_LISTENER}
+        registration = BrokerRegistration(*addresses[DEFAULT_LISTENER], self._link.rack, listeners=further)
         await self.membership.register(registration, self.topics.metadata.cluster_id)
         await self.topics.follower.wait_for(Revision(self.membership.broker_epoch))
         self._is_open = True
@@ -181,6 +185,7 @@ class ClusterNode:
             self._link.connect,
             self._loop,
             self._throttle if key.is_catching_up else None,
+            self._listener,
         )
 
     def _on_storage_failed(self, _: StorageOfflineError) -> None:

@@ -106,9 +106,11 @@ class ReplicaFetcher:
         connect: Connect,
         loop: asyncio.AbstractEventLoop,
         throttle: ReplicationThrottle | None,
+        listener: str,
     ) -> None:
         self.leader = leader
         self._throttle = throttle
+        self._listener = listener
         self._owner = owner
         self._broker_id = broker_id
         self._broker_epoch_of_self = broker_epoch_of_self
@@ -204,9 +206,10 @@ class ReplicaFetcher:
     async def _fetch_from_leader(self) -> None:
         """Fetch until the connection is lost. Raises OSError or ProtocolError."""
         broker = self._image.brokers.get(self.leader)
-        if broker is None:
+        address = None if broker is None else broker.registration.address(self._listener)
+        if address is None:
             return
-        self._connection = await self._connect(broker.registration.host, broker.registration.port)
+        self._connection = await self._connect(*address)
         self._session_id = self._session_epoch = 0
         self._forgotten.clear()
         for fetched in self._partitions.values():

@@ -1,5 +1,6 @@
 """The brokers and partitions of the cluster, from this broker's image of the metadata store."""
 
+from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.core.cluster.image import ClusterImage, PartitionKey
 from logbrook.core.metadata import Topic, TopicNotFoundError
 from logbrook.model import TopicPartition
@@ -20,13 +21,9 @@ class ImageView:
     def controller_id(self) -> int:
         return self._broker_id
 
-    def brokers(self) -> list[BrokerAddress]:
-        return [
-            BrokerAddress(
-                broker_id, broker.registration.host, broker.registration.port, broker.registration.rack or None
-            )
-            for broker_id, broker in sorted(self._image.brokers.items())
-        ]
+    def brokers(self, listener: str = DEFAULT_LISTENER) -> list[BrokerAddress]:
+        addresses = (self._address(broker_id, listener) for broker_id in sorted(self._image.brokers))
+        return [address for address in addresses if address is not None]
 
     def partition(self, topic: Topic, number: int) -> PartitionView:
         partition = self._image.partitions.get(PartitionKey(topic.id, number))
@@ -44,26 +41,25 @@ class ImageView:
             is_available=is_led,
         )
 
-    def leader_address(self, partition: TopicPartition) -> BrokerAddress | None:
+    def leader_address(self, partition: TopicPartition, listener: str) -> BrokerAddress | None:
         try:
             topic = self._topics.metadata.topic(partition.topic)
         except TopicNotFoundError:
             return None
-        return self._address(self.partition(topic, partition.partition).leader)
+        return self._address(self.partition(topic, partition.partition).leader, listener)
 
-    def current_leader(self, partition: TopicPartition) -> CurrentLeader | None:
+    def current_leader(self, partition: TopicPartition, listener: str) -> CurrentLeader | None:
         try:
             topic = self._topics.metadata.topic(partition.topic)
         except TopicNotFoundError:
             return None
         view = self.partition(topic, partition.partition)
-        address = None if view.leader == self._broker_id else self._address(view.leader)
+        address = None if view.leader == self._broker_id else self._address(view.leader, listener)
         return None if address is None else CurrentLeader(view.leader_epoch, address)
 
-    def _address(self, broker_id: int) -> BrokerAddress | None:
+    def _address(self, broker_id: int, listener: str) -> BrokerAddress | None:
         broker = self._image.brokers.get(BrokerId(broker_id))
-        if broker is None:
+        address = None if broker is None else broker.registration.address(listener)
+        if broker is None or address is None:
             return None
-        return BrokerAddress(
-            broker_id, broker.registration.host, broker.registration.port, broker.registration.rack or None
-        )
+        return BrokerAddress(broker_id, *address, broker.registration.rack or None)

@@ -35,14 +35,16 @@ _WRITE_MARKERS_VERSION = 1
 class TransactionPeers:
     """One per broker of a cluster, on the event loop."""
 
-    def __init__(self, broker_id: int, view: ClusterView, peers: Peers) -> None:
+    def __init__(self, broker_id: int, view: ClusterView, peers: Peers, listener: str) -> None:
+        """`listener` is that of the brokers."""
         self._broker_id = broker_id
         self._view = view
         self._peers = peers
+        self._listener = listener
 
     def is_own(self, partition: TopicPartition) -> bool:
         """True if this broker leads the partition."""
-        leader = self._view.leader_address(partition)
+        leader = self._view.leader_address(partition, self._listener)
         return leader is not None and leader.broker_id == self._broker_id
 
     async def add_partitions(
@@ -124,7 +126,7 @@ class TransactionPeers:
             )
 
     def _leader_of(self, partition: TopicPartition) -> BrokerAddress | None:
-        return self._view.leader_address(partition)
+        return self._view.leader_address(partition, self._listener)
 
 
 def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:

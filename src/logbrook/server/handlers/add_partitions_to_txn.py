@@ -20,7 +20,7 @@ from logbrook.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from logbrook.server.api import Api, RequestContext
+from logbrook.server.api import Api, RequestContext, may_act_as_broker
 from logbrook.server.coordinators.responses import producer_fenced_code
 from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.server.services import Services
@@ -32,6 +32,8 @@ async def handle(
     services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     if context.version >= _SENT_BY_BROKERS_SINCE:
+        if not may_act_as_broker(services, context):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         results = [await _add_for_broker(services, transaction) for transaction in request.transactions]
         return AddPartitionsToTxnResponse(results_by_transaction=results)
     return await _add_for_producer(services, request, context)

@@ -27,7 +27,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
         controller_id=services.view.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)
-            for broker in services.view.brokers()
+            for broker in services.view.brokers(context.listener)
         ],
         cluster_authorized_operations=operations,
     )

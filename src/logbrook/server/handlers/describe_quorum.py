@@ -36,7 +36,7 @@ def handle(services: Services, request: DescribeQuorumRequest, context: RequestC
                 node_id=broker.broker_id,
                 listeners=[Listener(name=_LISTENER_NAME, host=broker.host, port=broker.port)],
             )
-            for broker in services.view.brokers()
+            for broker in services.view.brokers(context.listener)
         ],
     )
 

@@ -29,7 +29,7 @@ from logbrook.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from logbrook.server.api import Api, DeferredResponse, HandlerResult, RequestContext
+from logbrook.server.api import Api, DeferredResponse, HandlerResult, RequestContext, may_act_as_broker
 from logbrook.server.cluster.errors import NotLeaderError, OffsetNotAvailableError
 from logbrook.server.cluster.leading import NO_REPLICA
 from logbrook.server.cold_reads import CacheMisses
@@ -50,7 +50,8 @@ EXHAUSTED_WAIT_S = 1.0
 
 def handle(services: Services, request: FetchRequest, context: RequestContext) -> HandlerResult:
     replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
-    if replica_id >= 0 and (services.replicas is None or request.replica_state is None):
+    is_allowed = services.replicas is not None and request.replica_state is not None
+    if replica_id >= 0 and not (is_allowed and may_act_as_broker(services, context)):
         # Follower fetches need cluster authorization (CVE-2018-1288); a single node has no followers.
         return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
@@ -65,8 +66,8 @@ def handle(services: Services, request: FetchRequest, context: RequestContext) -
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
     if replica_id >= 0:
-        return _ReplicaFetch(services, request, session).begin()
-    return _Fetch(services, request, session, may_follow=context.version >= _FOLLOWERS_SINCE).begin()
+        return _ReplicaFetch(services, request, session, context).begin()
+    return _Fetch(services, request, session, context).begin()
 
 
 API = Api(FetchRequest, FetchResponse, handle)
@@ -119,11 +120,12 @@ class _Fetch:
     """One request in flight. It reads when it begins, and again whenever it is woken."""
 
     def __init__(
-        self, services: Services, request: FetchRequest, session: FetchContext, *, may_follow: bool = False
+        self, services: Services, request: FetchRequest, session: FetchContext, context: RequestContext
     ) -> None:
         self._services = services
         self._purgatory = services.fetch_purgatory
-        self._may_follow = may_follow
+        self._listener = context.listener
+        self._may_follow = context.version >= _FOLLOWERS_SINCE
         # The leaders of partitions that other brokers lead.
         self._leaders: dict[int, NodeEndpoint] = {}
         self._request = request
@@ -331,7 +333,7 @@ class _Fetch:
 
     def _refer(self, data: PartitionData, partition: TopicPartition) -> None:
         """Tell the client the leader of a partition, so that it need not ask for the metadata (KIP-951)."""
-        leader = self._services.view.current_leader(partition)
+        leader = self._services.view.current_leader(partition, self._listener)
         if leader is not None:
             address = leader.address
             data.current_leader = LeaderIdAndEpoch(leader_id=address.broker_id, leader_epoch=leader.leader_epoch)
@@ -386,8 +388,11 @@ class _Fetch:
 class _ReplicaFetch(_Fetch):
     """A fetch of a follower: it reads up to the log end offset, and reports that it has what is below its own."""
 
-    def __init__(self, services: Services, request: FetchRequest, session: FetchContext) -> None:
-        super().__init__(services, request, session)
+    def __init__(
+        self, services: Services, request: FetchRequest, session: FetchContext, context: RequestContext
+    ) -> None:
+        super().__init__(services, request, session, context)
+        self._may_follow = False
         assert services.replicas is not None
         assert request.replica_state is not None
         self._leading = services.replicas.leading

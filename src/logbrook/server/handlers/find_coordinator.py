@@ -24,15 +24,19 @@ def handle(services: Services, request: FindCoordinatorRequest, context: Request
     keys = request.coordinator_keys if context.version >= _SEVERAL_KEYS_SINCE else [request.key]
     topic = _topic(services, request.key_type)
     if topic is None or services.replicas is None or topic.exists:
-        return _respond([_find(services, topic, request, key) for key in keys], context.version)
-    return _create_and_respond(services, topic, request, keys, context.version)
+        return _respond([_find(services, topic, request, key, context) for key in keys], context.version)
+    return _create_and_respond(services, topic, request, keys, context)
 
 
 API = Api(FindCoordinatorRequest, FindCoordinatorResponse, handle)
 
 
 async def _create_and_respond(
-    services: Services, topic: InternalTopic, request: FindCoordinatorRequest, keys: Sequence[str], version: int
+    services: Services,
+    topic: InternalTopic,
+    request: FindCoordinatorRequest,
+    keys: Sequence[str],
+    context: RequestContext,
 ) -> FindCoordinatorResponse:
     try:
         await topic.create()
@@ -40,8 +44,8 @@ async def _create_and_respond(
         failed = Coordinator(node_id=_NO_NODE, port=_NO_NODE)
         report_error(error, failed)
         code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, failed.error_message
-        return _respond([_failed(key, code, message) for key in keys], version)
-    return _respond([_find(services, topic, request, key) for key in keys], version)
+        return _respond([_failed(key, code, message) for key in keys], context.version)
+    return _respond([_find(services, topic, request, key, context) for key in keys], context.version)
 
 
 def _respond(coordinators: Sequence[Coordinator], version: int) -> FindCoordinatorResponse:
@@ -64,13 +68,15 @@ def _topic(services: Services, key_type: int) -> InternalTopic | None:
     return services.transactions.runtime.topic if key_type == TRANSACTION else None
 
 
-def _find(services: Services, topic: InternalTopic | None, request: FindCoordinatorRequest, key: str) -> Coordinator:
+def _find(
+    services: Services, topic: InternalTopic | None, request: FindCoordinatorRequest, key: str, context: RequestContext
+) -> Coordinator:
     if topic is None:
         message = f"coordinator type {request.key_type} is not supported; use 0 (group) or 1 (transaction)"
         return _failed(key, ErrorCode.INVALID_REQUEST, message)
     # A single node does not need the partition, and an id of any length may be asked for.
     number = 0 if services.replicas is None else topic.partition_for(key)
-    broker = services.view.leader_address(TopicPartition(topic.name, number))
+    broker = services.view.leader_address(TopicPartition(topic.name, number), context.listener)
     if broker is None:
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name}-{number} has no leader; try again")
     return Coordinator(key=key, node_id=broker.broker_id, host=broker.host, port=broker.port)

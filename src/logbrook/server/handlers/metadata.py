@@ -32,13 +32,13 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
     wanted = request.topics
     if wanted is None or (not wanted and context.version < _NULL_FOR_ALL_SINCE):
         topics = [topic for topic in services.topics.metadata.topics.values() if not topic.is_hidden]
-        return _respond(services, request, [_describe(services, topic) for topic in topics])
+        return _respond(services, request, [_describe(services, topic) for topic in topics], context)
     # Without duplicates: the response is much larger than the request.
     wanted = list({(topic.topic_id, topic.name): topic for topic in wanted}.values())
     missing = [name for name in _missing(services, wanted) if _may_create(services, request, name)]
     if missing:
-        return _create_and_respond(services, request, missing, wanted, context.version)
-    return _respond(services, request, [_look_up(services, topic, context.version) for topic in wanted])
+        return _create_and_respond(services, request, missing, wanted, context)
+    return _respond(services, request, [_look_up(services, topic, context.version) for topic in wanted], context)
 
 
 API = Api(MetadataRequest, MetadataResponse, handle)
@@ -49,7 +49,7 @@ async def _create_and_respond(
     request: MetadataRequest,
     missing: list[str],
     wanted: Sequence[MetadataRequestTopic],
-    version: int,
+    context: RequestContext,
 ) -> MetadataResponse:
     failed: dict[str | None, ErrorCode] = {}
     for name in missing:
@@ -59,10 +59,10 @@ async def _create_and_respond(
             code = error_code(error)
             if code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 failed[name] = code
-    topics = [_look_up(services, topic, version) for topic in wanted]
+    topics = [_look_up(services, topic, context.version) for topic in wanted]
     for topic in topics:
         topic.error_code = failed.get(topic.name, topic.error_code)
-    return _respond(services, request, topics)
+    return _respond(services, request, topics, context)
 
 
 def _missing(services: Services, wanted: Sequence[MetadataRequestTopic]) -> Iterator[str]:
@@ -117,7 +117,9 @@ def _describe_partition(services: Services, topic: Topic, number: int) -> Metada
     )
 
 
-def _respond(services: Services, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+def _respond(
+    services: Services, request: MetadataRequest, topics: list[MetadataResponseTopic], context: RequestContext
+) -> MetadataResponse:
     if request.include_topic_authorized_operations:
         for topic in topics:
             # As in Kafka, also for a topic that does not exist, unless only its id is known.
@@ -126,7 +128,7 @@ def _respond(services: Services, request: MetadataRequest, topics: list[Metadata
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)
-            for broker in services.view.brokers()
+            for broker in services.view.brokers(context.listener)
         ],
         cluster_id=services.topics.metadata.cluster_id,
         controller_id=services.view.controller_id,

@@ -54,7 +54,7 @@ _MESSAGE_LENGTH_MAX = 300
 
 
 def handle(services: Services, request: ProduceRequest, context: RequestContext) -> HandlerResult:
-    produce = _Produce(services, request, context.version)
+    produce = _Produce(services, request, context)
     for topic in request.topic_data:
         produce.append_topic(topic.topic_id, topic.name, topic.partition_data)
     return produce.respond()
@@ -72,16 +72,18 @@ class _Produce:
         "_error",
         "_inspections",
         "_leaders",
+        "_listener",
         "_request",
         "_services",
         "_topics",
         "_version",
     )
 
-    def __init__(self, services: Services, request: ProduceRequest, version: int) -> None:
+    def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
         self._services = services
         self._request = request
-        self._version = version
+        self._version = context.version
+        self._listener = context.listener
         self._topics: list[TopicProduceResponse] = []
         self._appends_open = 0
         self._error: PartitionProduceResponse | None = None
@@ -288,7 +290,7 @@ class _Produce:
 
     def _refer(self, response: PartitionProduceResponse, partition: TopicPartition) -> None:
         """Tell the client the leader of a partition, so that it need not ask for the metadata (KIP-951)."""
-        leader = self._services.view.current_leader(partition)
+        leader = self._services.view.current_leader(partition, self._listener)
         if leader is not None:
             address = leader.address
             response.current_leader = LeaderIdAndEpoch(leader_id=address.broker_id, leader_epoch=leader.leader_epoch)

@@ -20,7 +20,7 @@ from logbrook.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from logbrook.server.api import Api, HandlerResult, RequestContext
+from logbrook.server.api import Api, HandlerResult, RequestContext, may_act_as_broker
 from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
 from logbrook.server.topics import TRANSACTION_STATE
@@ -71,6 +71,10 @@ class _MarkerWrite:
         self._result = WritableTxnMarkerPartitionResult(partition_index=partition.partition)
         self._write: Future[None] | None = None
         with errors_in(self._result):
+            if not may_act_as_broker(services, context):
+                raise RequestRefusedError(
+                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "markers are written over the listener of the brokers"
+                )
             _check(services, marker, partition)
             producer = ProducerIdentity(ProducerId(marker.producer_id), ProducerEpoch(marker.producer_epoch))
             self._write = services.transactions.write_marker(

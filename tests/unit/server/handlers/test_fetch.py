@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset, ProducerEpoch, ProducerId
 from logbrook.ports import OsFiles
@@ -315,7 +316,7 @@ def test_the_buffers_that_were_read_into_are_sent(tmp_path: Path) -> None:
         append(shell, topic, 50_000)
 
         def fetch() -> tuple[list[memoryview], list[Any]]:
-            dispatcher = shell.broker.listener.dispatcher
+            dispatcher = shell.broker.dispatchers[DEFAULT_LISTENER]
             received = dispatcher.receive(memoryview(request_frame(fetch_request(topic), FETCH_VERSION))[4:], "test")
             answer = dispatcher.handle(received)
             assert isinstance(answer, FetchResponse)
