@@ -1,4 +1,4 @@
-"""`logbrook cluster`: brokers, health and settings of a running cluster."""
+"""`logbrook cluster`: brokers, health and settings of a running cluster. Other modules add further commands."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -7,6 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from logbrook.cli.cluster_adopt import add_to as add_adopt_to
+from logbrook.cli.cluster_moves import add_to as add_moves_to
+from logbrook.cli.cluster_nodes import add_to as add_nodes_to
+from logbrook.cli.cluster_status import add_to as add_status_to
 from logbrook.cli.cluster_up import add_to as add_up_to
 from logbrook.cli.connection import Bootstrap, Json, connected_admin
 from logbrook.cli.failures import FAILED, fail, refuse
@@ -28,6 +31,9 @@ from logbrook.protocol.errors import UnsupportedApiError
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 add_up_to(app)
 add_adopt_to(app)
+add_status_to(app)
+add_moves_to(app)
+add_nodes_to(app)
 
 
 @app.command(cls=ParagraphCommand)

@@ -24,7 +24,10 @@ _COMMANDS = {
         "List consumer groups, show their lag, reset or delete their offsets, delete them.",
     ),
     "transaction": ("logbrook.cli.transaction:app", "List and describe transactions, abort open ones."),
-    "cluster": ("logbrook.cli.cluster:app", "Show a cluster's brokers and health, show and change its settings."),
+    "cluster": (
+        "logbrook.cli.cluster:app",
+        "Show and balance a cluster's nodes, move partitions, drain and remove nodes, change settings.",
+    ),
     "context": ("logbrook.cli.context:app", "Save clusters under names and choose the one that commands use."),
     "log": (
         "logbrook.cli.log:app",

@@ -1,4 +1,4 @@
-"""Administration of a cluster: topics, groups, settings, brokers and transactions. Used by the CLI and the console.
+"""Administration of a cluster: topics, replicas, groups, settings, brokers, transactions. For the CLI and the console.
 
     with Client("127.0.0.1:9092") as client:
         admin = Admin(client)
@@ -10,6 +10,7 @@ It works with any Kafka cluster. Nothing is retried here.
 
 from logbrook.client.admin_configs import ConfigAdmin
 from logbrook.client.admin_groups import GroupAdmin
+from logbrook.client.admin_replicas import ReplicaAdmin
 from logbrook.client.admin_results import BrokerInfo, ClusterInfo, LogDirDescription
 from logbrook.client.admin_topics import TopicAdmin
 from logbrook.client.admin_transactions import TransactionAdmin
@@ -33,6 +34,7 @@ class Admin:
         self.configs = ConfigAdmin(client)
         self.topics = TopicAdmin(client)
         self.groups = GroupAdmin(client)
+        self.replicas = ReplicaAdmin(client)
         self.transactions = TransactionAdmin(client)
 
     def describe_cluster(self) -> ClusterInfo:

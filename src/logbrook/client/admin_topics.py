@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 from logbrook.client.admin_results import PartitionInfo, TopicDescription
 from logbrook.client.client import EARLIEST, LATEST, Client, group_by_topic
@@ -30,9 +29,6 @@ from logbrook.protocol.messages.delete_records import (
 )
 from logbrook.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from logbrook.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition
-from logbrook.protocol.schema import ApiMessage
-
-R = TypeVar("R", bound=ApiMessage)
 
 # The cluster's default number of partitions or replication factor in CreateTopics (KIP-464).
 CLUSTER_DEFAULT = -1
@@ -77,14 +73,14 @@ class TopicAdmin:
             name=name, num_partitions=partitions, replication_factor=replication_factor, configs=configs
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=self._client.timeout_ms, validate_only=validate_only)
-        for result in self._request_controller(request, CreateTopicsResponse).topics:
+        for result in self._client.request_controller(request, CreateTopicsResponse).topics:
             check_code(result.error_code, f"creating topic {name}", result.error_message)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete topics. Raises the first error; the other topics may have been deleted."""
         topics = [DeleteTopicState(name=name) for name in names]
         request = DeleteTopicsRequest(topics=topics, topic_names=names, timeout_ms=self._client.timeout_ms)
-        results = self._request_controller(request, DeleteTopicsResponse).responses
+        results = self._client.request_controller(request, DeleteTopicsResponse).responses
         for name in names:
             self._client.invalidate(name)
         for result in results:
@@ -96,7 +92,7 @@ class TopicAdmin:
         request = CreatePartitionsRequest(
             topics=[topic], timeout_ms=self._client.timeout_ms, validate_only=validate_only
         )
-        for result in self._request_controller(request, CreatePartitionsResponse).results:
+        for result in self._client.request_controller(request, CreatePartitionsResponse).results:
             check_code(result.error_code, f"adding partitions to topic {name}", result.error_message)
         self._client.invalidate(name)
 
@@ -169,11 +165,3 @@ class TopicAdmin:
             return self._cluster.sizes(partitions)
         except (BrokerError, UnsupportedApiError):
             return {}
-
-    def _request_controller(self, request: ApiMessage, response: type[R]) -> R:
-        """Send a change to the controller, as ZooKeeper clusters require; KRaft brokers forward changes."""
-        metadata = self._client.metadata([])
-        for broker in metadata.brokers:
-            if broker.node_id == metadata.controller_id:
-                return self._client.connection((broker.host, broker.port)).request(request, response)
-        return self._client.request(request, response)

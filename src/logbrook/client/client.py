@@ -104,6 +104,14 @@ class Client:
             return connection.request(message, response, version)
         raise connect_error or ClientError("no bootstrap servers are given")
 
+    def request_controller(self, message: ApiMessage, response: type[R]) -> R:
+        """Send a change to the controller, as ZooKeeper clusters require; KRaft brokers forward changes."""
+        metadata = self.metadata([])
+        for broker in metadata.brokers:
+            if broker.node_id == metadata.controller_id:
+                return self.connection((broker.host, broker.port)).request(message, response)
+        return self.request(message, response)
+
     def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
         """Return the metadata of these topics, or of all. Topics are not auto-created."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]

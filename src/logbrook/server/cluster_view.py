@@ -47,6 +47,9 @@ class ClusterView(Protocol):
     def brokers(self, listener: str = DEFAULT_LISTENER) -> list[BrokerAddress]:
         """Return the live brokers that have the listener, with their addresses for its clients."""
 
+    def fenced_brokers(self) -> list[BrokerAddress]:
+        """Return the brokers that the cluster knows and that are not alive, with their last addresses."""
+
     def partition(self, topic: Topic, number: int) -> PartitionView: ...
 
     def leader_address(self, partition: TopicPartition, listener: str) -> BrokerAddress | None:
@@ -81,6 +84,9 @@ class SingleNodeView:
 
     def brokers(self, listener: str = DEFAULT_LISTENER) -> list[BrokerAddress]:
         return [BrokerAddress(self._node_id, *self.endpoints[listener])]
+
+    def fenced_brokers(self) -> list[BrokerAddress]:
+        return []
 
     def partition(self, topic: Topic, number: int) -> PartitionView:
         """A quarantined log is an offline replica. It is still the leader's: records before the damage can be read."""

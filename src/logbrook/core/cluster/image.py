@@ -13,13 +13,15 @@ Other keys belong to `core.metadata`.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple, TypeVar
 
 from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
 from logbrook.ports.metadata_store import StoreEntry
+
+T = TypeVar("T", "BrokerRegistration", "NodeRecord")
 
 BROKER_PREFIX = "brokers/"
 _NODES = "nodes/"
@@ -55,7 +57,7 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """The last life of a broker: its data directory, its registration, and whether it stopped cleanly.
+    """The last life of a broker: its data directory, its registration, its address, and whether it stopped cleanly.
 
     `registration_id` is a random id that the directory has, too. `boot_id` identifies the run of the machine's kernel:
     after a crash of the broker alone, the page cache is intact.
@@ -65,6 +67,9 @@ class NodeRecord:
     registration_id: str
     stopped_cleanly: bool = False
     boot_id: str = ""
+    host: str = ""
+    port: int = 0
+    rack: str = ""
 
 
 class LiveBroker(NamedTuple):
@@ -122,14 +127,14 @@ class ClusterImage:
             if entry is None:
                 self.brokers.pop(broker_id, None)
             else:
-                registration = BrokerRegistration(**json.loads(entry.value))
+                registration = _decode(BrokerRegistration, entry.value)
                 self.brokers[broker_id] = LiveBroker(registration, BrokerEpoch(entry.create_revision))
         elif key.startswith(_NODES):
             broker_id = BrokerId(int(key.removeprefix(_NODES)))
             if entry is None:
                 self.nodes.pop(broker_id, None)
             else:
-                self.nodes[broker_id] = NodeRecord(**json.loads(entry.value))
+                self.nodes[broker_id] = _decode(NodeRecord, entry.value)
         else:
             partition = parse_partition_key(key)
             if entry is None:
@@ -199,6 +204,13 @@ def decode_partition(value: bytes) -> PartitionRegistration:
 
 def _brokers(ids: Iterable[int]) -> tuple[BrokerId, ...]:
     return tuple(BrokerId(broker_id) for broker_id in ids)
+
+
+def _decode(kind: type[T], value: bytes) -> T:
+    """Return an entry without the fields that only newer versions have. Raises ValueError."""
+    content = json.loads(value)
+    names = {described.name for described in fields(kind)}
+    return kind(**{name: content[name] for name in content if name in names})
 
 
 def _encode(content: Mapping[str, Any]) -> bytes:

@@ -240,7 +240,16 @@ class Membership:
         return True
 
     def _node_record(self, registration_id: str, *, stopped_cleanly: bool) -> NodeRecord:
-        return NodeRecord(self._identity.directory_id, registration_id, stopped_cleanly, self._boot_id)
+        address = self._registration
+        return NodeRecord(
+            self._identity.directory_id,
+            registration_id,
+            stopped_cleanly,
+            self._boot_id,
+            address.host,
+            address.port,
+            address.rack,
+        )
 
     def _read_identity(self) -> tuple[DirectoryIdentity, str]:
         saved = read_identity(self._files)

@@ -25,6 +25,13 @@ class ImageView:
         addresses = (self._address(broker_id, listener) for broker_id in sorted(self._image.brokers))
         return [address for address in addresses if address is not None]
 
+    def fenced_brokers(self) -> list[BrokerAddress]:
+        return [
+            BrokerAddress(broker_id, node.host, node.port, node.rack or None)
+            for broker_id, node in sorted(self._image.nodes.items())
+            if broker_id not in self._image.brokers
+        ]
+
     def partition(self, topic: Topic, number: int) -> PartitionView:
         partition = self._image.partitions.get(PartitionKey(topic.id, number))
         if partition is None:

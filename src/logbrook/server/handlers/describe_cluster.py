@@ -1,4 +1,4 @@
-"""DescribeCluster: the cluster id and its live brokers."""
+"""DescribeCluster: the cluster id, its live brokers, and on request those that are down (KIP-1073)."""
 
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_cluster import (
@@ -8,6 +8,7 @@ from logbrook.protocol.messages.describe_cluster import (
 )
 from logbrook.server.api import Api, RequestContext
 from logbrook.server.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from logbrook.server.cluster_view import BrokerAddress
 from logbrook.server.services import Services
 
 # KIP-919: endpoint types that a client can request.
@@ -22,15 +23,22 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
         message = f"this endpoint is a broker (type {BROKERS}), not of type {request.endpoint_type}"
         return DescribeClusterResponse(error_code=code, error_message=message)
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+    fenced = services.view.fenced_brokers() if request.include_fenced_brokers else []
     return DescribeClusterResponse(
         cluster_id=services.topics.metadata.cluster_id,
         controller_id=services.view.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)
-            for broker in services.view.brokers(context.listener)
+            *(_described(broker, is_fenced=False) for broker in services.view.brokers(context.listener)),
+            *(_described(broker, is_fenced=True) for broker in fenced),
         ],
         cluster_authorized_operations=operations,
     )
 
 
 API = Api(DescribeClusterRequest, DescribeClusterResponse, handle)
+
+
+def _described(broker: BrokerAddress, *, is_fenced: bool) -> DescribeClusterBroker:
+    return DescribeClusterBroker(
+        broker_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack, is_fenced=is_fenced
+    )

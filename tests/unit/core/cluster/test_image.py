@@ -1,5 +1,7 @@
 """The image of a cluster, and elections that are decided on it."""
 
+import json
+
 import pytest
 
 from logbrook.core.cluster.elections import (
@@ -95,6 +97,16 @@ def test_nodes_outlive_their_brokers() -> None:
     assert (cluster.image.nodes, cluster.image.brokers) == ({ONE: node}, {})
     cluster.write(Delete(node_key(ONE)))
     assert cluster.image.nodes == {}
+
+
+def test_fields_of_newer_versions_are_ignored() -> None:
+    """During a rolling upgrade, brokers read what newer ones have written."""
+    cluster = Cluster(ONE)
+    broker = json.loads(encode_broker(BrokerRegistration("h", 9092))) | {"added_later": 1}
+    node = json.loads(encode_node(NodeRecord("d", "r"))) | {"added_later": 1}
+    cluster.write(Put(broker_key(TWO), json.dumps(broker).encode()), Put(node_key(TWO), json.dumps(node).encode()))
+    assert cluster.image.brokers[TWO].registration == BrokerRegistration("h", 9092)
+    assert cluster.image.nodes[TWO] == NodeRecord("d", "r")
 
 
 def test_an_image_that_is_loaded_equals_one_that_was_replayed() -> None:
