@@ -111,3 +111,10 @@ class MaintenanceConfig(Settings):
         kafka="log.retention.check.interval.ms",
         at_least=1,
     )
+    scrub_interval_ms: int = setting(
+        7 * 86_400_000,
+        "Time in which every byte of all logs is read and checked once in the background, so that damage on the disk "
+        "is found before a reader has it. A broker of a cluster repairs a damaged replica from its leader. 0 disables "
+        "it.",
+        at_least=0,
+    )

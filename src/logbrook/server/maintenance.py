@@ -1,5 +1,7 @@
 """Scheduling of checkpoints, retention, compaction, file removal, producer expiry and verification.
 
+With `maintenance.scrub_interval_ms` all logs are also read and checked, slowly (`scrub`).
+
 Each step is bounded, and requests are served between two of them. Checkpoints always run: without them the write-ahead
 log would grow without bound. With `maintenance.mode = "background"` a round of the other steps runs every
 `maintenance.interval_ms`; otherwise only when an operator requests one. Compaction takes synced records only: a round
@@ -8,7 +10,7 @@ one separate thread; the other steps read only what is in the page cache (`cold_
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -18,9 +20,11 @@ from typing import TypeVar
 from logbrook.config import CleanupPolicy, MaintenanceConfig, MaintenanceMode
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import Offset
 from logbrook.ports import Clock
 from logbrook.server.cold_reads import ColdReads
 from logbrook.server.fetch_purgatory import FetchPurgatory
+from logbrook.server.scrub import Scrubber
 from logbrook.server.topic_changes import ChangePendingError
 from logbrook.server.topics import METADATA, Topics
 from logbrook.storage.compaction import Compaction, plan_compaction, waits_for_checkpoint
@@ -99,11 +103,15 @@ class MaintenanceRunner:
         self._round = asyncio.Lock()
         self._checkpointing = asyncio.Lock()
         self._stopping = asyncio.Event()
+        files = topics.directory.environment.files
+        self.scrubber = Scrubber(config.scrub_interval_ms, files, clock, self)
 
     def start(self) -> None:
         self._begin(self._checkpoints())
         if self._config.mode is MaintenanceMode.BACKGROUND:
             self._begin(self._rounds())
+            if self._config.scrub_interval_ms:
+                self._begin(self.scrubber.run())
 
     async def stop(self) -> None:
         """Finish the current step, and start no other."""
@@ -168,7 +176,7 @@ class MaintenanceRunner:
             while not self._stopping.is_set() and await self._read(log, check.begin_segment):
                 has_more = True
                 while has_more:
-                    has_more = await self._in_thread(lambda: check.read(_VERIFY_STEP_BYTES))
+                    has_more = await self.in_thread(lambda: check.read(_VERIFY_STEP_BYTES))
                     if self._stopping.is_set() or not on_progress(check.progress):
                         return None
                 check.end_segment()
@@ -180,6 +188,30 @@ class MaintenanceRunner:
         finally:
             check.close()
         return check.verified
+
+    async def verify_segment(self, log: Log, segment: Offset, on_read: Callable[[int], Awaitable[bool]]) -> None:
+        """Read and check a segment, if it still exists, while rounds wait. A corrupt log is quarantined.
+
+        `on_read` gets the length of each step and returns False to stop. Raises StorageError.
+        """
+        async with self._round:
+            segments = [kept for kept in log.segments if kept.base_offset == segment]
+            if log.is_deleted or log.corruption is not None or not segments:
+                return
+            check = LogVerification(log, segments)
+            try:
+                if await self._read(log, check.begin_segment):
+                    has_more, read = True, 0
+                    while has_more:
+                        has_more = await self.in_thread(lambda: check.read(_VERIFY_STEP_BYTES))
+                        if not await on_read(check.progress.bytes - read):
+                            return
+                        read = check.progress.bytes
+                    check.end_segment()
+            except FAILURES as error:
+                check.fail(error)
+            finally:
+                check.close()
 
     def _selected(self, work: MaintenanceWork) -> list[Log]:
         return [log for log in self.logs() if work.partitions is None or log.partition in work.partitions]
@@ -207,7 +239,7 @@ class MaintenanceRunner:
             run = self._directory.begin_checkpoint()
             error = None
             try:
-                await self._in_thread(run.run)
+                await self.in_thread(run.run)
             except IO_FAILURES as failure:
                 error = failure
             self._directory.finish_checkpoint(run, error)
@@ -220,7 +252,7 @@ class MaintenanceRunner:
     async def _checkpoints(self) -> None:
         # With durability = interval, a crash may lose the flush interval plus this polling interval.
         poll_s = min(_CHECKPOINT_POLL_S_MAX, self._directory.environment.config.flush_interval_ms / 2000)
-        while not await self._stopped_within(poll_s):
+        while not await self.stopped_within(poll_s):
             if self._directory.is_checkpoint_due():
                 try:
                     await self.checkpoint()
@@ -230,7 +262,7 @@ class MaintenanceRunner:
                     _logger.error("checkpoint failed", error=error)
 
     async def _rounds(self) -> None:
-        while not await self._stopped_within(self._config.interval_ms / 1000):
+        while not await self.stopped_within(self._config.interval_ms / 1000):
             await self.run_once()
 
     async def _checkpoint_before(self, log: Log, work: MaintenanceWork) -> bool:
@@ -287,9 +319,9 @@ class MaintenanceRunner:
 
     async def _compact(self, log: Log, compaction: Compaction, result: MaintenanceResult) -> None:
         try:
-            await self._in_thread(compaction.build_map)
+            await self.in_thread(compaction.build_map)
             for group in compaction.groups():
-                compaction.apply(await self._in_thread(lambda group=group: compaction.rewrite(group)))  # type: ignore[misc]
+                compaction.apply(await self.in_thread(lambda group=group: compaction.rewrite(group)))  # type: ignore[misc]
                 if self._stopping.is_set():
                     return
         except CorruptLogError as error:
@@ -303,7 +335,7 @@ class MaintenanceRunner:
     async def _remove_files(self, result: MaintenanceResult) -> None:
         try:
             # In the thread: unlinking a large file takes long.
-            while removed := await self._in_thread(self._remove_some_files):
+            while removed := await self.in_thread(self._remove_some_files):
                 result.files_unlinked += len(removed)
         except StorageError as error:
             _logger.error("file removal failed", error=error)
@@ -324,10 +356,12 @@ class MaintenanceRunner:
 
         return await self._cold_reads.read(checked)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run something slow in the thread of the maintenance."""
         return await self._loop.run_in_executor(self._thread, work)
 
-    async def _stopped_within(self, seconds: float) -> bool:
+    async def stopped_within(self, seconds: float) -> bool:
+        """Wait, but no longer than until the broker stops. Returns True if it does."""
         try:
             await asyncio.wait_for(self._stopping.wait(), seconds)
         except TimeoutError:

@@ -2,6 +2,7 @@
 
 checkpoint                              recovery point of each partition
 high-watermarks                         high watermark of each replica; absent if there is none
+scrub                                   position of the scrub; absent before the first one
 lock                                    locked while the directory is open
 wal/<20 digits>.wal                     the shared write-ahead log
 wal/<20 digits>.wal.damaged             a WAL file with damaged blocks, kept for inspection
@@ -24,6 +25,7 @@ from logbrook.model.identifiers import Offset
 
 CHECKPOINT = "checkpoint"
 HIGH_WATERMARKS = "high-watermarks"
+SCRUB = "scrub"
 LOCK = "lock"
 WAL_DIRECTORY = "wal"
 WAL_SUFFIX = ".wal"

@@ -14,7 +14,7 @@ the broker's verification and its clients share.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from logbrook.model import TopicPartition
@@ -66,10 +66,11 @@ def verify(log: Log) -> VerificationTotals:
 class LogVerification:
     """A verification of one log in steps. Must be closed."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, segments: Sequence[Segment] | None = None) -> None:
+        """`segments` are those to verify, by default all; without all of them, `end` may not be called."""
         self.verified = VerificationTotals(0, 0, 0, 0)
         self._log = log
-        self._segments = deque(log.segments)
+        self._segments = deque(log.segments if segments is None else segments)
         # End offset of the segment begun last.
         self._end_offset = log.log_start_offset
         self._producers = ProducerStateTable(log.partition, log.environment.config.producer_ids_max)

@@ -245,6 +245,9 @@ class ReplicaFetcher:
             throttle = self._throttle_of(fetched.replica)
             if throttle is not None and throttle.is_exceeded():
                 continue
+            if log.corruption is not None:
+                # It is repaired first (`replica_repair`), and must not join the ISR before.
+                continue
             if log.synced_end_offset != log.log_end_offset:
                 # Appends of this broker's own term as a leader are not synced yet.
                 continue

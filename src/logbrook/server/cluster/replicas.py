@@ -33,6 +33,7 @@ from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
 from logbrook.server.cluster.replica import FetcherKey, Replica, ReplicaTable
 from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
+from logbrook.server.cluster.replica_repair import ReplicaRepair
 from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.topic_logs import TopicLogs
@@ -114,6 +115,8 @@ class ReplicaManager:
             lag_ms_max=lag_ms_max,
         )
 
+        self.repair = ReplicaRepair(broker_id, loop, clock, image, self.elector, self._table, self._rebuild)
+
     # Start and stop
 
     def open(self) -> None:
@@ -168,6 +171,7 @@ class ReplicaManager:
         """Stop fetching and fail the appends that wait."""
         if self._tick_timer is not None:
             self._tick_timer.cancel()
+        await self.repair.stop()
         await self.elector.stop()
         await self._tasks.stop()
         fetchers = [fetcher.task for fetcher in self._fetchers.values()]
@@ -368,6 +372,13 @@ class ReplicaManager:
         new_log.replicate_from(start_offset)
         replica.log = new_log
 
+    def _rebuild(self, replica: Replica) -> None:
+        """Replace the damaged log of a follower by an empty one, and fetch again. Raises StorageError."""
+        assert replica.log is not None
+        self._unfollow(replica)
+        self.replace_log(replica, replica.log.log_start_offset)
+        self._apply(replica.key)
+
     def on_refused(self, broker_id: BrokerId) -> None:
         """The address of a broker refuses connections: its process has ended."""
         self.elector.on_refused(broker_id)
@@ -381,6 +392,7 @@ class ReplicaManager:
         now_s = self._clock.monotonic_s()
         self.leading.on_tick(now_s)
         self.elector.on_tick()
+        self.repair.on_tick()
         if now_s - self._saved_s >= _HIGH_WATERMARKS_S:
             self._saved_s = now_s
             self.save_high_watermarks()

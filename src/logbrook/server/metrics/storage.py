@@ -19,6 +19,21 @@ STORAGE: tuple[Metric, ...] = (
         lambda scrape: scrape.storage.corruptions_found,
     ),
     counter(
+        "logbrook_storage_scrubbed_bytes_total",
+        "Bytes of logs that the scrub has read and checked.",
+        lambda scrape: scrape.broker.maintenance.scrubber.bytes_read,
+    ),
+    gauge(
+        "logbrook_storage_scrub_progress",
+        "Share of the logs that the current round of the scrub has checked, 0 to 1.",
+        lambda scrape: scrape.broker.maintenance.scrubber.progress,
+    ),
+    counter(
+        "logbrook_storage_scrubs_total",
+        "Rounds of the scrub that were finished: all logs were read and checked.",
+        lambda scrape: scrape.broker.maintenance.scrubber.rounds_finished,
+    ),
+    counter(
         "logbrook_storage_batches_appended_total",
         "Record batches appended to logs, including internal ones.",
         lambda scrape: scrape.storage.batches_appended,
