@@ -25,7 +25,7 @@ from logbrook.ports.metadata_store import (
 )
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
-from logbrook.server.cluster import cluster_maintenance
+from logbrook.server.cluster import cluster_maintenance, elector
 from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.identity_file import ClusterDirectoryError, SingleNodeDirectoryError, WrongNodeError
 from logbrook.server.cluster.membership import Membership, WrongClusterError
@@ -307,3 +307,33 @@ def test_many_partitions_are_added_in_several_transactions(cluster: Cluster) -> 
         assert len(client.partitions("orders")) == 250
     cluster.wait_for_leader("orders", 249)
     cluster.produce("orders", "last", partition=249)
+
+
+@pytest.mark.parametrize("is_enabled", [False, True])
+def test_a_replica_that_lacks_records_leads_only_if_the_topic_allows_it(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: Callable[[Callable[[], bool]], None],
+    *,
+    is_enabled: bool,
+) -> None:
+    monkeypatch.setattr(elector, "_UNCLEAN_S", 0.1)
+    settings = {"unclean.leader.election.enable": "true"} if is_enabled else {}
+    cluster.create_topic("orders", settings=settings, assignments=[[1, 2]])
+    cluster.produce("orders", "both have it")
+    cluster.kill(2)
+    cluster.expire_lease(2)
+    cluster.produce("orders", "only the leader has it")
+    cluster.kill(1)
+    cluster.expire_lease(1)
+    cluster.restart(2)
+    cluster.wait_until_registered(2)
+    if is_enabled:
+        assert cluster.wait_for_leader("orders") == 2
+        assert [record.value for record in cluster.records("orders")] == [b"both have it"]
+    else:
+        cluster.create_topic("later", assignments=[[2]])
+        assert cluster.leader("orders") is None
+        cluster.restart(1)
+        assert cluster.wait_for_leader("orders") == 1
+        assert len(cluster.records("orders")) == 2

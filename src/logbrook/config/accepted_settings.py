@@ -117,6 +117,7 @@ def _replicas(name: str) -> AcceptedSetting:
 _FLUSH_MS = ("flush.ms", "log.flush.interval.ms")
 _FLUSH_MESSAGES = ("flush.messages", "log.flush.interval.messages")
 _SYNCED_BY_DURABILITY = "storage.durability decides when appends are synced."
+_UNCLEAN = "In a cluster: elect a replica that lacks records if no other is alive. A single node is always the leader."
 _NO_REMOTE = "Tiered storage is not supported."
 
 _TABLE = (
@@ -125,7 +126,7 @@ _TABLE = (
     _number(_FLUSH_MS[0], ConfigType.LONG, _LONG_MAX, 0, _LONG_MAX, _SYNCED_BY_DURABILITY),
     _number(_FLUSH_MESSAGES[0], ConfigType.LONG, _LONG_MAX, 1, _LONG_MAX, _SYNCED_BY_DURABILITY),
     _boolean("preallocate", "false", "Only write-ahead log files are preallocated."),
-    _boolean("unclean.leader.election.enable", "false", "A single node is always the leader."),
+    _boolean("unclean.leader.election.enable", "false", _UNCLEAN),
     _boolean("message.downconversion.enable", "true", "Record formats before version 2 are not supported."),
     _replicas("leader.replication.throttled.replicas"),
     _replicas("follower.replication.throttled.replicas"),
@@ -148,7 +149,7 @@ _BROKER_TABLE = (
     _number("log.roll.jitter.ms", ConfigType.LONG, 0, 0, _LONG_MAX, "Segments are rolled at log.roll.ms, not earlier."),
     _number("log.index.size.max.bytes", ConfigType.INT, 10 << 20, 4, _INT_MAX, "An index grows with its segment."),
     _boolean("log.preallocate", "false", "Only write-ahead log files are preallocated."),
-    _boolean("unclean.leader.election.enable", "false", "A single node is always the leader."),
+    _boolean("unclean.leader.election.enable", "false", _UNCLEAN),
     _number("num.io.threads", ConfigType.INT, 8, 1, _INT_MAX, _ONE_THREAD),
     _number("num.network.threads", ConfigType.INT, 3, 1, _INT_MAX, _ONE_THREAD),
     _number("num.recovery.threads.per.data.dir", ConfigType.INT, 2, 1, _INT_MAX, _ONE_THREAD),

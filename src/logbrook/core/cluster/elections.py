@@ -18,7 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from logbrook.core.cluster.image import ClusterImage, PartitionKey, broker_key, encode_partition, partition_key
-from logbrook.core.cluster.partition import PartitionRegistration, take_over
+from logbrook.core.cluster.partition import PartitionRegistration, elect_unclean, take_over
 from logbrook.model.identifiers import BrokerEpoch, BrokerId
 from logbrook.ports.metadata_store import (
     Condition,
@@ -36,7 +36,8 @@ ELECTIONS_PER_TRANSACTION = 40
 class Election(NamedTuple):
     """A partition that this broker may take over.
 
-    `rank` is the number of live replicas that come first: they try at once, this one a little later.
+    `rank` is the number of live replicas that come first: they try at once, this one a little later. `is_unclean`: it
+    may lack committed records, which are then lost.
     """
 
     key: PartitionKey
@@ -44,6 +45,7 @@ class Election(NamedTuple):
     before: PartitionRegistration
     after: PartitionRegistration
     partition_epoch: int
+    is_unclean: bool = False
 
 
 def find_elections(
@@ -53,10 +55,12 @@ def find_elections(
     min_insync_of: Callable[[PartitionKey], int],
     keys: Iterable[PartitionKey] | None = None,
     refusing: Collection[BrokerId] = (),
+    may_be_unclean: Callable[[PartitionKey], bool] = lambda _key: False,
 ) -> Iterator[Election]:
     """Yield the elections that the candidate may win, of these partitions or of all.
 
-    `refusing` has the brokers whose address refuses connections; they count as dead.
+    `refusing` has the brokers whose address refuses connections; they count as dead. `may_be_unclean` is the topic's
+    `unclean.leader.election.enable`: any live replica may lead if none with all committed records is registered.
     """
     live = image.brokers.keys() - set(refusing)
     for key in image.partitions if keys is None else keys:
@@ -69,6 +73,13 @@ def find_elections(
         after = take_over(before, candidate, broker_epoch, live, min_insync_of(key))
         if after is not None:
             yield Election(key, _rank(before, candidate, live), before, after, partition.epoch)
+        elif candidate in before.replicas and may_be_unclean(key):
+            complete = {*before.isr, *before.elr}
+            if complete.isdisjoint(image.brokers):
+                ahead = before.replicas[: before.replicas.index(candidate)]
+                rank = sum(replica in live for replica in ahead)
+                after = elect_unclean(before, candidate, broker_epoch)
+                yield Election(key, rank, before, after, partition.epoch, is_unclean=True)
 
 
 def election_transactions(

@@ -5,7 +5,7 @@ once, the others a little later each. An address that refuses connections counts
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from logbrook.core.cluster.elections import (
     ELECTIONS_PER_TRANSACTION,
@@ -23,6 +23,7 @@ from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, Sto
 from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
+from logbrook.server.cluster.replica import ReplicaTable
 
 # The second replica in line waits this long for the first one to take over, the third twice as long.
 _ELECTION_STEP_S = 0.3
@@ -30,12 +31,14 @@ _RETRY_S = 0.2
 # A difference of two times may be too small to be added to one.
 _TIMER_S_MIN = 0.001
 _REFUSING_S = 2.0
+# An unclean leader is elected after this time without a replica that has all committed records.
+_UNCLEAN_S = 10.0
 
 _logger = event_logger(__name__)
 
 
 class Elector:
-    """One per broker, on the event loop. `keys()` are the partitions of which this broker has a replica."""
+    """One per broker, on the event loop. `table` has the replicas of this broker."""
 
     def __init__(
         self,
@@ -46,8 +49,9 @@ class Elector:
         image: ClusterImage,
         follower: MetadataFollower,
         membership: Membership,
-        keys: Callable[[], Collection[PartitionKey]],
+        table: ReplicaTable,
         min_insync_of: Callable[[PartitionKey], int],
+        may_be_unclean: Callable[[PartitionKey], bool],
     ) -> None:
         self._broker_id = broker_id
         self._loop = loop
@@ -56,8 +60,9 @@ class Elector:
         self._image = image
         self._follower = follower
         self._membership = membership
-        self._keys = keys
+        self._table = table
         self._min_insync_of = min_insync_of
+        self._may_be_unclean = may_be_unclean
         # When an election of a partition, at its partition epoch, was first seen as possible.
         self._possible_since: dict[tuple[PartitionKey, int], float] = {}
         self._refusing: dict[BrokerId, float] = {}
@@ -123,11 +128,17 @@ class Elector:
         possible: dict[tuple[PartitionKey, int], float] = {}
         next_s: float | None = None
         for election in find_elections(
-            self._image, self._broker_id, epoch, self._min_insync_of, self._keys(), self._refusing
+            self._image,
+            self._broker_id,
+            epoch,
+            self._min_insync_of,
+            self._table.by_key,
+            self._refusing,
+            self._may_be_unclean,
         ):
             seen = (election.key, election.partition_epoch)
             since_s = possible[seen] = self._possible_since.get(seen, now_s)
-            due_s = since_s + election.rank * _ELECTION_STEP_S
+            due_s = since_s + election.rank * _ELECTION_STEP_S + (_UNCLEAN_S if election.is_unclean else 0.0)
             if due_s <= now_s:
                 due.append(election)
             else:
@@ -146,6 +157,10 @@ class Elector:
             for election in elections
             for _, transaction in election_transactions([election], self._broker_id, epoch, refusing)
         ]
+        for election in elections:
+            if election.is_unclean:
+                partition = self._table.by_key[election.key].partition
+                _logger.warning("unclean leader elected", partition=partition, leader=self._broker_id)
         if not await self.commit(transactions):
             await pause(_RETRY_S)
 

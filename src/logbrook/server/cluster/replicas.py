@@ -47,6 +47,7 @@ _RETRY_S = 0.2
 _HAND_OVER_S_MAX = 5.0
 _CREATION_RETRY_S = 1.0
 _WITHDRAWAL_S = 1.0
+_UNCLEAN_SETTING = "unclean.leader.election.enable"
 
 _logger = event_logger(__name__)
 
@@ -98,8 +99,9 @@ class ReplicaManager:
             image,
             metadata_follower,
             membership,
-            self._table.by_key.keys,
+            self._table,
             self._min_insync_of,
+            self._may_be_unclean,
         )
         self.leading = LeadingReplicas(
             broker_id,
@@ -386,6 +388,12 @@ class ReplicaManager:
     def _min_insync_of(self, key: PartitionKey) -> int:
         topic = self._metadata.topic_with_any_state(key.topic_id)
         return 1 if topic is None else self._config_of(topic).min_insync_replicas
+
+    def _may_be_unclean(self, key: PartitionKey) -> bool:
+        """Return the topic's `unclean.leader.election.enable`, which broker settings set for all topics."""
+        topic = self._metadata.topic_with_any_state(key.topic_id)
+        settings = {**self._metadata.dynamic_settings, **({} if topic is None else topic.settings)}
+        return settings.get(_UNCLEAN_SETTING) == "true"
 
     def _tick(self) -> None:
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
