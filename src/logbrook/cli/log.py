@@ -137,7 +137,7 @@ def verify(
             _report_results(check_through_broker(admin, partitions), as_json, "stop the broker and run")
         return
     with opened(data) as offline:
-        for damage in offline.directory.report.wal_damage:
+        for damage in (damage for member in offline.directory.members for damage in member.report.wal_damage):
             typer.echo(f"the write-ahead log: {damage}", err=True)
         _report_results([check_log(log) for log in offline.chosen(partitions)], as_json, "run")
 
@@ -203,7 +203,7 @@ def skip(
             err=True,
         )
         confirm("Replace it by an empty batch? Consumers will not see its records.", yes)
-        kept_aside = skip_batch(offline.directory, log.partition, Offset(offset))
+        kept_aside = skip_batch(offline.member_of(log), log.partition, Offset(offset))
         typer.echo(f"the batch is empty now; its bytes are kept as {kept_aside}", err=True)
         if as_json:
             print_json(
@@ -249,7 +249,8 @@ def compact(
         if active:
             for log in logs:
                 log.roll()
-            offline.directory.checkpoint()
+            for member in offline.directory.members:
+                member.checkpoint()
         now_ms = offline.clock.now_ms()
         rows = [
             log.partition._asdict()
@@ -359,7 +360,7 @@ def _report_results(results: list[LogCheckResult], as_json: bool, before_repair:
 
 
 def _repair(offline: OfflineData, log: Log) -> dict[str, object]:
-    result = offline.directory.repair(log.partition)
+    result = offline.member_of(log).repair(log.partition)
     repaired = offline.directory.get(log.partition)
     missing = missing_offsets(repaired)
     gaps = ", ".join(f"{first} to {last}" for first, last in missing)

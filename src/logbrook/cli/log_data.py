@@ -15,6 +15,7 @@ from logbrook.config.kafka_settings import BROKER_SETTINGS, TOPIC_SETTINGS, appl
 from logbrook.model import TopicPartition, UnknownPartitionNameError, select_partitions
 from logbrook.ports import OsFiles, SystemClock
 from logbrook.server.cluster.adoption import read_metadata
+from logbrook.storage.data_directories import AnyDirectory, open_directories
 from logbrook.storage.errors import DirectoryLockedError
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
@@ -36,9 +37,14 @@ PartitionNames = Annotated[
 class OfflineData:
     """An open data directory, locked for the duration of a command."""
 
-    directory: LogDirectory
+    directory: AnyDirectory
     config: BrokerConfig
     clock: SystemClock
+
+    def member_of(self, log: Log) -> LogDirectory:
+        """Return the data directory of a log."""
+        ((member, _),) = self.directory.by_member([log.partition])
+        return member
 
     def chosen(self, names: Sequence[str] | None) -> list[Log]:
         """Return the named logs, all without names; end the command if a name does not exist."""
@@ -74,8 +80,8 @@ def opened_with(config: BrokerConfig) -> Iterator[OfflineData]:
     """Do as `opened`, with settings that are loaded already. Raises LogbrookError."""
     clock = SystemClock()
     with _report_open_errors(config.data):
-        files = OsFiles(_existing(config.data))
-        directory = LogDirectory.open(files, config.storage, clock=clock, now_ms=clock.now_ms())
+        files = [OsFiles(_existing(path)) for path in config.data_directories]
+        directory = open_directories(files, config.storage, clock)
     try:
         yield OfflineData(directory, config, clock)
     finally:
@@ -86,7 +92,9 @@ def opened_with(config: BrokerConfig) -> Iterator[OfflineData]:
 def locked(data: str | None) -> Iterator[OsFiles]:
     """Lock the data directory and yield its files as they are, without recovery."""
     with report_failures():
-        path = _existing(broker_config(data, None).data)
+        path, *more = map(_existing, broker_config(data, None).data_directories)
+        if more:
+            fail("there are several data directories; name one of them with --data")
         with _report_open_errors(path):
             files = OsFiles(path)
             try:

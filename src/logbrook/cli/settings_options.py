@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from logbrook.config.catalogue import DeclaredSetting, ValueKind, all_sections, all_settings
+from logbrook.config.catalogue import SEPARATORS, DeclaredSetting, ValueKind, all_sections, all_settings
 from logbrook.config.errors import SettingsRefusedError
 from logbrook.config.loading import CONFIG_FLAG, CONFIG_VARIABLE, LoadedSettings, load_settings
 from logbrook.config.network import CONSOLE_LISTEN
@@ -33,7 +33,7 @@ _METAVARS = {
     ValueKind.INTEGER: "N",
     ValueKind.NUMBER: "NUMBER",
     ValueKind.TEXT: "TEXT",
-    ValueKind.PATH: "DIR",
+    ValueKind.PATHS: "DIR",
     ValueKind.ADDRESS: "HOST:PORT",
     ValueKind.LISTENERS: "NAME=HOST:PORT",
     ValueKind.CHOICE: "WORD",
@@ -127,15 +127,13 @@ def _annotation(setting: DeclaredSetting) -> object:
         return Annotated[bool | None, typer.Option(f"{setting.flag}/{negation}", help=setting.facts.doc)]
     completion = (lambda: list(setting.form.choices)) if setting.form.choices else None
     option = typer.Option(setting.flag, metavar=metavar_of(setting), help=setting.facts.doc, autocompletion=completion)
-    return Annotated[list[str] | None if setting.form.kind is ValueKind.LISTENERS else str | None, option]
+    return Annotated[list[str] | None if setting.form.kind in SEPARATORS else str | None, option]
 
 
 def _flags(values: Mapping[str, Any]) -> dict[str, object]:
-    return {
-        f"--{name.replace('_', '-')}": ",".join(value) if isinstance(value, list) else value
-        for name, value in values.items()
-        if value is not None
-    }
+    separators = {setting.flag: SEPARATORS.get(setting.form.kind, "") for setting in all_settings()}
+    flags = {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not None}
+    return {flag: separators[flag].join(value) if isinstance(value, list) else value for flag, value in flags.items()}
 
 
 def load_or_exit(flags: Mapping[str, object]) -> LoadedSettings:

@@ -10,6 +10,9 @@ from logbrook.config.setting import Settings, setting
 from logbrook.config.storage import MaintenanceConfig, StorageConfig
 from logbrook.config.topics import LogConfig, TopicsConfig
 
+# Between the paths of several data directories.
+PATH_SEPARATOR = ":"
+
 
 class LogFormat(StrEnum):
     """Format of the broker's own log."""
@@ -42,7 +45,12 @@ class LoggingConfig(Settings):
 class BrokerConfig(Settings):
     """All settings of `logbrook serve`."""
 
-    data: str = setting("logbrook-data", "Data directory; created if it does not exist. One process can have it open.")
+    data: str = setting(
+        "logbrook-data",
+        "Data directory; created if it does not exist. One process can have it open. Several, one per disk, are "
+        "separated by colons, or the flag is repeated: each has its own write-ahead log, and the others go on when one "
+        "fails.",
+    )
     node_id: int = setting(
         1,
         "Broker id that clients see in metadata; unique within a cluster.",
@@ -62,3 +70,8 @@ class BrokerConfig(Settings):
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     console: ConsoleConfig = field(default_factory=ConsoleConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+
+    @property
+    def data_directories(self) -> list[str]:
+        """The paths in `data`."""
+        return self.data.split(PATH_SEPARATOR)

@@ -13,7 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
-from logbrook.config.broker import BrokerConfig
+from logbrook.config.broker import PATH_SEPARATOR, BrokerConfig
 from logbrook.config.setting import SettingFacts, facts_of, section_of
 
 ENVIRONMENT_PREFIX = "LOGBROOK_"
@@ -26,7 +26,7 @@ class ValueKind(StrEnum):
     INTEGER = "integer"
     NUMBER = "number"
     TEXT = "text"
-    PATH = "path"
+    PATHS = "paths"
     ADDRESS = "address"
     LISTENERS = "listeners"
     CHOICE = "choice"
@@ -83,9 +83,11 @@ class DeclaredSetting:
         return ENVIRONMENT_PREFIX + self.flag.removeprefix("--").replace("-", "_").upper()
 
 
+# Kinds of several values in one text. Their flags may be repeated, and in a file they may be arrays.
+SEPARATORS = {ValueKind.PATHS: PATH_SEPARATOR, ValueKind.LISTENERS: ","}
 # Syntax of settings of type `str`, whose type alone does not define it.
 _TEXT_FORMS = {
-    "data": ValueForm(ValueKind.PATH),
+    "data": ValueForm(ValueKind.PATHS),
     "network.listen": ValueForm(ValueKind.ADDRESS),
     "network.advertise": ValueForm(ValueKind.ADDRESS, optional=True, nullable=True),
     "network.listeners": ValueForm(ValueKind.LISTENERS, optional=True),

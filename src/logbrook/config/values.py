@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from logbrook.config.catalogue import DeclaredSetting, ValueKind
+from logbrook.config.broker import PATH_SEPARATOR
+from logbrook.config.catalogue import SEPARATORS, DeclaredSetting, ValueKind
 from logbrook.config.errors import NotAllowedError
 from logbrook.config.network import parse_listeners, split_address
 from logbrook.config.text import join_words
@@ -32,7 +33,7 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "
 _ALLOWED = {
     ValueKind.BOOLEAN: "true or false",
     ValueKind.TEXT: "a text",
-    ValueKind.PATH: "the path of a directory",
+    ValueKind.PATHS: "the path of a directory",
     ValueKind.ADDRESS: "HOST:PORT",
     ValueKind.LISTENERS: "NAME=HOST:PORT",
 }
@@ -110,12 +111,16 @@ def _read_native(setting: DeclaredSetting, given: Any) -> Any:
         ValueKind.INTEGER: (int,),
         ValueKind.NUMBER: (int, float),
         ValueKind.CHOICES: (list,),
+        ValueKind.PATHS: (list,),
+        ValueKind.LISTENERS: (list,),
     }
     if type(given) not in kinds.get(setting.form.kind, ()):
         raise ValueError("it is of another kind")
     if isinstance(given, list):
         if not all(isinstance(word, str) for word in given):
             raise ValueError("it is not a list of words")
+        if setting.form.kind in SEPARATORS:
+            return _read_text(setting, SEPARATORS[setting.form.kind].join(given))
         return frozenset(_read_choice(setting, word) for word in given)
     return given
 
@@ -130,6 +135,13 @@ def _read_plain(_: DeclaredSetting, text: str) -> str:
     if not text or "\0" in text:
         raise ValueError("it is empty or has a zero byte")
     return text
+
+
+def _read_paths(setting: DeclaredSetting, text: str) -> str:
+    paths = text.split(PATH_SEPARATOR)
+    if not all(paths) or len(set(paths)) < len(paths):
+        raise ValueError("a path is empty, or there twice")
+    return _read_plain(setting, text)
 
 
 def _read_address(setting: DeclaredSetting, text: str) -> str:
@@ -153,7 +165,7 @@ _TEXT_READERS: dict[ValueKind, Callable[[DeclaredSetting, str], Any]] = {
     ValueKind.INTEGER: _read_integer,
     ValueKind.NUMBER: lambda _, text: float(text),
     ValueKind.TEXT: _read_plain,
-    ValueKind.PATH: _read_plain,
+    ValueKind.PATHS: _read_paths,
     ValueKind.ADDRESS: _read_address,
     ValueKind.LISTENERS: _read_listeners,
     ValueKind.CHOICE: _read_choice,

@@ -7,8 +7,8 @@ stop    close the listeners, answer the requests that were accepted, then sync a
 
 import asyncio
 import resource
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 from logbrook.config import BrokerConfig
@@ -40,8 +40,8 @@ from logbrook.server.response_memory import ResponseMemory
 from logbrook.server.services import Services
 from logbrook.server.topics import Topics
 from logbrook.storage.committer import Committer, WalCommitter
-from logbrook.storage.errors import StorageOfflineError, UnreadableLogError
-from logbrook.storage.log_directory import LogDirectory
+from logbrook.storage.data_directories import DataDirectories, open_directories
+from logbrook.storage.errors import StorageError, StorageOfflineError, UnreadableLogError
 from logbrook.storage.recovery import RecoveryReport
 from logbrook.storage.wal import Wal
 
@@ -57,6 +57,7 @@ _logger = event_logger(__name__)
 class BrokerServer:
     """One broker on the running event loop. Call `start` and `stop` once each.
 
+    `files` and `more_files` are those of the data directories, by default those of the settings.
     `on_many_logs_created` is called on the event loop each time that topics with some hundred partitions were created.
     `new_committer` makes what commits the write-ahead log, by default a thread. Without `cluster` it is a single node.
     """
@@ -66,6 +67,7 @@ class BrokerServer:
         config: BrokerConfig,
         *,
         files: Files | None = None,
+        more_files: Sequence[Files] = (),
         clock: Clock | None = None,
         random: Random | None = None,
         on_many_logs_created: Callable[[], None] = lambda: None,
@@ -75,7 +77,7 @@ class BrokerServer:
         cluster: ClusterLink | None = None,
     ) -> None:
         self.config = config
-        self._files = files
+        self._files = [] if files is None else [files, *more_files]
         self._clock = clock or SystemClock()
         self._random = random or SystemRandom()
         self._on_many_logs_created = on_many_logs_created
@@ -92,13 +94,12 @@ class BrokerServer:
         """Raises StorageError if the data cannot be opened, OSError if an address cannot be bound."""
         config, clock = self.config, self._clock
         check_listeners(config)
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         descriptors = raise_descriptor_limit()
-        files = self._files if self._files is not None else OsFiles(config.data)
-        self.directory = LogDirectory.open(
-            files, config.storage, clock=clock, now_ms=clock.now_ms(), random=self._random
-        )
-        _log_damage(self.directory.report)
+        files = self._files or [OsFiles(path) for path in config.data_directories]
+        self.directory = open_directories(files, config.storage, clock, self._random)
+        for member in self.directory.members:
+            _log_damage(member.report)
         try:
             await self._start(loop, descriptors)
         except BaseException:
@@ -108,18 +109,21 @@ class BrokerServer:
 
     async def _start(self, loop: asyncio.AbstractEventLoop, descriptors: int) -> None:
         config, clock, directory = self.config, self._clock, self.directory
-        directory.environment.health.add_failure_callback(_log_offline)
-        durability = directory.environment.durability
+        for member in directory.members:
+            member.environment.health.add_failure_callback(_log_offline)
+            member.environment.health.add_failure_callback(self._record_failure)
         fetch_purgatory = FetchPurgatory(loop)
         appender = LogAppender(loop, clock, fetch_purgatory.committed)
-        if isinstance(durability, Wal):
-            durability.on_completed = appender.complete_from_thread
-            committer = self._new_committer(durability, loop)
-            committer.start()
-            self._started.callback(committer.stop)
+        for member in directory.members:
+            durability = member.environment.durability
+            if isinstance(durability, Wal):
+                durability.on_completed = appender.complete_from_thread
+                committer = self._new_committer(durability, loop)
+                committer.start()
+                self._started.callback(committer.stop)
         inspector = RecordInspector(loop, clock, config.storage.decompressed_bytes_max)
         self._started.callback(inspector.stop)
-        cold_reads = ColdReads(loop, directory.environment)
+        cold_reads = ColdReads(loop, directory)
         self._started.callback(cold_reads.stop)
         topics, view = await self._open_topics(loop, appender, fetch_purgatory)
         apis = all_apis()
@@ -174,12 +178,26 @@ class BrokerServer:
         await self._begin_serving(loop)
         self.is_ready = True
 
+    def _record_failure(self, _: StorageOfflineError) -> None:
+        """Called from any thread."""
+
+        def record() -> None:
+            try:
+                if isinstance(self.directory, DataDirectories):
+                    self.directory.record_failures()
+            except (OSError, StorageError) as error:
+                _logger.error("failure of a data directory not recorded", error=error)
+
+        with suppress(RuntimeError):  # The event loop is closed.
+            self._loop.call_soon_threadsafe(record)
+
     async def _open_topics(
         self, loop: asyncio.AbstractEventLoop, appender: LogAppender, fetch_purgatory: FetchPurgatory
     ) -> tuple[Topics, ClusterView]:
         config, clock, directory = self.config, self._clock, self.directory
         has_logs = next(iter(directory), None) is not None
-        check_directory(directory.environment.files, has_logs=has_logs, is_cluster=self._link is not None)
+        directories = [member.environment.files for member in directory.members]
+        check_directory(directories, has_logs=has_logs, is_cluster=self._link is not None)
         if self._link is None:
             topics = Topics(config, directory, appender, clock, self._random, self._on_many_logs_created)
             self._started.push_async_callback(topics.stop)

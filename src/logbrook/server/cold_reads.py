@@ -16,8 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import TypeVar
 
+from logbrook.model import TopicPartition
 from logbrook.ports import Files
-from logbrook.storage.environment import Environment
+from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.errors import NotCachedError, ReadFailedError
 from logbrook.storage.open_files import ReadRange
 from logbrook.storage.paths import is_index
@@ -54,9 +55,11 @@ class CacheMisses:
 class ColdReads:
     """One per broker. Used on the event loop; only `_load` runs in its threads."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, environment: Environment) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, directory: AnyDirectory) -> None:
         self._loop = loop
-        self._environment = environment
+        self._directory = directory
+        # Shared by all data directories.
+        self._reader = directory.environment.reader
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="logbrook-read")
         # Loads that no operation waits for: in progress, or failed.
         self._for_later: dict[ReadRange, asyncio.Future[None]] = {}
@@ -70,8 +73,8 @@ class ColdReads:
         `misses` are those of the attempts before. Reads of a range that could not be loaded raise its OSError.
         """
         if misses is None:
-            return self._environment.reader.cached_only(_NONE)
-        return nullcontext() if misses.is_futile else self._environment.reader.cached_only(misses.unreadable)
+            return self._reader.cached_only(_NONE)
+        return nullcontext() if misses.is_futile else self._reader.cached_only(misses.unreadable)
 
     async def read(self, operation: Callable[[], T]) -> T:
         """Return the result of `operation`, which reads logs, with what it needs loaded first. Raises as it does."""
@@ -115,7 +118,7 @@ class ColdReads:
             self._for_later.pop(loaded_range, None)
 
     def _load(self, missing: NotCachedError, loaded: "asyncio.Future[None]") -> None:
-        files: Files = self._environment.files
+        files = self._files_of(missing.file)
         try:
             with closing(files.open(missing.file)) as file:
                 file.load(missing.position, missing.length)
@@ -136,6 +139,13 @@ class ColdReads:
             with suppress(OSError):
                 files.unlink(missing.file)
             self._finish(loaded, None)
+
+    def _files_of(self, path: str) -> Files:
+        """Return the data directory of a log's file."""
+        members = self._directory.members
+        partition = TopicPartition.from_directory(path.partition("/")[0]) if len(members) > 1 else None
+        having = [member for member in members if partition is not None and partition in member]
+        return (having or members)[0].environment.files
 
     def _finish(self, loaded: "asyncio.Future[None]", error: ReadFailedError | None) -> None:
         def finish() -> None:

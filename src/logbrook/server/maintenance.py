@@ -31,6 +31,7 @@ from logbrook.storage.compaction import Compaction, plan_compaction, waits_for_c
 from logbrook.storage.durable_files import IO_FAILURES
 from logbrook.storage.errors import CorruptLogError, LogModifiedError, StorageError, StorageOfflineError
 from logbrook.storage.log import Log
+from logbrook.storage.log_directory import LogDirectory
 from logbrook.storage.retention import apply_retention
 from logbrook.storage.verification import FAILURES, LogCheckResult, LogVerification, VerificationTotals
 
@@ -135,9 +136,9 @@ class MaintenanceRunner:
             has_checkpointed = False
             for log in self._selected(work):
                 # The storage may go offline, and logs may be deleted, while the round runs.
-                if self._stopping.is_set() or self._directory.environment.health.failure is not None:
+                if self._stopping.is_set():
                     break
-                if not log.is_deleted:
+                if not log.is_deleted and log.environment.health.failure is None:
                     has_checkpointed = has_checkpointed or await self._checkpoint_before(log, work)
                     await self._try_maintain(log, work, result)
                 await asyncio.sleep(0)
@@ -233,16 +234,18 @@ class MaintenanceRunner:
         except StorageError as error:
             _logger.error("partition log creation failed", error=error)
 
-    async def checkpoint(self) -> None:
-        """Sync all logs and truncate the write-ahead log. Raises StorageError."""
+    async def checkpoint(self, member: LogDirectory | None = None) -> None:
+        """Sync all logs, of one data directory or of all, and truncate the write-ahead log. Raises StorageError."""
+        members = [member] if member is not None else self._directory.members
         async with self._checkpointing:
-            run = self._directory.begin_checkpoint()
-            error = None
-            try:
-                await self.in_thread(run.run)
-            except IO_FAILURES as failure:
-                error = failure
-            self._directory.finish_checkpoint(run, error)
+            for directory in members:
+                run = directory.begin_checkpoint()
+                error = None
+                try:
+                    await self.in_thread(run.run)
+                except IO_FAILURES as failure:
+                    error = failure
+                directory.finish_checkpoint(run, error)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
@@ -252,12 +255,13 @@ class MaintenanceRunner:
     async def _checkpoints(self) -> None:
         # With durability = interval, a crash may lose the flush interval plus this polling interval.
         poll_s = min(_CHECKPOINT_POLL_S_MAX, self._directory.environment.config.flush_interval_ms / 2000)
-        while not await self.stopped_within(poll_s):
-            if self._directory.is_checkpoint_due():
+        members = list(self._directory.members)
+        while members and not await self.stopped_within(poll_s):
+            for member in [member for member in members if member.is_checkpoint_due()]:
                 try:
-                    await self.checkpoint()
+                    await self.checkpoint(member)
                 except StorageOfflineError:
-                    return
+                    members.remove(member)
                 except StorageError as error:
                     _logger.error("checkpoint failed", error=error)
 
@@ -273,7 +277,7 @@ class MaintenanceRunner:
         try:
             if not await self._read(log, lambda: waits_for_checkpoint(log, now_ms, force=work.thorough)):
                 return False
-            await self.checkpoint()
+            await self.checkpoint(self._directory.by_member([log.partition])[0][0])
         except LogModifiedError:
             return False
         except StorageError as error:

@@ -99,8 +99,9 @@ class Operations:
         return HttpResponse(HTTPStatus.OK, await self._pages.open(), PROMETHEUS_TEXT)
 
     async def _healthz(self, _request: HttpRequest) -> HttpResponse:
-        failure = self._broker.directory.environment.health.failure
-        if failure is not None:
+        failures = [member.environment.health.failure for member in self._broker.directory.members]
+        failure = failures[0]
+        if failure is not None and None not in failures:
             return text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"the storage is offline: {failure}")
         return text_response(HTTPStatus.OK, "ok")
 

@@ -76,7 +76,7 @@ async def _serve(config: BrokerConfig) -> int:
         "broker started",
         version=VERSION,
         listen=f"{host}:{port}",
-        data=os.path.abspath(config.data),
+        data=" ".join(map(os.path.abspath, config.data_directories)),
         topics=len(server.services.topics.metadata),
         durability=config.storage.durability.value,
         start_ms=round(1000 * (loop.time() - started_s)),
@@ -121,6 +121,6 @@ def _explain(error: OSError, config: BrokerConfig) -> str:
         )
     if isinstance(error, socket.gaierror):
         return f"the host of {subject} cannot be resolved: {error.strerror}"
-    if error.errno in (errno.EEXIST, errno.ENOTDIR) and subject == os.path.abspath(config.data):
+    if error.errno in (errno.EEXIST, errno.ENOTDIR) and subject in map(os.path.abspath, config.data_directories):
         return f"{subject} is not a directory; --data takes the directory of the broker's data"
     return f"{error.strerror or error}: {subject}"

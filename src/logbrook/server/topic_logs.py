@@ -13,9 +13,9 @@ from logbrook.config import LogConfig
 from logbrook.model import TopicPartition
 from logbrook.ports import Clock
 from logbrook.server.topic_changes import ChangePendingError
+from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.durable_files import IO_FAILURES
 from logbrook.storage.errors import StorageOfflineError
-from logbrook.storage.log_directory import LogDirectory
 
 # The event loop is busy for about a millisecond per step.
 LOGS_PER_STEP = 32
@@ -32,7 +32,7 @@ class TopicLogs:
     that has begun is always finished.
     """
 
-    def __init__(self, directory: LogDirectory, clock: Clock, on_many_created: Callable[[], None]) -> None:
+    def __init__(self, directory: AnyDirectory, clock: Clock, on_many_created: Callable[[], None]) -> None:
         self._directory = directory
         self._clock = clock
         self._on_many_created = on_many_created
@@ -51,8 +51,9 @@ class TopicLogs:
     async def create(self, partitions: Iterable[TopicPartition], config: LogConfig, *, topic_id: str = "") -> None:
         """Create the logs that are missing. Raises StorageError, after which some may exist, or ChangePendingError."""
         for step in self._steps(partition for partition in partitions if partition not in self._directory):
-            creation = self._directory.begin_create(step, config, topic_id=topic_id)
-            self._directory.finish_create(creation, await self._run(creation.run))
+            for member, placed in self._directory.placed(step):
+                creation = member.begin_create(placed, config, topic_id=topic_id)
+                member.finish_create(creation, await self._run(creation.run))
             self._created += len(step)
             if self._created >= _MANY_LOGS:
                 self._created = 0
@@ -61,8 +62,9 @@ class TopicLogs:
     async def delete(self, partitions: Iterable[TopicPartition]) -> None:
         """Delete the logs that exist. Raises StorageError or ChangePendingError."""
         for step in self._steps(partition for partition in partitions if partition in self._directory):
-            deletion = self._directory.begin_delete(step, self._clock.now_ms())
-            self._directory.finish_delete(deletion, await self._run(deletion.run))
+            for member, placed in self._directory.by_member(step):
+                deletion = member.begin_delete(placed, self._clock.now_ms())
+                member.finish_delete(deletion, await self._run(deletion.run))
 
     def _steps(self, partitions: Iterator[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
         """Yield the partitions of each step. Raises ChangePendingError after the first one if the broker stops."""

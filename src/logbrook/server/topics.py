@@ -46,9 +46,9 @@ from logbrook.server.local_metadata_store import LocalMetadataStore
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.topic_changes import ChangePendingError, TopicChanges
 from logbrook.server.topic_logs import TopicLogs
+from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.errors import DiskFullError, PartitionNotFoundError, StorageError
 from logbrook.storage.log import Log
-from logbrook.storage.log_directory import LogDirectory
 
 T = TypeVar("T")
 # An assignment lists the brokers of each new partition.
@@ -92,7 +92,7 @@ class Topics:
     def __init__(
         self,
         config: BrokerConfig,
-        directory: LogDirectory,
+        directory: AnyDirectory,
         appender: LogAppender,
         clock: Clock,
         random: Random,
@@ -456,7 +456,7 @@ class Topics:
     async def _load_metadata(self) -> None:
         """Raises StorageError."""
         if METADATA not in self.directory:
-            self.directory.create(METADATA, _METADATA_CONFIG)
+            self.directory.members[0].create(METADATA, _METADATA_CONFIG)
         log = self.directory.get(METADATA)
         log.config = _METADATA_CONFIG
         self.store = LocalMetadataStore(log, self._appender, self._clock)

@@ -80,16 +80,19 @@ class LogDirectory:
         now_ms: int,
         config_of: ConfigOf = lambda _partition: LogConfig(),
         random: Random | None = None,
+        shared: Environment | None = None,
     ) -> "LogDirectory":
         """Open and lock the directory and recover its logs; `report` on the result describes the recovery.
 
+        `shared` is the environment of another directory whose reader and probe it uses, too.
         Raises DirectoryLockedError, CorruptFileError when the checkpoint cannot be read, or OSError.
         """
         try:
             lock = files.lock(LOCK)
         except BlockingIOError as error:
             raise DirectoryLockedError from error
-        probe, health, reader = StorageProbe(), Health(), FileReader()
+        health = Health()
+        probe, reader = (StorageProbe(), FileReader()) if shared is None else (shared.probe, shared.reader)
         environment = Environment(
             files,
             config,
@@ -131,8 +134,29 @@ class LogDirectory:
         except KeyError:
             raise PartitionNotFoundError(partition) from None
 
+    @property
+    def mark(self) -> bytes:
+        """A random value that identifies the directory."""
+        return self._recovered.mark
+
+    @property
+    def members(self) -> "tuple[LogDirectory, ...]":
+        """All data directories of the broker: this one (see `data_directories`)."""
+        return (self,)
+
+    def placed(self, partitions: Sequence[TopicPartition]) -> "Sequence[tuple[LogDirectory, Sequence[TopicPartition]]]":
+        """Return the directories for new logs, or of existing ones: this one."""
+        return [(self, partitions)]
+
+    by_member = placed
+
     def create(
-        self, partition: TopicPartition, config: LogConfig, *, topic_id: str = "", start_offset: Offset = Offset(0)
+        self,
+        partition: TopicPartition,
+        config: LogConfig,
+        *,
+        topic_id: str = "",
+        start_offset: Offset = Offset(0),
     ) -> Log:
         """Create an empty log durably. Raises as `create_all` does."""
         (log,) = self.create_all([partition], config, topic_id=topic_id, start_offset=start_offset)
@@ -227,6 +251,12 @@ class LogDirectory:
             self.finish_delete(deletion, error)
         else:
             self.finish_delete(deletion)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Close the log of a directory that has failed, without a change on disk. Raises PartitionNotFoundError."""
+        log = self.get(partition)
+        log.mark_deleted()
+        del self._logs[partition]
 
     def begin_delete(self, partitions: Sequence[TopicPartition], now_ms: int) -> LogDeletion:
         """Begin to delete logs (see `log_lifecycle`), which are not readable from here on. Raises as `delete` does."""

@@ -3,6 +3,7 @@
 checkpoint                              recovery point of each partition
 high-watermarks                         high watermark of each replica; absent if there is none
 scrub                                   position of the scrub; absent before the first one
+failed-directories                      of several data directories, those that have failed; absent if none has
 lock                                    locked while the directory is open
 wal/<20 digits>.wal                     the shared write-ahead log
 wal/<20 digits>.wal.damaged             a WAL file with damaged blocks, kept for inspection
@@ -26,6 +27,7 @@ from logbrook.model.identifiers import Offset
 CHECKPOINT = "checkpoint"
 HIGH_WATERMARKS = "high-watermarks"
 SCRUB = "scrub"
+FAILED_DIRECTORIES = "failed-directories"
 LOCK = "lock"
 WAL_DIRECTORY = "wal"
 WAL_SUFFIX = ".wal"

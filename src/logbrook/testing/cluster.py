@@ -352,9 +352,19 @@ class ClusterBroker(Broker):
                 peer.close()
 
     async def _serve(self, config: BrokerConfig, files: FaultableFiles) -> BrokerServer:
+        server = self._new_server(config, files)
+        await server.start()
+        if self._is_refusing:
+            server.listener.suspend()
+        return server
+
+    def _new_server(self, config: BrokerConfig, files: FaultableFiles) -> BrokerServer:
+        return BrokerServer(config, files=files, cluster=self._link())
+
+    def _link(self) -> ClusterLink:
         self._connection = connection = StoreConnection(self._store)
         connection.set_cut_off(self.is_cut_off)
-        link = ClusterLink(
+        return ClusterLink(
             connection,
             self._connect,
             rack=self._rack,
@@ -363,11 +373,6 @@ class ClusterBroker(Broker):
             boot_id=_BOOT_ID,
             maintenance_interval_s=0.5,
         )
-        server = BrokerServer(config, files=files, cluster=link)
-        await server.start()
-        if self._is_refusing:
-            server.listener.suspend()
-        return server
 
     async def _connect(self, host: str, port: int) -> PeerConnection:
         address = f"{host}:{port}"

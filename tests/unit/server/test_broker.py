@@ -89,7 +89,7 @@ def test_a_stop_leaves_nothing_to_recover(tmp_path: Path) -> None:
         shell.create("t")
         client.request(produce_request("t", batch_of()), ProduceResponse, 12)
     with Shell(files=OsFiles(str(tmp_path))) as again:
-        assert not again.broker.directory.report.changed_anything
+        assert not again.broker.directory.members[0].report.changed_anything
         assert again.log("t").high_watermark == 1
 
 

@@ -413,7 +413,7 @@ def test_a_stop_in_the_middle_of_a_compaction_finishes_the_step_and_no_more(
             stopping.result(DEADLINE_S)
             compacting.result(DEADLINE_S)
     with Shell(files=files, clock=clock) as again, closing(again.client()) as client:
-        assert again.broker.directory.report.changed_anything is False
+        assert again.broker.directory.members[0].report.changed_anything is False
         for topic in "ab":
             assert fetch(client, topic).high_watermark == 20
             again.call(lambda topic=topic: again.log(topic).validate())  # type: ignore[misc]

@@ -177,7 +177,7 @@ def test_a_topic_that_is_deleted_is_shown_no_more(served: Served) -> None:
 
 def test_offsets_of_partitions_that_do_not_exist_are_not_shown(served: Served) -> None:
     commit(served, "readers", "orders", 0, 1)
-    del served.broker.directory._logs[Partition("orders", 0)]
+    del served.broker.directory.members[0]._logs[Partition("orders", 0)]
     assert served.scrape().sum("logbrook_group_committed_offset") == 0
 
 

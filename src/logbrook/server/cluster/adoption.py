@@ -31,8 +31,8 @@ from logbrook.server.cluster.identity_file import (
 )
 from logbrook.server.local_metadata_store import load_entries
 from logbrook.server.topics import METADATA
+from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.errors import StorageError
-from logbrook.storage.log_directory import LogDirectory
 
 # etcd takes 128 operations per transaction.
 _OPERATIONS_MAX = 100
@@ -51,14 +51,14 @@ class Adoption(NamedTuple):
 
 
 async def adopt(
-    directory: LogDirectory, node_id: BrokerId, store: MetadataStore, clock: Clock, random: Random
+    directory: AnyDirectory, node_id: BrokerId, store: MetadataStore, clock: Clock, random: Random
 ) -> Adoption:
     """Make an open data directory that of a node of the store's cluster, which must be new. The caller closes it.
 
     Raises AdoptionError, ClusterDirectoryError, WrongNodeError, StorageError, MetadataStoreError or OSError.
     """
-    files = directory.environment.files
-    saved = read_identity(files)
+    directories = [member.environment.files for member in directory.members]
+    saved = read_identity(directories)
     if saved is not None:
         if not saved.is_adopting:
             raise ClusterDirectoryError(saved.node_id)
@@ -74,15 +74,15 @@ async def adopt(
     if saved is None:
         identity = DirectoryIdentity(random.token(16).hex())
         saved = SavedIdentity(node_id, identity, metadata.cluster_id, is_adopting=True)
-        save_identity(files, saved)
+        save_identity(directories, saved, random)
     _assign_topic_ids(directory, metadata, clock)
     await _write(store, [*_registrations(metadata, node_id), *_puts(records[:-1])], cluster)
-    save_identity(files, saved._replace(is_adopting=False))
+    save_identity(directories, saved._replace(is_adopting=False), random)
     directory.delete(METADATA, clock.now_ms())
     return Adoption(metadata.cluster_id, sum(not topic.is_hidden for topic in metadata.topics.values()), len(known))
 
 
-def read_metadata(directory: LogDirectory) -> ClusterMetadata:
+def read_metadata(directory: AnyDirectory) -> ClusterMetadata:
     """Return the metadata of a single node. Raises StorageError."""
     state = StoreState(Revision(0))
     load_entries(directory.get(METADATA), state)
@@ -95,7 +95,7 @@ def read_metadata(directory: LogDirectory) -> ClusterMetadata:
     return metadata
 
 
-def _check(directory: LogDirectory, metadata: ClusterMetadata) -> set[TopicPartition]:
+def _check(directory: AnyDirectory, metadata: ClusterMetadata) -> set[TopicPartition]:
     """Return the partitions of all topics. Raises AdoptionError if there are logs of other partitions."""
     known = {partition for topic in metadata.topics.values() if not topic.is_hidden for partition in topic.partitions}
     hidden = {partition for topic in metadata.topics.values() if topic.is_hidden for partition in topic.partitions}
@@ -114,7 +114,7 @@ async def _check_store(store: MetadataStore, cluster: MetadataRecord, *, is_repe
         raise AdoptionError("the cluster exists already; give --cluster the name of a new one")
 
 
-def _assign_topic_ids(directory: LogDirectory, metadata: ClusterMetadata, clock: Clock) -> None:
+def _assign_topic_ids(directory: AnyDirectory, metadata: ClusterMetadata, clock: Clock) -> None:
     """Mark each log with its topic, and delete those of topics whose creation or deletion was interrupted."""
     for topic in metadata.topics.values():
         for partition in topic.partitions:

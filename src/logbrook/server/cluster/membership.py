@@ -7,13 +7,14 @@ older state of it, registers, it leaves every ISR and ELR.
 When the lease is lost, the broker registers again and gets a new broker epoch: it leads nothing until it is elected.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from logbrook.core.cluster.image import (
     BrokerRegistration,
     ClusterImage,
     NodeRecord,
+    PartitionKey,
     broker_key,
     encode_broker,
     encode_node,
@@ -61,13 +62,17 @@ class WrongClusterError(LogbrookError):
 
 
 class Membership:
-    """One per broker, on the event loop. `on_registered()` is called for each new registration."""
+    """One per broker, on the event loop. `on_registered()` is called for each new registration.
+
+    `directories` are the files of all data directories, and `stored()` the partitions of which they have a log.
+    """
 
     def __init__(
         self,
         store: MetadataStore,
         broker_id: BrokerId,
-        files: Files,
+        directories: Sequence[Files],
+        stored: Callable[[], Collection[PartitionKey]],
         clock: Clock,
         random: Random,
         on_registered: Callable[[], None],
@@ -78,7 +83,8 @@ class Membership:
     ) -> None:
         self._store = store
         self._broker_id = broker_id
-        self._files = files
+        self._directories = directories
+        self._stored = stored
         self._clock = clock
         self._random = random
         self._on_registered = on_registered
@@ -92,6 +98,8 @@ class Membership:
         self._history_id = ""
         # True if the store was restored from a backup since the first registration of this directory.
         self.store_was_restored = False
+        # Data directories that the last life had and this one has not: their replicas are lost.
+        self._lost_directories = 0
         self._identity, self._cluster_id = self._read_identity()
 
     @property
@@ -104,7 +112,7 @@ class Membership:
 
         A directory with logs and without an identity is taken for that of a single node.
         """
-        if read_identity(self._files) is None:
+        if read_identity(self._directories) is None:
             self._save_identity(self._identity)
 
     async def register(self, registration: BrokerRegistration, cluster_id: str) -> None:
@@ -181,8 +189,13 @@ class Membership:
         loss = directory_loss(node, self._identity, self._boot_id, syncs_before_reply=self._syncs_before_reply)
         if loss is not DirectoryLoss.NOTHING:
             _logger.warning("data directory lacks records", broker_id=self._broker_id, reason=loss.name.lower())
-            if not await self._leave_all(image):
+            if not await self._leave(image, image.partitions):
                 return False
+        elif self._lost_directories:
+            _logger.warning("data directory lacks records", broker_id=self._broker_id, reason="directory left out")
+            if not await self._leave(image, image.partitions.keys() - set(self._stored())):
+                return False
+        self._lost_directories = 0
         registration_id = self._random.token(16).hex()
         self._save_identity(self._identity.begin_registration(registration_id))
         sent_s = self._clock.monotonic_s()
@@ -226,9 +239,10 @@ class Membership:
         condition = is_unmodified(key, snapshot.entries[key].mod_revision)
         return (await self._store.commit(StoreTransaction([condition], [Delete(key)]))).is_committed
 
-    async def _leave_all(self, image: ClusterImage) -> bool:
-        """Leave every ISR and ELR. Return False if a partition has changed meanwhile."""
-        for key, partition in image.partitions.items():
+    async def _leave(self, image: ClusterImage, keys: Iterable[PartitionKey]) -> bool:
+        """Leave the ISR and ELR of these partitions. Return False if one has changed meanwhile."""
+        for key in keys:
+            partition = image.partitions[key]
             after = leave(partition.registration, self._broker_id)
             if after is not None:
                 store_key = partition_key(key)
@@ -252,18 +266,17 @@ class Membership:
         )
 
     def _read_identity(self) -> tuple[DirectoryIdentity, str]:
-        saved = read_identity(self._files)
+        saved = read_identity(self._directories)
         if saved is None:
             return DirectoryIdentity(self._random.token(16).hex()), ""
         if saved.node_id != self._broker_id:
             raise WrongNodeError(saved.node_id, self._broker_id)
         self._history_id = saved.history_id
         self.store_was_restored = saved.store_was_restored
+        self._lost_directories = saved.lost_directories
         return saved.identity, saved.cluster_id
 
     def _save_identity(self, identity: DirectoryIdentity) -> None:
         self._identity = identity
-        save_identity(
-            self._files,
-            SavedIdentity(self._broker_id, identity, self._cluster_id, self._history_id, self.store_was_restored),
-        )
+        saved = SavedIdentity(self._broker_id, identity, self._cluster_id, self._history_id, self.store_was_restored)
+        save_identity(self._directories, saved, self._random)

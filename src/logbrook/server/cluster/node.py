@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from logbrook.config import BrokerConfig, Durability
 from logbrook.config.network import DEFAULT_LISTENER
-from logbrook.core.cluster.image import BrokerRegistration, ClusterImage
+from logbrook.core.cluster.image import BrokerRegistration, ClusterImage, PartitionKey
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId
 from logbrook.ports import Clock, Random
@@ -33,8 +33,8 @@ from logbrook.server.cluster.view import ImageView
 from logbrook.server.cluster_view import AdvertisedAddresses
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.log_appender import LogAppender
+from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.errors import StorageOfflineError
-from logbrook.storage.log_directory import LogDirectory
 
 _STOP_S_MAX = 5.0
 
@@ -67,7 +67,7 @@ class ClusterNode:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         random: Random,
-        directory: LogDirectory,
+        directory: AnyDirectory,
         appender: LogAppender,
         fetch_purgatory: FetchPurgatory,
         on_many_logs_created: Callable[[], None],
@@ -76,6 +76,7 @@ class ClusterNode:
         self._loop = loop
         self._clock = clock
         self._appender = appender
+        self._directory = directory
         self._broker_id = broker_id = BrokerId(config.node_id)
         self._listener = cluster_listener(config)
         self.image = ClusterImage()
@@ -85,7 +86,8 @@ class ClusterNode:
         self.membership = Membership(
             link.store,
             broker_id,
-            directory.environment.files,
+            [member.environment.files for member in directory.members],
+            self._stored,
             clock,
             random,
             self._on_registered,
@@ -116,7 +118,8 @@ class ClusterNode:
             broker_id, clock, self.image, self.topics, self.cluster_admin, interval_s=link.maintenance_interval_s
         )
         self._throttle = ReplicationThrottle(self.topics.metadata, broker_id, clock, "follower")
-        directory.environment.health.add_failure_callback(self._on_storage_failed)
+        for member in directory.members:
+            member.environment.health.add_failure_callback(self._on_storage_failed)
         self.topics.replicas = self.replicas
         appender.replicas = self.replicas.leading
         self.view = ImageView(broker_id, self.image, self.topics)
@@ -188,14 +191,26 @@ class ClusterNode:
             self._listener,
         )
 
+    def _stored(self) -> set[PartitionKey]:
+        """Return the partitions of which the data directories have a log."""
+        return {
+            PartitionKey(bytes.fromhex(log.state.topic_id), log.partition.partition)
+            for log in self._directory
+            if log.state.topic_id
+        }
+
     def _on_storage_failed(self, _: StorageOfflineError) -> None:
         """Called from any thread."""
         with suppress(RuntimeError):  # The event loop is closed.
             self._loop.call_soon_threadsafe(self._withdraw)
 
     def _withdraw(self) -> None:
-        """The data directory takes no more writes: other brokers lead from now on. No effect after `stop`."""
-        if self._is_open:
+        """No data directory takes writes any more: other brokers lead from now on. No effect after `stop`.
+
+        As long as one does, the replicas of the others are repaired (`replica_repair`).
+        """
+        has_failed = all(member.environment.health.failure for member in self._directory.members)
+        if self._is_open and has_failed:
             self._tasks.append(self._loop.create_task(self.replicas.withdraw()))
 
     def _on_registered(self) -> None:

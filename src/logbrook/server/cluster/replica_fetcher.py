@@ -245,7 +245,7 @@ class ReplicaFetcher:
             throttle = self._throttle_of(fetched.replica)
             if throttle is not None and throttle.is_exceeded():
                 continue
-            if log.corruption is not None:
+            if log.corruption is not None or log.environment.health.failure is not None:
                 # It is repaired first (`replica_repair`), and must not join the ISR before.
                 continue
             if log.synced_end_offset != log.log_end_offset:

@@ -1,8 +1,8 @@
 """Repair of damaged replicas from their leader.
 
-A replica whose log is quarantined leaves the ISR, and hands its leadership over. When another broker leads, its log is
-replaced by an empty one, which fetches everything again. The only replica in sync keeps its place and its log: an
-operator decides (`logbrook log repair`).
+A replica whose log is quarantined, or on a data directory that has failed while another one works, leaves the ISR, and
+hands its leadership over. When another broker leads, its log is replaced by an empty one, which fetches everything
+again. The only replica in sync keeps its place and its log: an operator decides (`logbrook log repair`).
 """
 
 import asyncio
@@ -19,12 +19,16 @@ from logbrook.server.cluster.background import BackgroundTasks
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.replica import Replica, ReplicaTable
 from logbrook.server.logs import RateLimitedWarnings
+from logbrook.storage.data_directories import AnyDirectory
+from logbrook.storage.errors import StorageError
+from logbrook.storage.log import Log
 
 _logger = event_logger(__name__)
 
 
 class ReplicaRepair:
-    """One per broker, on the event loop. `rebuild(replica)` replaces its log and fetches again; raises LogbrookError.
+    """One per broker, on the event loop. `rebuild(replica)` replaces its log and fetches again; raises LogbrookError or
+    OSError.
 
     `repaired` counts the logs that were replaced.
     """
@@ -37,12 +41,14 @@ class ReplicaRepair:
         image: ClusterImage,
         elector: Elector,
         table: ReplicaTable,
+        directory: AnyDirectory,
         rebuild: Callable[[Replica], None],
     ) -> None:
         self._broker_id = broker_id
         self._image = image
         self._elector = elector
         self._table = table
+        self._directory = directory
         self._rebuild = rebuild
         self._tasks = BackgroundTasks(loop, "the repair of replicas")
         self._warnings = RateLimitedWarnings(_logger, clock)
@@ -53,7 +59,7 @@ class ReplicaRepair:
         """Time has passed: look for damaged replicas."""
         withdrawals: list[StoreTransaction] = []
         for replica in list(self._table.by_key.values()):
-            if replica.log is None or replica.log.corruption is None:
+            if replica.log is None or self._damage_of(replica.log) is None:
                 continue
             partition = self._image.partitions.get(replica.key)
             if partition is not None:
@@ -68,13 +74,18 @@ class ReplicaRepair:
     def _repair(self, replica: Replica, partition: ImagePartition) -> list[StoreTransaction]:
         """Replace the log, or return the change that makes this possible."""
         assert replica.log is not None
-        registration, damage = partition.registration, replica.log.corruption
+        registration, damage = partition.registration, self._damage_of(replica.log)
         if self._broker_id not in (*registration.isr, *registration.elr):
             if self._image.has_live_leader(registration) and registration.leader != self._broker_id:
                 try:
                     self._rebuild(replica)
-                except LogbrookError as error:
-                    self._warn(replica, "damaged replica not replaced", error)
+                except (LogbrookError, OSError) as error:
+                    self._warnings.warn(
+                        f"replace {replica.partition}",
+                        "damaged replica not replaced",
+                        partition=replica.partition,
+                        error=error,
+                    )
                 else:
                     self.repaired += 1
                     _logger.warning(
@@ -91,15 +102,24 @@ class ReplicaRepair:
         }
         after = withdraw(registration, self._broker_id, live)
         if after is None:
-            self._warn(replica, "damaged replica is the only one in sync", damage)
+            self._warnings.warn(
+                f"withdraw {replica.partition}",
+                "damaged replica is the only one in sync",
+                partition=replica.partition,
+                error=damage,
+            )
             return []
         return [self._elector.change_of(partition.epoch, replica.key, after)]
+
+    def _damage_of(self, log: Log) -> StorageError | None:
+        failure = log.environment.health.failure
+        return failure if failure is not None and self._has_healthy_directory() else log.corruption
+
+    def _has_healthy_directory(self) -> bool:
+        return any(member.environment.health.failure is None for member in self._directory.members)
 
     async def _withdraw(self, withdrawals: list[StoreTransaction]) -> None:
         try:
             await self._elector.commit(withdrawals)
         finally:
             self._is_withdrawing = False
-
-    def _warn(self, replica: Replica, event: str, error: LogbrookError | None) -> None:
-        self._warnings.warn(f"{event} {replica.partition}", event, partition=replica.partition, error=error)

@@ -37,9 +37,9 @@ from logbrook.server.cluster.replica_repair import ReplicaRepair
 from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.topic_logs import TopicLogs
+from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.errors import StorageError
 from logbrook.storage.log import Log
-from logbrook.storage.log_directory import LogDirectory
 
 _TICK_S = 0.2
 _HIGH_WATERMARKS_S = 5.0
@@ -65,7 +65,7 @@ class ReplicaManager:
         image: ClusterImage,
         metadata_follower: MetadataFollower,
         membership: Membership,
-        directory: LogDirectory,
+        directory: AnyDirectory,
         logs: TopicLogs,
         fetcher_of: Callable[["ReplicaManager", FetcherKey], ReplicaFetcher],
         config_of: Callable[[Topic], LogConfig],
@@ -117,7 +117,7 @@ class ReplicaManager:
             lag_ms_max=lag_ms_max,
         )
 
-        self.repair = ReplicaRepair(broker_id, loop, clock, image, self.elector, self._table, self._rebuild)
+        self.repair = ReplicaRepair(broker_id, loop, clock, image, self.elector, self._table, directory, self._rebuild)
 
     # Start and stop
 
@@ -367,9 +367,15 @@ class ReplicaManager:
         """Remove all records of a follower's log and continue at another offset. Raises StorageError."""
         assert replica.log is not None
         log = replica.log
-        self.directory.delete(log.partition, self._clock.now_ms())
+        if log.environment.health.failure is not None:
+            self.directory.forget(log.partition)
+        else:
+            self.directory.delete(log.partition, self._clock.now_ms())
         new_log = self.directory.create(
-            log.partition, log.config, topic_id=log.state.topic_id, start_offset=start_offset
+            log.partition,
+            log.config,
+            topic_id=log.state.topic_id,
+            start_offset=start_offset,
         )
         new_log.replicate_from(start_offset)
         replica.log = new_log

@@ -25,8 +25,8 @@ from logbrook.server.errors import RequestRefusedError
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.topic_logs import TopicLogs
 from logbrook.server.topics import ReplicaPlacement, Topics
+from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.log import Log
-from logbrook.storage.log_directory import LogDirectory
 
 DEFAULT_REPLICATION_FACTOR_MAX = 3
 # etcd takes 128 operations per transaction.
@@ -41,7 +41,7 @@ class ClusterTopics(Topics):
     def __init__(
         self,
         config: BrokerConfig,
-        directory: LogDirectory,
+        directory: AnyDirectory,
         appender: LogAppender,
         clock: Clock,
         random: Random,

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: move replicas to another data directory. There is one, so a move to it changes nothing."""
+"""AlterReplicaLogDirs: move replicas to another data directory, which is refused unless they are there already."""
 
 import os
 
@@ -38,7 +38,11 @@ API = Api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, handle)
 def _move(services: Services, partition: TopicPartition, path: str) -> AlterReplicaLogDirPartitionResult:
     result = AlterReplicaLogDirPartitionResult(partition_index=partition.partition)
     with errors_in(result):
-        if path != os.path.abspath(services.config.data):
-            raise RequestRefusedError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path!r} is not the data directory")
+        paths = [os.path.abspath(known) for known in services.config.data_directories]
+        if path not in paths:
+            raise RequestRefusedError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path!r} is not a data directory")
         services.topics.check_partition(partition)
+        directory = services.topics.directory
+        if partition in directory and partition not in directory.members[paths.index(path)]:
+            raise RequestRefusedError(ErrorCode.INVALID_REQUEST, "moves between data directories are not supported")
     return result

@@ -1,10 +1,10 @@
-"""DescribeLogDirs: the sizes of logs and, from version 4 on, of the disk (KIP-827). There is one data directory.
+"""DescribeLogDirs: the sizes of logs and, from version 4 on, of the disk (KIP-827), for each data directory.
 
 Null instead of a list of topics means all topics.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from logbrook.core.metadata import TopicNotFoundError
 from logbrook.model import TopicPartition
@@ -30,23 +30,33 @@ _logger = event_logger(__name__)
 
 
 def handle(services: Services, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    logs = list(_logs(services, request))
+    members = services.topics.directory.members
+    return DescribeLogDirsResponse(
+        results=[
+            _describe(path, member.environment, [log for log in logs if log.environment is member.environment])
+            for path, member in zip(services.config.data_directories, members, strict=True)
+        ]
+    )
+
+
+API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, handle)
+
+
+def _describe(path: str, environment: Environment, logs: Iterable[Log]) -> DescribeLogDirsResult:
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
-    for log in _logs(services, request):
+    for log in logs:
         by_topic.setdefault(log.partition.topic, []).append(
             DescribeLogDirsPartition(partition_index=log.partition.partition, partition_size=log.size)
         )
-    space = _space(services.topics.directory.environment)
-    result = DescribeLogDirsResult(
+    space = _space(environment)
+    return DescribeLogDirsResult(
         error_code=ErrorCode.KAFKA_STORAGE_ERROR if space is None else ErrorCode.NONE,
-        log_dir=os.path.abspath(services.config.data),
+        log_dir=os.path.abspath(path),
         topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()],
         total_bytes=_UNKNOWN if space is None else space.total_bytes,
         usable_bytes=_UNKNOWN if space is None else space.usable_bytes,
     )
-    return DescribeLogDirsResponse(results=[result])
-
-
-API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, handle)
 
 
 def _space(environment: Environment) -> Space | None:

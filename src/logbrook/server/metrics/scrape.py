@@ -16,9 +16,9 @@ from logbrook.server.maintenance import MaintenanceRunner
 from logbrook.server.probe import ServerProbe
 from logbrook.server.services import Services
 from logbrook.server.topics import METADATA
+from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.environment import Environment
 from logbrook.storage.log import Log
-from logbrook.storage.log_directory import LogDirectory
 from logbrook.storage.probe import StorageProbe
 
 PARTITION_LABELS = ("topic", "partition")
@@ -28,7 +28,7 @@ class RunningBroker(Protocol):
     """The parts of a started broker that metrics, the HTTP operations and the JSON protocol use."""
 
     is_ready: bool
-    directory: LogDirectory
+    directory: AnyDirectory
     services: Services
     listener: Listener
     maintenance: MaintenanceRunner
@@ -53,12 +53,13 @@ class Scrape:
         return self.services.probe
 
     @property
-    def environment(self) -> Environment:
-        return self.broker.directory.environment
+    def environments(self) -> list[Environment]:
+        """The environments of all data directories."""
+        return [member.environment for member in self.broker.directory.members]
 
     @property
     def storage(self) -> StorageProbe:
-        return self.environment.probe
+        return self.environments[0].probe
 
     @cached_property
     def groups(self) -> list[GroupListing]:

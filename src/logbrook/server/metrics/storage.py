@@ -5,13 +5,16 @@ from logbrook.server.metrics.declaration import Metric, counter, gauge, latencie
 STORAGE: tuple[Metric, ...] = (
     gauge(
         "logbrook_storage_offline",
-        "1 once a write or a sync has failed: no write is acknowledged until a restart.",
-        lambda scrape: int(scrape.environment.health.failure is not None),
+        "Number of data directories in which a write or a sync has failed: they take no writes until a restart.",
+        lambda scrape: sum(environment.health.failure is not None for environment in scrape.environments),
     ),
     gauge(
         "logbrook_storage_writes_refused",
         "1 while all writes are rejected: the storage is offline, or the disk was full at the start.",
-        lambda scrape: int((scrape.environment.health.refusal or scrape.broker.services.appender.refusal) is not None),
+        lambda scrape: int(
+            scrape.broker.services.appender.refusal is not None
+            or all(environment.health.refusal is not None for environment in scrape.environments)
+        ),
     ),
     counter(
         "logbrook_storage_corruptions_total",
@@ -66,17 +69,17 @@ STORAGE: tuple[Metric, ...] = (
     gauge(
         "logbrook_storage_segments_open",
         "Closed segments that are open for reading.",
-        lambda scrape: len(scrape.environment.cache),
+        lambda scrape: sum(len(environment.cache) for environment in scrape.environments),
     ),
     gauge(
         "logbrook_storage_files_open",
         "Files kept open for appending.",
-        lambda scrape: len(scrape.environment.open_files),
+        lambda scrape: sum(len(environment.open_files) for environment in scrape.environments),
     ),
     gauge(
         "logbrook_storage_files_to_remove",
         "Files and directories that wait for file.delete.delay.ms to be deleted.",
-        lambda scrape: len(scrape.environment.remover),
+        lambda scrape: sum(len(environment.remover) for environment in scrape.environments),
     ),
     counter(
         "logbrook_storage_checkpoints_total",
@@ -104,7 +107,7 @@ WAL: tuple[Metric, ...] = (
     gauge(
         "logbrook_wal_in_use_bytes",
         "Bytes of the write-ahead log that the next checkpoint releases.",
-        lambda scrape: scrape.environment.durability.bytes_in_use,
+        lambda scrape: sum(environment.durability.bytes_in_use for environment in scrape.environments),
     ),
     latencies(
         "logbrook_wal_commit_duration_seconds",
