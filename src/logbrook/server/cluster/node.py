@@ -101,6 +101,7 @@ class ClusterNode:
             self.membership,
             directory,
             self.topics.log_files,
+            link.connect,
             self._new_fetcher,
             self.topics.config_of,
             fetch_purgatory,
@@ -116,7 +117,7 @@ class ClusterNode:
         directory.environment.health.add_failure_callback(self._on_storage_failed)
         self.topics.replicas = self.replicas
         appender.replicas = self.replicas.leading
-        self.view = ImageView(broker_id, self.image, self.topics)
+        self.view = ImageView(broker_id, self.image, self.topics, self.replicas.liveness)
         self.peers = Peers(link.connect)
         self._is_open = False
         self._tasks: list[asyncio.Task[None]] = []
