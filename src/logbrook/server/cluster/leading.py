@@ -14,15 +14,16 @@ from bisect import insort
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from logbrook.config import LogConfig
+from logbrook.core.cluster.elections import ELECTIONS_PER_TRANSACTION
 from logbrook.core.cluster.image import ClusterImage, ImagePartition
-from logbrook.core.cluster.partition import finish_reassignment, hand_over
+from logbrook.core.cluster.partition import finish_reassignment, step_down
 from logbrook.core.replication.follower import EpochEnd, ReplicaFetch, find_divergence
 from logbrook.core.replication.leader import AdvanceHighWatermark, LeaderEffect, PartitionLeader, ProposeRegistration
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.ports import Clock
-from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, StoreTransaction
+from logbrook.ports.metadata_store import MetadataStoreError, StoreTransaction
 from logbrook.server.cluster.background import BackgroundTasks
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.errors import (
@@ -32,6 +33,7 @@ from logbrook.server.cluster.errors import (
     OffsetNotAvailableError,
     ReplicationTimedOutError,
 )
+from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.replica import Replica, ReplicaTable, WaitingAppend
 from logbrook.server.cluster.throttle import ReplicationThrottle
@@ -57,10 +59,10 @@ class LeadingReplicas:
         broker_id: BrokerId,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        store: MetadataStore,
         image: ClusterImage,
         membership: Membership,
         elector: Elector,
+        liveness: BrokerLiveness,
         table: ReplicaTable,
         fetch_purgatory: FetchPurgatory,
         throttle: ReplicationThrottle,
@@ -72,15 +74,17 @@ class LeadingReplicas:
         self.on_resigned: Callable[[TopicPartition], None] = lambda _: None
         self._broker_id = broker_id
         self._clock = clock
-        self._store = store
         self._image = image
         self._membership = membership
         self._elector = elector
+        self.liveness = liveness
         self._table = table
         self._fetches = fetch_purgatory
         self.throttle = throttle
         self._lag_ms_max = lag_ms_max
         self._tasks = BackgroundTasks(loop, "the leading replicas")
+        # Not sent to the store yet.
+        self._proposals: list[tuple[Replica, PartitionLeader, ProposeRegistration]] = []
 
     async def stop(self) -> None:
         """Fail the appends that wait, and answer the followers."""
@@ -97,6 +101,7 @@ class LeadingReplicas:
         leader = replica.leader
         if leader is not None and leader.leader_epoch == registration.leader_epoch:
             self._carry_out(replica, leader.on_registration(registration, partition.epoch))
+            self._drop_followers(replica, leader)
             self._finish_reassignment(replica)
             return
         self.resign(replica)
@@ -113,6 +118,7 @@ class LeadingReplicas:
         )
         _logger.info("partition led", partition=replica.partition, leader_epoch=registration.leader_epoch)
         self._carry_out(replica, leader.on_sync(log.synced_end_offset))
+        self._drop_followers(replica, leader)
         self._finish_reassignment(replica)
         self._announce(replica)
 
@@ -140,7 +146,7 @@ class LeadingReplicas:
             self.on_leader(replica.partition)
 
     def hand_overs(self) -> Iterator[StoreTransaction]:
-        """Yield the changes by which other in-sync replicas take over what this broker leads."""
+        """Yield the changes by which other in-sync replicas take over what this broker leads. It leaves their ISRs."""
         for replica in self._table.by_key.values():
             if replica.leader is None:
                 continue
@@ -149,7 +155,7 @@ class LeadingReplicas:
                 broker = self._image.brokers.get(successor)
                 if successor == self._broker_id or broker is None or broker.registration.is_stopping:
                     continue
-                after = hand_over(registration, successor, broker.epoch)
+                after = step_down(registration, successor, broker.epoch, replica.leader.min_insync)
                 if after is not None:
                     yield self._elector.change_of(replica.leader.partition_epoch, replica.key, after)
                     break
@@ -164,11 +170,26 @@ class LeadingReplicas:
         now_ms = int(now_s * 1000)
         for replica in list(self._table.by_key.values()):
             if replica.leader is not None:
-                self._carry_out(replica, replica.leader.on_tick(now_ms, self._image.brokers.keys()))
+                self._drop_followers(replica, replica.leader)
+                self._try_silent(replica.leader)
                 self._carry_out(replica, replica.leader.retry_proposal(now_ms))
                 self._finish_reassignment(replica)
                 if replica.waiting:
                     self._expire(replica, now_s)
+
+    def drop_followers(self) -> None:
+        """Drop followers from the ISR that stop or are gone: writes would wait for them."""
+        for replica in list(self._table.by_key.values()):
+            if replica.leader is not None:
+                self._drop_followers(replica, replica.leader)
+
+    def _drop_followers(self, replica: Replica, leader: PartitionLeader) -> None:
+        self._carry_out(replica, leader.on_tick(self._now_ms(), self.liveness))
+
+    def _try_silent(self, leader: PartitionLeader) -> None:
+        for member in leader.registration.isr:
+            if member != self._broker_id:
+                self.liveness.try_if_silent(member)
 
     # Requests
 
@@ -316,7 +337,9 @@ class LeadingReplicas:
                 self._advance(replica, effect.offset)
             else:
                 assert replica.leader is not None
-                self._tasks.spawn(self._propose(replica, replica.leader, effect))
+                if not self._proposals:
+                    self._tasks.spawn(self._propose_all())
+                self._proposals.append((replica, replica.leader, effect))
 
     def _advance(self, replica: Replica, offset: Offset) -> None:
         log = replica.log
@@ -338,17 +361,28 @@ class LeadingReplicas:
                 entry.on_done(entry.append)
         self._announce(replica)
 
-    async def _propose(self, replica: Replica, leader: PartitionLeader, proposal: ProposeRegistration) -> None:
-        transaction = self._elector.change_of(proposal.partition_epoch, replica.key, proposal.registration)
+    async def _propose_all(self) -> None:
+        """Commit the proposals of this turn of the event loop, bundled: a lost broker was in the ISR of many."""
+        proposals, self._proposals = self._proposals, []
+        for number in range(0, len(proposals), ELECTIONS_PER_TRANSACTION):
+            await self._propose(proposals[number : number + ELECTIONS_PER_TRANSACTION])
+
+    async def _propose(self, proposals: Sequence[tuple[Replica, PartitionLeader, ProposeRegistration]]) -> None:
+        changes = [
+            self._elector.change_of(proposal.partition_epoch, replica.key, proposal.registration)
+            for replica, _, proposal in proposals
+        ]
         try:
-            result = await self._store.commit(transaction)
+            results = await self._elector.commit_bundle(changes)
         except MetadataStoreError:
-            leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=True)
+            for _, leader, _ in proposals:
+                leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=True)
             return
-        if not result.is_committed:
-            leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=False)
-            return
-        _logger.info("ISR changed", partition=replica.partition, isr=list(proposal.registration.isr))
+        for (replica, leader, proposal), result in zip(proposals, results, strict=True):
+            if result.is_committed:
+                _logger.info("ISR changed", partition=replica.partition, isr=list(proposal.registration.isr))
+            else:
+                leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=False)
 
     async def _commit(self, transactions: Sequence[StoreTransaction]) -> None:
         await self._elector.commit(transactions)

@@ -106,10 +106,12 @@ class ClusterNode:
             self.membership,
             directory,
             self.topics.log_files,
+            link.connect,
             self._new_fetcher,
             self.topics.config_of,
             fetch_purgatory,
             lag_ms_max=link.replica_lag_ms_max,
+            listener=self._listener,
         )
         self.cluster_admin = ClusterAdmin(
             broker_id, link.store, self.topics.metadata, self.image, self.topics.follower, self.membership
@@ -122,7 +124,7 @@ class ClusterNode:
             member.environment.health.add_failure_callback(self._on_storage_failed)
         self.topics.replicas = self.replicas
         appender.replicas = self.replicas.leading
-        self.view = ImageView(broker_id, self.image, self.topics)
+        self.view = ImageView(broker_id, self.image, self.topics, self.replicas.liveness)
         self.peers = Peers(link.connect)
         self._is_open = False
         self._tasks: list[asyncio.Task[None]] = []
