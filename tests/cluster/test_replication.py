@@ -11,6 +11,19 @@ from logbrook.client.connection import Connection
 from logbrook.config.network import split_address
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from logbrook.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from logbrook.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from logbrook.server.handlers.list_offsets import EARLIEST, LATEST
 from logbrook.testing.cluster import Cluster
 
 
@@ -125,6 +138,85 @@ def test_a_leader_without_a_certain_lease_does_not_say_that_newer_records_are_go
 
     wait_until(lambda: error_of_deposed_leader() == ErrorCode.OFFSET_NOT_AVAILABLE)
     cluster.reconnect(1)
+
+
+def test_a_leader_that_was_deposed_without_knowing_it_does_not_tell_the_latest_offset(
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """A reader that was told an earlier one would miss records that are acknowledged."""
+    cluster = impatient_cluster
+    cluster.create_topic("orders", assignments=[[1, 2, 3]])
+    cluster.produce("orders", "before")
+    cluster.cut_off(1)
+    leader = cluster.wait_for_leader("orders", other_than=1)
+    cluster.produce_to(leader, "orders", "after")
+    assert latest_offset(cluster, leader) == (ErrorCode.NONE, 2)
+    assert latest_offset(cluster, 1) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    assert latest_offset(cluster, 1, EARLIEST) == (ErrorCode.NONE, 0)
+    cluster.reconnect(1)
+    wait_until(lambda: latest_offset(cluster, 1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def test_leaders_tell_the_latest_offset_while_the_metadata_store_is_away(
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """Their followers confirm that there is no other leader."""
+    cluster = impatient_cluster
+    cluster.create_topic("orders", assignments=[[1, 2, 3]])
+    cluster.produce("orders", "before")
+    cluster.stop_store()
+    wait_until(lambda: not cluster.brokers[1].has_certain_lease)
+    cluster.produce_to(1, "orders", "after")
+    assert latest_offset(cluster, 1) == (ErrorCode.NONE, 2)
+    cluster.start_store()
+
+
+def test_a_leader_whose_disk_is_full_hands_over(
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    cluster = impatient_cluster
+    cluster.create_topic("orders", assignments=[[1, 2, 3], [1, 3, 2]])
+    with cluster.brokers[1].fault("disk_full"):
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+        for partition in (0, 1):
+            producer.produce("orders", "while its disk is full", partition=partition)
+        assert producer.flush(30) == 0, "the records were not acknowledged"
+        assert [cluster.leader("orders", partition) for partition in (0, 1)] == [2, 3]
+        wait_until(lambda: 1 not in cluster.isr("orders", 0))
+    for partition in (0, 1):
+        assert cluster.wait_for_isr("orders", partition) == [1, 2, 3]
+        assert cluster.stored("orders", partition, on=1) == [b"while its disk is full"]
+
+
+def latest_offset(cluster: Cluster, number: int, timestamp: int = LATEST) -> tuple[ErrorCode, int]:
+    """Ask one broker for the latest offset of the topic."""
+    partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="orders", partitions=[partition])]
+    )
+    with Connection(*split_address(cluster.brokers[number].bootstrap_servers)) as connection:
+        response = connection.request(request, ListOffsetsResponse, 7).topics[0].partitions[0]
+        return ErrorCode(response.error_code), response.offset
+
+
+def test_a_new_leader_does_not_tell_consumers_that_committed_records_are_gone(impatient_cluster: Cluster) -> None:
+    """Its high watermark is older than what consumers have read, until other replicas have confirmed its records."""
+    cluster = impatient_cluster
+    cluster.create_topic("orders", settings={"min.insync.replicas": "2"})
+    cluster.produce("orders", "read by consumers")
+    for number in cluster.brokers:
+        cluster.kill(number)
+    cluster.restart(1)
+    with Connection(*split_address(cluster.brokers[1].bootstrap_servers)) as connection:
+        wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[OffsetForLeaderTopic(topic="orders", partitions=[wanted])]
+        )
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        while code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            (end,) = connection.request(request, OffsetForLeaderEpochResponse).topics[0].partitions
+            code = ErrorCode(end.error_code)
+    assert (code, end.leader_epoch, end.end_offset) == (ErrorCode.NONE, 0, 1)
 
 
 def test_writes_do_not_wait_for_a_follower_whose_registration_is_gone() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from logbrook.config import LogConfig
 from logbrook.core.cluster.elections import ELECTIONS_PER_TRANSACTION
 from logbrook.core.cluster.image import ClusterImage, ImagePartition
-from logbrook.core.cluster.partition import finish_reassignment, step_down
+from logbrook.core.cluster.partition import finish_reassignment, hand_over, step_down
 from logbrook.core.replication.follower import EpochEnd, ReplicaFetch, find_divergence
 from logbrook.core.replication.leader import AdvanceHighWatermark, LeaderEffect, PartitionLeader, ProposeRegistration
 from logbrook.model import TopicPartition
@@ -24,7 +24,7 @@ from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.ports import Clock
 from logbrook.ports.metadata_store import MetadataStoreError, StoreTransaction
-from logbrook.server.cluster.background import BackgroundTasks
+from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.errors import (
     NotEnoughReplicasAfterAppendError,
@@ -38,11 +38,15 @@ from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.replica import Replica, ReplicaTable, WaitingAppend
 from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.fetch_purgatory import FetchPurgatory
+from logbrook.storage.environment import Environment
 from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
 
 NO_REPLICA = -1
 _PROPOSAL_RETRY_MS = 200
+_CONFIRMATION_S = 0.02
+_HAND_OVER_AGAIN_S = 1.0
+_CONFIRMATION_S_MAX = 2.0
 
 _logger = event_logger(__name__)
 
@@ -85,6 +89,7 @@ class LeadingReplicas:
         self._tasks = BackgroundTasks(loop, "the leading replicas")
         # Not sent to the store yet.
         self._proposals: list[tuple[Replica, PartitionLeader, ProposeRegistration]] = []
+        self._is_handing_over = False
 
     async def stop(self) -> None:
         """Fail the appends that wait, and answer the followers."""
@@ -145,20 +150,50 @@ class LeadingReplicas:
             replica.is_announced = True
             self.on_leader(replica.partition)
 
-    def hand_overs(self) -> Iterator[StoreTransaction]:
-        """Yield the changes by which other in-sync replicas take over what this broker leads. It leaves their ISRs."""
+    def hand_overs(self, full: Environment | None = None) -> Iterator[StoreTransaction]:
+        """Yield the changes by which other in-sync replicas take over what this broker leads.
+
+        A broker that stops leaves their ISRs, and the first in the list of replicas takes over. A broker with a `full`
+        data directory hands over what is there, to the replica after it, so that every one has its turn if others hand
+        over, too.
+        """
         for replica in self._table.by_key.values():
-            if replica.leader is None:
+            if replica.leader is None or replica.log is None:
+                continue
+            if full is not None and replica.log.environment is not full:
                 continue
             registration = replica.leader.registration
-            for successor in registration.replicas:
+            successors = registration.replicas
+            if full is not None and self._broker_id in successors:
+                place = successors.index(self._broker_id)
+                successors = (*successors[place + 1 :], *successors[:place])
+            for successor in successors:
                 broker = self._image.brokers.get(successor)
                 if successor == self._broker_id or broker is None or broker.registration.is_stopping:
                     continue
-                after = step_down(registration, successor, broker.epoch, replica.leader.min_insync)
+                if full is None:
+                    after = step_down(registration, successor, broker.epoch, replica.leader.min_insync)
+                else:
+                    after = hand_over(registration, successor, broker.epoch)
                 if after is not None:
                     yield self._elector.change_of(replica.leader.partition_epoch, replica.key, after)
                     break
+
+    def on_disk_full(self, log: Log) -> None:
+        """An append was refused: other in-sync replicas lead from now on. Without one this broker goes on leading."""
+        if not self._is_handing_over:
+            self._is_handing_over = True
+            self._tasks.spawn(self._hand_over(log.environment))
+
+    async def _hand_over(self, full: Environment) -> None:
+        try:
+            changes = list(self.hand_overs(full))
+            if changes:
+                _logger.warning("leadership handed over", reason="disk full", partitions=len(changes))
+                await self._elector.commit(changes)
+            await pause(_HAND_OVER_AGAIN_S)
+        finally:
+            self._is_handing_over = False
 
     def configure(self, replica: Replica, config: LogConfig) -> None:
         """The settings of the topic have changed."""
@@ -242,6 +277,22 @@ class LeadingReplicas:
         """Raises OffsetNotAvailableError or NotLeaderError."""
         if not self.leader_of(partition).is_offset_known:
             raise OffsetNotAvailableError(partition)
+
+    async def confirm(self, partition: TopicPartition) -> None:
+        """Return when no other leader can have committed anything before this call.
+
+        That is at once with a certain lease. Otherwise the other in-sync replicas must fetch, as they do while only the
+        metadata store is away. Raises OffsetNotAvailableError or NotLeaderError.
+        """
+        leader = self.leader_of(partition)
+        before = leader.fetches()
+        until_s = self._clock.monotonic_s() + _CONFIRMATION_S_MAX
+        while not self._membership.is_certain and not leader.is_confirmed(before):
+            if self._clock.monotonic_s() > until_s:
+                raise OffsetNotAvailableError(partition)
+            await pause(_CONFIRMATION_S)
+            if self.leader_of(partition) is not leader:
+                raise NotLeaderError(partition)
 
     def check_in_sync(self, partition: TopicPartition) -> None:
         """Raises NotEnoughReplicasError or NotLeaderError."""
