@@ -33,6 +33,7 @@ from logbrook.server.cluster.errors import (
     ReplicationTimedOutError,
 )
 from logbrook.server.cluster.membership import Membership
+from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import Replica, ReplicaTable, WaitingAppend
 from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.fetch_purgatory import FetchPurgatory
@@ -64,6 +65,7 @@ class LeadingReplicas:
         table: ReplicaTable,
         fetch_purgatory: FetchPurgatory,
         throttle: ReplicationThrottle,
+        probe: ClusterProbe,
         *,
         lag_ms_max: int,
     ) -> None:
@@ -79,6 +81,7 @@ class LeadingReplicas:
         self._table = table
         self._fetches = fetch_purgatory
         self.throttle = throttle
+        self._probe = probe
         self._lag_ms_max = lag_ms_max
         self._tasks = BackgroundTasks(loop, "the leading replicas")
 
@@ -111,6 +114,7 @@ class LeadingReplicas:
             lag_ms_max=self._lag_ms_max,
             now_ms=self._now_ms(),
         )
+        self._probe.leader_terms += 1
         _logger.info("partition led", partition=replica.partition, leader_epoch=registration.leader_epoch)
         self._carry_out(replica, leader.on_sync(log.synced_end_offset))
         self._finish_reassignment(replica)
@@ -171,6 +175,12 @@ class LeadingReplicas:
                     self._expire(replica, now_s)
 
     # Requests
+
+    def terms(self) -> list[tuple[TopicPartition, PartitionLeader]]:
+        """Return the partitions that this broker leads."""
+        return [
+            (replica.partition, replica.leader) for replica in self._table.by_key.values() if replica.leader is not None
+        ]
 
     def leads(self, partition: TopicPartition) -> bool:
         replica = self._table.by_partition.get(partition)
@@ -340,6 +350,7 @@ class LeadingReplicas:
 
     async def _propose(self, replica: Replica, leader: PartitionLeader, proposal: ProposeRegistration) -> None:
         transaction = self._elector.change_of(proposal.partition_epoch, replica.key, proposal.registration)
+        before = set(leader.registration.isr)
         try:
             result = await self._store.commit(transaction)
         except MetadataStoreError:
@@ -348,6 +359,8 @@ class LeadingReplicas:
         if not result.is_committed:
             leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=False)
             return
+        self._probe.isr_shrinks += bool(before - set(proposal.registration.isr))
+        self._probe.isr_expansions += bool(set(proposal.registration.isr) - before)
         _logger.info("ISR changed", partition=replica.partition, isr=list(proposal.registration.isr))
 
     async def _commit(self, transactions: Sequence[StoreTransaction]) -> None:

@@ -104,6 +104,11 @@ class Membership:
         """True if no other broker can have taken over what this one leads."""
         return self._lease.is_certain(self._clock.monotonic_s())
 
+    @property
+    def lease_age_s(self) -> float:
+        """The time since the last renewal that was answered."""
+        return self._lease.age_s(self._clock.monotonic_s())
+
     def claim_directory(self) -> None:
         """Make the data directory one of a cluster, before it gets logs. No effect on one that is. Raises OSError.
 

@@ -24,8 +24,10 @@ from logbrook.server.advertised import cluster_listener
 from logbrook.server.cluster.cluster_admin import ClusterAdmin
 from logbrook.server.cluster.cluster_features import ClusterFeatures
 from logbrook.server.cluster.cluster_maintenance import ClusterMaintenance
+from logbrook.server.cluster.measured_store import MeasuredStore
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.peers import Peers
+from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import FetcherKey
 from logbrook.server.cluster.replica_fetcher import Connect, ReplicaFetcher
 from logbrook.server.cluster.replicas import ReplicaManager
@@ -83,11 +85,13 @@ class ClusterNode:
         self._broker_id = broker_id = BrokerId(config.node_id)
         self._listener = cluster_listener(config)
         self.image = ClusterImage()
+        self._probe = ClusterProbe()
+        store = MeasuredStore(link.store, clock, self._probe)
         self.topics = ClusterTopics(
-            config, directory, appender, clock, random, on_many_logs_created, link.store, self.image, link.features
+            config, directory, appender, clock, random, on_many_logs_created, store, self.image, link.features
         )
         self.membership = Membership(
-            link.store,
+            store,
             broker_id,
             directory.environment.files,
             clock,
@@ -102,7 +106,7 @@ class ClusterNode:
             broker_id,
             loop,
             clock,
-            link.store,
+            store,
             self.topics.metadata,
             self.image,
             self.topics.follower,
@@ -112,14 +116,13 @@ class ClusterNode:
             self._new_fetcher,
             self.topics.config_of,
             fetch_purgatory,
+            self._probe,
             lag_ms_max=link.replica_lag_ms_max,
         )
         self.cluster_admin = ClusterAdmin(
-            broker_id, link.store, self.topics.metadata, self.image, self.topics.follower, self.membership
+            broker_id, store, self.topics.metadata, self.image, self.topics.follower, self.membership, self._probe
         )
-        self.features = ClusterFeatures(
-            link.store, self.topics.metadata, self.image, self.topics.follower, link.features
-        )
+        self.features = ClusterFeatures(store, self.topics.metadata, self.image, self.topics.follower, link.features)
         self._maintenance = ClusterMaintenance(
             broker_id, clock, self.image, self.topics, self.cluster_admin, interval_s=link.maintenance_interval_s
         )
@@ -210,5 +213,6 @@ class ClusterNode:
             self._tasks.append(self._loop.create_task(self.replicas.withdraw()))
 
     def _on_registered(self) -> None:
+        self._probe.registrations += 1
         if self._is_open:
             self.replicas.apply_all()

@@ -25,12 +25,13 @@ from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId, Offset
 from logbrook.ports import Clock
-from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, StoreTransaction
+from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, Revision, StoreTransaction
 from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.leading import LeadingReplicas
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
+from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import FetcherKey, Replica, ReplicaTable
 from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
 from logbrook.server.cluster.throttle import ReplicationThrottle
@@ -68,6 +69,7 @@ class ReplicaManager:
         fetcher_of: Callable[["ReplicaManager", FetcherKey], ReplicaFetcher],
         config_of: Callable[[Topic], LogConfig],
         fetch_purgatory: FetchPurgatory,
+        probe: ClusterProbe,
         *,
         lag_ms_max: int,
     ) -> None:
@@ -75,6 +77,8 @@ class ReplicaManager:
         self.image = image
         self.membership = membership
         self.directory = directory
+        self.probe = probe
+        self._metadata_follower = metadata_follower
         self._loop = loop
         self._clock = clock
         self._metadata = metadata
@@ -111,8 +115,19 @@ class ReplicaManager:
             self._table,
             fetch_purgatory,
             ReplicationThrottle(metadata, broker_id, clock, "leader"),
+            probe,
             lag_ms_max=lag_ms_max,
         )
+
+    @property
+    def count(self) -> int:
+        """The number of replicas on this broker."""
+        return len(self._table.by_key)
+
+    @property
+    def metadata_revision(self) -> Revision:
+        """The revision of the metadata store up to which changes are applied."""
+        return self._metadata_follower.revision
 
     # Start and stop
 
