@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from logbrook.cli.cluster_adopt import add_to as add_adopt_to
+from logbrook.cli.cluster_features import add_to as add_features_to
 from logbrook.cli.cluster_moves import add_to as add_moves_to
 from logbrook.cli.cluster_nodes import add_to as add_nodes_to
 from logbrook.cli.cluster_status import add_to as add_status_to
@@ -34,6 +35,7 @@ add_adopt_to(app)
 add_status_to(app)
 add_moves_to(app)
 add_nodes_to(app)
+add_features_to(app)
 
 
 @app.command(cls=ParagraphCommand)

@@ -56,11 +56,14 @@ _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 # Errors whose message from the broker needs no addition.
 _EXPLAINED_BY_BROKER = frozenset(
     {
+        ErrorCode.FEATURE_UPDATE_FAILED,
         ErrorCode.INVALID_CONFIG,
         ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ErrorCode.INVALID_REPLICATION_FACTOR,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_UPDATE_VERSION,
         ErrorCode.POLICY_VIOLATION,
     }
 )

@@ -9,6 +9,7 @@ It works with any Kafka cluster. Nothing is retried here.
 """
 
 from logbrook.client.admin_configs import ConfigAdmin
+from logbrook.client.admin_features import FeatureAdmin
 from logbrook.client.admin_groups import GroupAdmin
 from logbrook.client.admin_replicas import ReplicaAdmin
 from logbrook.client.admin_results import BrokerInfo, ClusterInfo, LogDirDescription
@@ -33,6 +34,7 @@ class Admin:
         self.cluster = PartitionRequests(client)
         self.configs = ConfigAdmin(client)
         self.topics = TopicAdmin(client)
+        self.features = FeatureAdmin(client)
         self.groups = GroupAdmin(client)
         self.replicas = ReplicaAdmin(client)
         self.transactions = TransactionAdmin(client)

@@ -22,7 +22,7 @@ from logbrook.model.identifiers import BrokerId
 
 MetadataRecord: TypeAlias = tuple[str, bytes | None]
 
-_CLUSTER = "cluster"
+CLUSTER_KEY = "cluster"
 _EPOCH = "epoch"
 _PRODUCER_IDS = "producer-ids"
 _BROKER_SETTINGS = "broker-settings"
@@ -61,6 +61,8 @@ class ClusterMetadata:
         """`broker_id` is that of the broker in a cluster, whose own settings these are."""
         self._own_settings_key = _BROKER_SETTINGS if broker_id is None else f"{_OF_BROKERS}{broker_id}"
         self.cluster_id = ""
+        # Finalized levels of features; empty on a single node.
+        self.feature_levels: Mapping[str, int] = {}
         self.epoch = -1
         self.next_producer_id = 0
         # Dynamic settings of this broker, and of all brokers that do not set them.
@@ -107,13 +109,16 @@ class ClusterMetadata:
         """Return the topic with this id, also while it is created or deleted."""
         return self._topics.get(self._names.get(topic_id, ""))
 
-    def found_cluster(self, cluster_id: str) -> list[MetadataRecord]:
-        return [_record(_CLUSTER, {"id": cluster_id})]
+    def found_cluster(self, cluster_id: str, feature_levels: Mapping[str, int] | None = None) -> list[MetadataRecord]:
+        return [_cluster_record(cluster_id, feature_levels or {})]
 
-    def adoption(self, broker_id: BrokerId) -> list[MetadataRecord]:
+    def set_feature_levels(self, levels: Mapping[str, int]) -> list[MetadataRecord]:
+        return [_cluster_record(self.cluster_id, levels)]
+
+    def adoption(self, broker_id: BrokerId, feature_levels: Mapping[str, int]) -> list[MetadataRecord]:
         """Return the records that give a new cluster the topics and settings of this single node, as that broker.
 
-        Topics that are hidden are left out. The last record is that of the cluster id.
+        Topics that are hidden are left out. The last record is that of the cluster id and of the feature levels.
         """
         own_settings = [_record(f"{_OF_BROKERS}{broker_id}", self.broker_settings)] if self.broker_settings else []
         return [
@@ -122,7 +127,7 @@ class ClusterMetadata:
             *self.configure_all_brokers(self.broker_defaults),
             *(_record(f"{_GROUP}{group_id}", settings) for group_id, settings in self._group_settings.items()),
             *(_topic_record(topic) for topic in self._topics.values() if not topic.is_hidden),
-            *self.found_cluster(self.cluster_id),
+            *self.found_cluster(self.cluster_id, feature_levels),
         ]
 
     def begin_epoch(self) -> list[MetadataRecord]:
@@ -209,8 +214,9 @@ class ClusterMetadata:
             self._replay_topic(key.removeprefix(TOPIC_PREFIX), content)
         elif key.startswith(_GROUP):
             self._replay_group(key.removeprefix(_GROUP), content)
-        elif key == _CLUSTER:
+        elif key == CLUSTER_KEY:
             self.cluster_id = content["id"]
+            self.feature_levels = content.get("features", {})
         elif key == _EPOCH:
             self.epoch = content["epoch"]
         elif key == _PRODUCER_IDS:
@@ -265,6 +271,19 @@ class ClusterMetadata:
 
 def _record(key: str, content: Mapping[str, Any]) -> MetadataRecord:
     return key, json.dumps(dict(content), sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode_feature_levels(cluster: bytes) -> dict[str, int]:
+    """Return the levels in the value of `CLUSTER_KEY`."""
+    levels: dict[str, int] = json.loads(cluster).get("features", {})
+    return levels
+
+
+def _cluster_record(cluster_id: str, feature_levels: Mapping[str, int]) -> MetadataRecord:
+    content: dict[str, Any] = {"id": cluster_id}
+    if feature_levels:
+        content["features"] = dict(feature_levels)
+    return _record(CLUSTER_KEY, content)
 
 
 def _topic_record(topic: Topic) -> MetadataRecord:

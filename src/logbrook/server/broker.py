@@ -150,6 +150,7 @@ class BrokerServer:
             random=self._random,
             replicas=None if self._node is None else self._node.replicas,
             cluster_admin=None if self._node is None else self._node.cluster_admin,
+            cluster_features=None if self._node is None else self._node.features,
         )
         self.dispatchers = {
             name: KafkaDispatcher(

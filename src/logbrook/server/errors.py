@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from logbrook.config.kafka_settings import InvalidSettingError
 from logbrook.core import coordinator, fetch_sessions, metadata
-from logbrook.core.cluster import partition, placement
+from logbrook.core.cluster import features, partition, placement
 from logbrook.core.groups import errors as groups
 from logbrook.core.replication import leader
 from logbrook.core.transactions import errors as transactions
@@ -99,7 +99,9 @@ _CODES: dict[type[LogbrookError], ErrorCode] = {
     fetch_sessions.FetchSessionNotFoundError: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     fetch_sessions.InvalidFetchSessionEpochError: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     topic_changes.ChangePendingError: ErrorCode.REQUEST_TIMED_OUT,
+    features.InvalidLevelError: ErrorCode.INVALID_UPDATE_VERSION,
     # Errors of a start, which no client gets.
+    features.UnsupportedLevelError: ErrorCode.UNSUPPORTED_VERSION,
     membership.WrongClusterError: ErrorCode.INVALID_REQUEST,
     identity_file.WrongNodeError: ErrorCode.INVALID_REQUEST,
     cluster_errors.NotLeaderError: ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -1,4 +1,7 @@
-"""The features of the cluster with their versions (KIP-584): `transaction.version`, always at its newest level."""
+"""The features of every broker with their versions (KIP-584): `transaction.version`, always at its newest level.
+
+Those of a cluster, whose levels operators raise, are in `core.cluster.features`.
+"""
 
 # KIP-890: version 2 of the transaction protocol bumps the producer epoch with every transaction.
 TRANSACTION_VERSION = "transaction.version"

@@ -8,6 +8,7 @@ from logbrook.core.fetch_sessions import FetchSessions
 from logbrook.ports import Clock, Random
 from logbrook.protocol.schema import Versions
 from logbrook.server.cluster.cluster_admin import ClusterAdmin
+from logbrook.server.cluster.cluster_features import ClusterFeatures
 from logbrook.server.cluster.replicas import ReplicaManager
 from logbrook.server.cluster_view import ClusterView
 from logbrook.server.cold_reads import ColdReads
@@ -45,3 +46,4 @@ class Services:
     # Of a broker in a cluster; None on a single node.
     replicas: ReplicaManager | None = None
     cluster_admin: ClusterAdmin | None = None
+    cluster_features: ClusterFeatures | None = None

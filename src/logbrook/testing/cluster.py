@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from logbrook.client import Client
 from logbrook.config import BrokerConfig, LogConfig
+from logbrook.core.cluster.features import SUPPORTED, FeatureRange
 from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import BrokerId
@@ -295,6 +296,8 @@ class ClusterBroker(Broker):
         self._rack = rack
         self._lease_s = lease_s
         self._replica_lag_ms_max = replica_lag_ms_max
+        # The levels of features that the broker supports from its next start on.
+        self.features: Mapping[str, FeatureRange] = SUPPORTED
         self._connection: StoreConnection | None = None
         self._peers: list[tuple[str, PeerConnection]] = []
         self.is_cut_off = False
@@ -378,6 +381,7 @@ class ClusterBroker(Broker):
             replica_lag_ms_max=self._replica_lag_ms_max,
             boot_id=_BOOT_ID,
             maintenance_interval_s=0.5,
+            features=self.features,
         )
 
     async def _connect(self, host: str, port: int) -> PeerConnection:

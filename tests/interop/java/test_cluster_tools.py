@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from logbrook.core.cluster.features import CLUSTER_VERSION, FeatureRange
 from logbrook.testing.cluster import Cluster
 from logbrook.testing.processes import wait_until
 from tests.interop.java.kafka_tools import KafkaTools
@@ -17,6 +18,25 @@ WAIT_S = 60
 def cluster() -> Iterator[Cluster]:
     with Cluster(nodes=3, lease_s=3.0) as cluster:
         yield cluster
+
+
+def test_kafka_features_prints_and_raises_the_level_of_the_cluster(tools: KafkaTools, cluster: Cluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.features = {CLUSTER_VERSION: FeatureRange(1, 2)}
+        broker.restart()
+    tools = tools.of(cluster.brokers[1])
+
+    def described() -> list[str]:
+        lines = tools.run("kafka-features", "describe").lines
+        (line,) = [line for line in lines if "logbrook.version" in line]
+        return line.split()[1:-2]
+
+    names = ["SupportedMinVersion:", "1", "SupportedMaxVersion:", "2", "FinalizedVersionLevel:"]
+    assert described() == ["logbrook.version", *names, "1"]
+    tools.run("kafka-features", "upgrade", "--feature", "logbrook.version=2")
+    assert described() == ["logbrook.version", *names, "2"]
+    refused = tools.run("kafka-features", "downgrade", "--feature", "logbrook.version=1", code=1, allowed="Exception")
+    assert "levels are never lowered" in refused.output
 
 
 def test_partitions_are_moved_elected_and_a_dead_broker_is_unregistered(

@@ -3,6 +3,7 @@
     image        `ClusterImage`: brokers, nodes and partitions, replayed from the entries of the metadata store
     partition    `PartitionRegistration` and every rule that changes one
     elections    which partitions a broker may take over, and the transactions that do it
+    features     levels that all brokers support, and the rules that raise them
     placement    replicas for new partitions, spread over brokers and racks
     lifecycle    what a broker may do by its lease, and which replicas a node has lost with its disk
 

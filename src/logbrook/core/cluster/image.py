@@ -57,7 +57,7 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """The last life of a broker: its data directory, its registration, its address, and whether it stopped cleanly.
+    """The last life of a broker: its data directory, registration, address, features, and whether it stopped cleanly.
 
     `registration_id` is a random id that the directory has, too. `boot_id` identifies the run of the machine's kernel:
     after a crash of the broker alone, the page cache is intact.
@@ -70,6 +70,8 @@ class NodeRecord:
     host: str = ""
     port: int = 0
     rack: str = ""
+    # First and last supported level of each feature (`features`).
+    features: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 class LiveBroker(NamedTuple):

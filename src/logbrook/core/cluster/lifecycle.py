@@ -34,6 +34,10 @@ class BrokerLease:
         """True if no other broker can have taken over."""
         return self._certain_until_s is not None and now_s < self._certain_until_s
 
+    def age_s(self, now_s: float) -> float:
+        """Return the time since the last answered renewal was sent; 0 without one."""
+        return 0.0 if self._certain_until_s is None else now_s - (self._certain_until_s - self.ttl_s)
+
     @property
     def renewal_interval_s(self) -> float:
         """Three renewals may fail before the lease ends."""

@@ -130,6 +130,14 @@ class PartitionLeader:
         """True if acks=all is accepted."""
         return len(self.registration.isr) >= self.registration.insync_min(self.min_insync)
 
+    def follower_lags(self) -> dict[BrokerId, int]:
+        """Return the offsets by which each follower is behind this log, without those that have not fetched yet."""
+        return {
+            replica: max(0, self.log_end_offset - progress.synced_end_offset)
+            for replica, progress in self._progress.items()
+            if progress.synced_end_offset != UNKNOWN_OFFSET
+        }
+
     # Events
 
     def on_append(self, log_end_offset: Offset) -> None:

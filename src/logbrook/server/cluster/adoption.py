@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from logbrook.core.cluster.features import SUPPORTED
 from logbrook.core.cluster.image import PartitionKey, encode_partition, partition_key
 from logbrook.core.cluster.lifecycle import DirectoryIdentity
 from logbrook.core.cluster.partition import NO_BROKER_EPOCH, NO_LEADER, PartitionRegistration
@@ -68,7 +69,7 @@ async def adopt(
         raise AdoptionError("the directory has no topics of a single node; start with --cluster at once")
     metadata = read_metadata(directory)
     known = _check(directory, metadata)
-    records = metadata.adoption(node_id)
+    records = metadata.adoption(node_id, {feature: levels.last for feature, levels in SUPPORTED.items()})
     cluster = records[-1]
     await _check_store(store, cluster, is_repeated=saved is not None)
     if saved is None:

@@ -25,6 +25,7 @@ from logbrook.ports.metadata_store import Delete, MetadataStore, StoreTransactio
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
+from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.errors import RequestRefusedError
 from logbrook.storage.errors import PartitionNotFoundError
 
@@ -42,6 +43,7 @@ class ClusterAdmin:
         image: ClusterImage,
         follower: MetadataFollower,
         membership: Membership,
+        probe: ClusterProbe,
     ) -> None:
         self._broker_id = broker_id
         self._store = store
@@ -49,6 +51,7 @@ class ClusterAdmin:
         self._image = image
         self._follower = follower
         self._membership = membership
+        self._probe = probe
 
     async def reassign(self, partition: TopicPartition, replicas: Sequence[int] | None) -> None:
         """Begin to move a partition to these brokers, or with None cancel the reassignment in progress.
@@ -112,6 +115,7 @@ class ClusterAdmin:
             return elect_unclean(registration, candidates[0], self._image.brokers[candidates[0]].epoch)
 
         await self._change(partition, decide)
+        self._probe.unclean_elections += 1
         _logger.warning("unclean leader elected", partition=partition)
 
     async def unregister(self, broker_id: BrokerId) -> None:

@@ -24,6 +24,7 @@ from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
+from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import ReplicaTable
 
 # The second replica in line waits this long for the first one to take over, the third twice as long.
@@ -50,6 +51,7 @@ class Elector:
         follower: MetadataFollower,
         membership: Membership,
         liveness: BrokerLiveness,
+        probe: ClusterProbe,
         table: ReplicaTable,
         min_insync_of: Callable[[PartitionKey], int],
         may_be_unclean: Callable[[PartitionKey], bool],
@@ -62,6 +64,7 @@ class Elector:
         self._follower = follower
         self._membership = membership
         self._liveness = liveness
+        self._probe = probe
         self._table = table
         self._min_insync_of = min_insync_of
         self._may_be_unclean = may_be_unclean
@@ -151,6 +154,7 @@ class Elector:
         ]
         for election in elections:
             if election.is_unclean:
+                self._probe.unclean_elections += 1
                 partition = self._table.by_key[election.key].partition
                 _logger.warning("unclean leader elected", partition=partition, leader=self._broker_id)
         if not await self.commit(transactions):

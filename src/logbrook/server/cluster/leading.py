@@ -35,6 +35,7 @@ from logbrook.server.cluster.errors import (
 )
 from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.membership import Membership
+from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import Replica, ReplicaTable, WaitingAppend
 from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.fetch_purgatory import FetchPurgatory
@@ -70,6 +71,7 @@ class LeadingReplicas:
         table: ReplicaTable,
         fetch_purgatory: FetchPurgatory,
         throttle: ReplicationThrottle,
+        probe: ClusterProbe,
         *,
         lag_ms_max: int,
     ) -> None:
@@ -85,6 +87,7 @@ class LeadingReplicas:
         self._table = table
         self._fetches = fetch_purgatory
         self.throttle = throttle
+        self._probe = probe
         self._lag_ms_max = lag_ms_max
         self._tasks = BackgroundTasks(loop, "the leading replicas")
         # Not sent to the store yet.
@@ -121,6 +124,7 @@ class LeadingReplicas:
             lag_ms_max=self._lag_ms_max,
             now_ms=self._now_ms(),
         )
+        self._probe.leader_terms += 1
         _logger.info("partition led", partition=replica.partition, leader_epoch=registration.leader_epoch)
         self._carry_out(replica, leader.on_sync(log.synced_end_offset))
         self._drop_followers(replica, leader)
@@ -227,6 +231,12 @@ class LeadingReplicas:
                 self.liveness.try_if_silent(member)
 
     # Requests
+
+    def terms(self) -> list[tuple[TopicPartition, PartitionLeader]]:
+        """Return the partitions that this broker leads."""
+        return [
+            (replica.partition, replica.leader) for replica in self._table.by_key.values() if replica.leader is not None
+        ]
 
     def leads(self, partition: TopicPartition) -> bool:
         replica = self._table.by_partition.get(partition)
@@ -423,14 +433,17 @@ class LeadingReplicas:
             self._elector.change_of(proposal.partition_epoch, replica.key, proposal.registration)
             for replica, _, proposal in proposals
         ]
+        before = [set(leader.registration.isr) for _, leader, _ in proposals]
         try:
             results = await self._elector.commit_bundle(changes)
         except MetadataStoreError:
             for _, leader, _ in proposals:
                 leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=True)
             return
-        for (replica, leader, proposal), result in zip(proposals, results, strict=True):
+        for (replica, leader, proposal), isr, result in zip(proposals, before, results, strict=True):
             if result.is_committed:
+                self._probe.isr_shrinks += bool(isr - set(proposal.registration.isr))
+                self._probe.isr_expansions += bool(set(proposal.registration.isr) - isr)
                 _logger.info("ISR changed", partition=replica.partition, isr=list(proposal.registration.isr))
             else:
                 leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=False)

@@ -7,9 +7,10 @@ older state of it, registers, it leaves every ISR and ELR.
 When the lease is lost, the broker registers again and gets a new broker epoch: it leads nothing until it is elected.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from logbrook.core.cluster.features import FeatureRange, check_levels, finalized_levels, supported_ranges
 from logbrook.core.cluster.image import (
     BrokerRegistration,
     ClusterImage,
@@ -30,11 +31,13 @@ from logbrook.core.cluster.lifecycle import (
     directory_loss,
 )
 from logbrook.core.cluster.partition import NO_BROKER_EPOCH, leave
+from logbrook.core.metadata import CLUSTER_KEY, decode_feature_levels
 from logbrook.model import LogbrookError
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerEpoch, BrokerId
 from logbrook.ports import Clock, Files, Random
 from logbrook.ports.metadata_store import (
+    ABSENT,
     Delete,
     LeaseId,
     LeaseNotFoundError,
@@ -80,6 +83,7 @@ class Membership:
         lease_s: float,
         syncs_before_reply: bool,
         boot_id: str,
+        features: Mapping[str, FeatureRange],
     ) -> None:
         self._store = store
         self._broker_id = broker_id
@@ -90,6 +94,7 @@ class Membership:
         self._on_registered = on_registered
         self._syncs_before_reply = syncs_before_reply
         self._boot_id = boot_id
+        self._features = features
         self._lease = BrokerLease(lease_s)
         self._lease_id: LeaseId | None = None
         self._registration = BrokerRegistration("", 0)
@@ -107,6 +112,11 @@ class Membership:
         """True if no other broker can have taken over what this one leads."""
         return self._lease.is_certain(self._clock.monotonic_s())
 
+    @property
+    def lease_age_s(self) -> float:
+        """The time since the last renewal that was answered."""
+        return self._lease.age_s(self._clock.monotonic_s())
+
     def claim_directory(self) -> None:
         """Make the data directory one of a cluster, before it gets logs. No effect on one that is. Raises OSError.
 
@@ -118,7 +128,7 @@ class Membership:
     async def register(self, registration: BrokerRegistration, cluster_id: str) -> None:
         """Register for the first time.
 
-        Raises WrongClusterError, WrongNodeError, NodeIdInUseError or StoreUnavailableError.
+        Raises WrongClusterError, WrongNodeError, NodeIdInUseError, UnsupportedLevelError or StoreUnavailableError.
         """
         if self._cluster_id not in ("", cluster_id):
             raise WrongClusterError(self._cluster_id, cluster_id)
@@ -181,6 +191,9 @@ class Membership:
     async def _try_register(self) -> bool:
         """Return False if another transaction came first. Raises as `register` does."""
         snapshot = await self._store.read_all()
+        cluster = snapshot.entries.get(CLUSTER_KEY)
+        if cluster is not None:
+            check_levels(finalized_levels(decode_feature_levels(cluster.value)), self._features)
         image = ClusterImage()
         image.load(snapshot.entries)
         if not await self._remove_earlier_life(image, snapshot):
@@ -202,15 +215,18 @@ class Membership:
         lease_id = await self._store.grant_lease(self._lease.ttl_s)
         key, record_key = broker_key(self._broker_id), node_key(self._broker_id)
         node_revision = snapshot.entries[record_key].mod_revision if record_key in snapshot.entries else 0
-        result = await self._store.commit(
-            StoreTransaction(
-                [is_absent(key), is_unmodified(record_key, node_revision)],
-                [
-                    Put(key, encode_broker(self._registration), lease_id),
-                    Put(record_key, encode_node(self._node_record(registration_id, stopped_cleanly=False))),
-                ],
-            )
-        )
+        conditions = [
+            is_absent(key),
+            is_unmodified(record_key, node_revision),
+            is_unmodified(CLUSTER_KEY, ABSENT if cluster is None else cluster.mod_revision),
+        ]
+        record = self._node_record(registration_id, stopped_cleanly=False)
+        puts = [Put(key, encode_broker(self._registration), lease_id), Put(record_key, encode_node(record))]
+        is_changed = node is None or supported_ranges(node.features) != supported_ranges(record.features)
+        if is_changed and cluster is not None:
+            # A level that is being raised was decided on the ranges from before: that transaction has to fail.
+            puts.append(Put(CLUSTER_KEY, cluster.value))
+        result = await self._store.commit(StoreTransaction(conditions, puts))
         if not result.is_committed:
             return False
         self._lease_id = lease_id
@@ -263,6 +279,7 @@ class Membership:
             address.host,
             address.port,
             address.rack,
+            {feature: tuple(levels) for feature, levels in self._features.items()},
         )
 
     def _read_identity(self) -> tuple[DirectoryIdentity, str]:

@@ -52,6 +52,10 @@ class MetadataFollower:
         """Return the conditions that the keys still have the values that were applied here."""
         return [is_unmodified(key, self._mod_revisions.get(key, ABSENT)) for key in keys]
 
+    def revision_of(self, key: str) -> Revision:
+        """Return the revision of the last change of a key that was applied here, 0 if it does not exist."""
+        return self._mod_revisions.get(key, ABSENT)
+
     async def load(self) -> None:
         """Load a snapshot, and apply what differs. Raises StoreUnavailableError."""
         snapshot = await self._store.read_all()

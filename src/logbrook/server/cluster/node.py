@@ -8,12 +8,13 @@ finish   record the clean stop, when the data directory is closed
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from logbrook.config import BrokerConfig, Durability
 from logbrook.config.network import DEFAULT_LISTENER
+from logbrook.core.cluster.features import SUPPORTED, FeatureRange, check_levels
 from logbrook.core.cluster.image import BrokerRegistration, ClusterImage, PartitionKey
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId
@@ -21,9 +22,12 @@ from logbrook.ports import Clock, Random
 from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, Revision
 from logbrook.server.advertised import cluster_listener
 from logbrook.server.cluster.cluster_admin import ClusterAdmin
+from logbrook.server.cluster.cluster_features import ClusterFeatures
 from logbrook.server.cluster.cluster_maintenance import ClusterMaintenance
+from logbrook.server.cluster.measured_store import MeasuredStore
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.peers import Peers
+from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import FetcherKey
 from logbrook.server.cluster.replica_fetcher import Connect, ReplicaFetcher
 from logbrook.server.cluster.replicas import ReplicaManager
@@ -55,6 +59,8 @@ class ClusterLink:
     replica_lag_ms_max: int = 30_000
     boot_id: str = ""
     maintenance_interval_s: float = 5.0
+    # The levels of features that this broker supports.
+    features: Mapping[str, FeatureRange] = field(default_factory=lambda: SUPPORTED)
 
 
 class ClusterNode:
@@ -80,11 +86,13 @@ class ClusterNode:
         self._broker_id = broker_id = BrokerId(config.node_id)
         self._listener = cluster_listener(config)
         self.image = ClusterImage()
+        self._probe = ClusterProbe()
+        store = MeasuredStore(link.store, clock, self._probe)
         self.topics = ClusterTopics(
-            config, directory, appender, clock, random, on_many_logs_created, link.store, self.image
+            config, directory, appender, clock, random, on_many_logs_created, store, self.image, link.features
         )
         self.membership = Membership(
-            link.store,
+            store,
             broker_id,
             [member.environment.files for member in directory.members],
             self._stored,
@@ -94,12 +102,13 @@ class ClusterNode:
             lease_s=link.lease_s,
             syncs_before_reply=config.storage.durability is Durability.FSYNC,
             boot_id=link.boot_id,
+            features=link.features,
         )
         self.replicas = ReplicaManager(
             broker_id,
             loop,
             clock,
-            link.store,
+            store,
             self.topics.metadata,
             self.image,
             self.topics.follower,
@@ -110,12 +119,14 @@ class ClusterNode:
             self._new_fetcher,
             self.topics.config_of,
             fetch_purgatory,
+            self._probe,
             lag_ms_max=link.replica_lag_ms_max,
             listener=self._listener,
         )
         self.cluster_admin = ClusterAdmin(
-            broker_id, link.store, self.topics.metadata, self.image, self.topics.follower, self.membership
+            broker_id, store, self.topics.metadata, self.image, self.topics.follower, self.membership, self._probe
         )
+        self.features = ClusterFeatures(store, self.topics.metadata, self.image, self.topics.follower, link.features)
         self._maintenance = ClusterMaintenance(
             broker_id, clock, self.image, self.topics, self.cluster_admin, interval_s=link.maintenance_interval_s
         )
@@ -130,14 +141,17 @@ class ClusterNode:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Raises StoreUnavailableError or OSError."""
+        """Raises UnsupportedLevelError, StoreUnavailableError or OSError."""
         self.membership.claim_directory()
         await self.topics.follower.load()
+        # Before anything is done on the data; the registration checks it again.
+        if self.topics.metadata.cluster_id:
+            check_levels(self.features.finalized, self._link.features)
         self._tasks.append(self._loop.create_task(self.topics.follower.run()))
         await self.topics.open()
 
     async def join(self, addresses: AdvertisedAddresses) -> None:
-        """Raises NodeIdInUseError, WrongClusterError, StoreUnavailableError or OSError."""
+        """Raises NodeIdInUseError, WrongClusterError, UnsupportedLevelError, StoreUnavailableError or OSError."""
         further = {name: tuple(address) for name, address in addresses.items() if name != DEFAULT_LISTENER}
         registration = BrokerRegistration(*addresses[DEFAULT_LISTENER], self._link.rack, listeners=further)
         await self.membership.register(registration, self.topics.metadata.cluster_id)
@@ -216,5 +230,6 @@ class ClusterNode:
             self._tasks.append(self._loop.create_task(self.replicas.withdraw()))
 
     def _on_registered(self) -> None:
+        self._probe.registrations += 1
         if self._is_open:
             self.replicas.apply_all()

@@ -41,6 +41,7 @@ from logbrook.protocol.messages.fetch import (
     ReplicaState,
 )
 from logbrook.server.cluster.peer_connection import PeerConnection
+from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import Replica
 from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.log_appender import LogAppender
@@ -72,6 +73,8 @@ Connect = Callable[[str, int], Awaitable[PeerConnection]]
 
 class FollowedReplicas(Protocol):
     """The owner of the replicas: carries out what changes more than a log."""
+
+    probe: ClusterProbe
 
     def move_high_watermark(self, replica: Replica, offset: Offset) -> None: ...
 
@@ -418,6 +421,7 @@ class ReplicaFetcher:
                 done.set_result(None)
 
         self._appender.append_fetched(log, records, finish)
+        self._owner.probe.bytes_fetched += len(records)
         return done
 
     def _disconnect(self) -> None:

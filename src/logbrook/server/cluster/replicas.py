@@ -25,7 +25,7 @@ from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId, Offset
 from logbrook.ports import Clock
-from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, StoreTransaction
+from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, Revision, StoreTransaction
 from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.leading import LeadingReplicas
@@ -33,6 +33,7 @@ from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
 from logbrook.server.cluster.peer_connection import PeerConnection
+from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import FetcherKey, Replica, ReplicaTable
 from logbrook.server.cluster.replica_fetcher import Connect, ReplicaFetcher
 from logbrook.server.cluster.replica_repair import ReplicaRepair
@@ -76,6 +77,7 @@ class ReplicaManager:
         fetcher_of: Callable[["ReplicaManager", FetcherKey], ReplicaFetcher],
         config_of: Callable[[Topic], LogConfig],
         fetch_purgatory: FetchPurgatory,
+        probe: ClusterProbe,
         *,
         lag_ms_max: int,
         listener: str,
@@ -84,6 +86,8 @@ class ReplicaManager:
         self.image = image
         self.membership = membership
         self.directory = directory
+        self.probe = probe
+        self._metadata_follower = metadata_follower
         self._loop = loop
         self._clock = clock
         self._metadata = metadata
@@ -109,6 +113,7 @@ class ReplicaManager:
             metadata_follower,
             membership,
             self.liveness,
+            probe,
             self._table,
             self._min_insync_of,
             self._may_be_unclean,
@@ -124,10 +129,21 @@ class ReplicaManager:
             self._table,
             fetch_purgatory,
             ReplicationThrottle(metadata, broker_id, clock, "leader"),
+            probe,
             lag_ms_max=lag_ms_max,
         )
 
         self.repair = ReplicaRepair(broker_id, loop, clock, image, self.elector, self._table, directory, self._rebuild)
+
+    @property
+    def count(self) -> int:
+        """The number of replicas on this broker."""
+        return len(self._table.by_key)
+
+    @property
+    def metadata_revision(self) -> Revision:
+        """The revision of the metadata store up to which changes are applied."""
+        return self._metadata_follower.revision
 
     # Start and stop
 

@@ -9,6 +9,7 @@ hidden until the last one. The brokers create and delete the logs of their repli
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from logbrook.config import BrokerConfig
+from logbrook.core.cluster.features import FeatureRange
 from logbrook.core.cluster.image import ClusterImage, PartitionKey, encode_partition, partition_key
 from logbrook.core.cluster.partition import InvalidReassignmentError, PartitionRegistration, new_partition
 from logbrook.core.cluster.placement import place_replicas
@@ -48,8 +49,11 @@ class ClusterTopics(Topics):
         on_many_created: Callable[[], None],
         metadata_store: MetadataStore,
         image: ClusterImage,
+        features: Mapping[str, FeatureRange],
     ) -> None:
+        """`features` are the levels that this broker supports: a new cluster gets the last ones."""
         super().__init__(config, directory, appender, clock, random, on_many_created)
+        self._features = features
         self.metadata = ClusterMetadata(BrokerId(config.node_id))
         self.follower = MetadataFollower(metadata_store, self.metadata, image, self._on_change)
         self.replicas: ReplicaManager | None = None
@@ -83,7 +87,8 @@ class ClusterTopics(Topics):
             self._configure_logs(self.metadata.topics.values())
 
     def _found_cluster(self) -> list[MetadataRecord]:
-        return self.metadata.found_cluster(self._new_cluster_id())
+        levels = {feature: levels.last for feature, levels in self._features.items()}
+        return self.metadata.found_cluster(self._new_cluster_id(), levels)
 
     # Partitions that this broker leads
 

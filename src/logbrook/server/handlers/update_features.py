@@ -1,7 +1,8 @@
 """UpdateFeatures: change the level of a feature (KIP-584).
 
-The levels are fixed, so an update to the current level succeeds and any other is refused. As in Kafka, either all
-updates of a request succeed or none does, so the response has one error.
+The level of `transaction.version` is fixed, so an update to the current level succeeds and any other is refused. Levels
+of a cluster's own features are raised if all its nodes support them. As in Kafka, either all updates of a request
+succeed or none does, so the response has one error.
 """
 
 from logbrook.protocol.error_codes import ErrorCode
@@ -19,11 +20,17 @@ from logbrook.server.services import Services
 _UPGRADE = 1
 
 
-def handle(services: Services, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+async def handle(services: Services, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     response = UpdateFeaturesResponse()
     with errors_in(response):
+        levels: dict[str, int] = {}
         for update in request.feature_updates:
-            _check(update, is_downgrade_allowed=update.allow_downgrade or update.upgrade_type > _UPGRADE)
+            if services.cluster_features is not None and update.feature in services.cluster_features.supported:
+                levels[update.feature] = update.max_version_level
+            else:
+                _check(update, is_downgrade_allowed=update.allow_downgrade or update.upgrade_type > _UPGRADE)
+        if services.cluster_features is not None and levels:
+            await services.cluster_features.upgrade(levels, only_check=request.validate_only)
         response.results = [UpdatableFeatureResult(feature=update.feature) for update in request.feature_updates]
     return response
 

@@ -1,7 +1,7 @@
 """Metrics for Prometheus, read from the broker's state when a page is requested.
 
     declaration   `Metric`: name, help, labels, and the function that reads its values
-    broker, storage, partitions, coordinators   the metrics
+    broker, storage, partitions, coordinators, cluster   the metrics
     scrape        `Scrape`, what one page is read from, and `MetricsPages`, which opens pages
     exposition    all metrics in order, and the page in Prometheus' text format, piece by piece
     reference     docs/METRICS.md

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from prometheus_client import ProcessCollector, generate_latest
 
 from logbrook.server.metrics.broker import BROKER, CONNECTIONS, REQUESTS, TRAFFIC
+from logbrook.server.metrics.cluster import CLUSTER
 from logbrook.server.metrics.coordinators import GROUPS, TRANSACTIONS
 from logbrook.server.metrics.declaration import Metric
 from logbrook.server.metrics.partitions import PARTITIONS
@@ -31,6 +32,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     "Storage": STORAGE,
     "The write-ahead log": WAL,
     "The log cleaner": CLEANER,
+    "The cluster": CLUSTER,
 }
 
 _STEP_S = 0.002

@@ -63,6 +63,21 @@ Recommended alerts:
 | `logbrook_transactions_oldest_open_seconds > 900` | a transaction hangs, in the partitions with `undecided_offsets` |
 | `sum by (group, topic) (logbrook_group_lag)` that grows | a consumer group does not keep up |
 | `histogram_quantile(0.99, rate(logbrook_wal_sync_duration_seconds_bucket[5m]))` above 0.1 | the disk is slow |
+
+In a cluster, with all brokers in `targets`:
+
+| condition | meaning |
+|---|---|
+| `max(logbrook_cluster_partitions_offline) > 0` | partitions without a leader: they can neither be read nor written |
+| `sum(logbrook_cluster_partitions_under_min_isr) > 0` | writes with acks=all are refused |
+| `sum(logbrook_cluster_partitions_under_replicated) > 0` for 5 minutes | a broker is down or does not keep up |
+| `max(logbrook_cluster_nodes{state="down"}) > 0` for 5 minutes | a node is down; start it, or drain and remove it |
+| `logbrook_cluster_lease_certain == 0` | a broker does not reach the metadata store |
+| `increase(logbrook_cluster_registrations_total[15m]) > 1` | a broker loses its lease: it pauses, or etcd is slow |
+| `increase(logbrook_cluster_isr_changes_total{change="shrink"}[5m]) > 0` without a restart | a follower falls behind |
+| `increase(logbrook_cluster_unclean_elections_total[1h]) > 0` | an operator accepted the loss of records |
+| `histogram_quantile(0.99, rate(logbrook_cluster_store_duration_seconds_bucket[5m]))` above 0.5 | etcd is slow |
+| `sum(logbrook_cluster_partitions_moving) > 0` for hours | a target is down, or the throttle is too low |
 """
 
 _PROCESS = """\

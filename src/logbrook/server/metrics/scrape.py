@@ -41,6 +41,8 @@ class Scrape:
         self.broker = broker
         self.started_s = started_s
         self.uptime_s = uptime_s
+        # Results that several metrics are read from, by their type.
+        self.counted: dict[type, object] = {}
         # Set once all logs were iterated over.
         self._logs: list[tuple[str, Log]] | None = None
 
