@@ -182,7 +182,7 @@ CLUSTER: tuple[Metric, ...] = (
     _scalar(
         MetricKind.COUNTER,
         "logbrook_cluster_replicas_repaired_total",
-        "Logs of this broker that were damaged, or on a failed data directory, and are fetched again from their leader.",
+        "Logs of this broker that were damaged, or on a failed data directory, and were replaced from their leader.",
         lambda replicas: replicas.repair.repaired,
     ),
     _scalar(
