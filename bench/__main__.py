@@ -17,6 +17,7 @@ from bench.rows import Row
 _NOT_BENCHMARKS = {
     "__main__",
     "broker_process",
+    "clusters",
     "disk_limit",
     "engine",
     "guard",

@@ -122,6 +122,9 @@ class ReplicationWorld:
     def _do_hand_over(self, plain: list[str], _options: dict[str, str]) -> bool:
         return self._model.hand_over(int(plain[0]), int(plain[1]))
 
+    def _do_step_down(self, plain: list[str], _options: dict[str, str]) -> bool:
+        return self._model.step_down(int(plain[0]), int(plain[1]))
+
     def _do_reassign(self, plain: list[str], _options: dict[str, str]) -> bool:
         return self._model.reassign([int(broker_id) for broker_id in plain[0].split(",")])
 

@@ -133,6 +133,17 @@ def hand_over(
     return _led_by(partition, leader, broker_epoch)
 
 
+def step_down(
+    partition: PartitionRegistration, leader: BrokerId, broker_epoch: BrokerEpoch, min_insync: int
+) -> PartitionRegistration | None:
+    """Move the leadership as `hand_over` does, from a leader that stops: it leaves the ISR, too.
+
+    Otherwise writes to the new leader would wait for it.
+    """
+    after = hand_over(partition, leader, broker_epoch)
+    return None if after is None else _with_isr(after, set(after.isr) - {partition.leader}, min_insync)
+
+
 def leave(partition: PartitionRegistration, replica: BrokerId) -> PartitionRegistration | None:
     """Remove a replica that lost its records from ISR and ELR; None if it is in neither.
 

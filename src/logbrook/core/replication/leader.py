@@ -12,7 +12,7 @@ A new leader does not know the high watermark: it is at least its own, and below
 available until the high watermark has reached it (KIP-207).
 """
 
-from collections.abc import Collection
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -169,10 +169,10 @@ class PartitionLeader:
             raise StaleReplicaEpochError(replica, broker_epoch, progress.broker_epoch)
         return progress
 
-    def on_tick(self, now_ms: int, live: Collection[BrokerId] | None = None) -> list[LeaderEffect]:
+    def on_tick(self, now_ms: int, live: Container[BrokerId] | None = None) -> list[LeaderEffect]:
         """Time has passed: drop followers that lag or are gone, and clear an ELR that nothing needs any more.
 
-        `live` has the brokers that are registered, None if that is unknown.
+        `live` has the brokers that can be in sync, None if that is unknown.
         """
         lagging = {replica for replica in self.registration.isr if self._lags(replica, now_ms)}
         if live is not None:

@@ -1,7 +1,7 @@
 """Changes of registrations that replicas make in the metadata store: elections, and changes by the leader.
 
 When a leader is gone, replicas that may lead take its partitions over (`core.cluster.elections`): the first live one at
-once, the others a little later each. An address that refuses connections counts as a dead broker for a while.
+once, the others a little later each. A broker whose address refuses connections counts as dead (`liveness`).
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from logbrook.model.identifiers import BrokerId
 from logbrook.ports import Clock
 from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, StoreTransaction, TransactionResult
 from logbrook.server.cluster.background import BackgroundTasks, pause
+from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
 from logbrook.server.cluster.replica import ReplicaTable
@@ -30,7 +31,6 @@ _ELECTION_STEP_S = 0.3
 _RETRY_S = 0.2
 # A difference of two times may be too small to be added to one.
 _TIMER_S_MIN = 0.001
-_REFUSING_S = 2.0
 # An unclean leader is elected after this time without a replica that has all committed records.
 _UNCLEAN_S = 10.0
 
@@ -49,6 +49,7 @@ class Elector:
         image: ClusterImage,
         follower: MetadataFollower,
         membership: Membership,
+        liveness: BrokerLiveness,
         table: ReplicaTable,
         min_insync_of: Callable[[PartitionKey], int],
         may_be_unclean: Callable[[PartitionKey], bool],
@@ -60,12 +61,12 @@ class Elector:
         self._image = image
         self._follower = follower
         self._membership = membership
+        self._liveness = liveness
         self._table = table
         self._min_insync_of = min_insync_of
         self._may_be_unclean = may_be_unclean
         # When an election of a partition, at its partition epoch, was first seen as possible.
         self._possible_since: dict[tuple[PartitionKey, int], float] = {}
-        self._refusing: dict[BrokerId, float] = {}
         self._tasks = BackgroundTasks(loop, "the elector")
         self._is_electing = False
         self._is_started = False
@@ -94,11 +95,6 @@ class Elector:
             self._is_electing = True
             self._tasks.spawn(self._elect())
 
-    def on_refused(self, broker_id: BrokerId) -> None:
-        """The address of a broker refuses connections: its process has ended."""
-        self._refusing[broker_id] = self._clock.monotonic_s() + _REFUSING_S
-        self.elect_soon()
-
     def on_tick(self) -> None:
         """Time has passed."""
         if self._possible_since:
@@ -117,10 +113,6 @@ class Elector:
 
     def _due_elections(self) -> list[Election]:
         now_s = self._clock.monotonic_s()
-        live = self._image.brokers
-        self._refusing = {
-            broker_id: until_s for broker_id, until_s in self._refusing.items() if until_s > now_s and broker_id in live
-        }
         epoch = self._membership.broker_epoch
         if not self._image.is_current(self._broker_id, epoch):
             return []
@@ -133,7 +125,7 @@ class Elector:
             epoch,
             self._min_insync_of,
             self._table.by_key,
-            self._refusing,
+            self._liveness.gone(),
             self._may_be_unclean,
         ):
             seen = (election.key, election.partition_epoch)
@@ -151,11 +143,11 @@ class Elector:
         return due
 
     async def _take_over(self, elections: Sequence[Election]) -> None:
-        epoch, refusing = self._membership.broker_epoch, set(self._refusing)
+        epoch, gone = self._membership.broker_epoch, self._liveness.gone()
         transactions = [
             transaction
             for election in elections
-            for _, transaction in election_transactions([election], self._broker_id, epoch, refusing)
+            for _, transaction in election_transactions([election], self._broker_id, epoch, gone)
         ]
         for election in elections:
             if election.is_unclean:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from logbrook.config import LogConfig
 from logbrook.core.cluster.image import ClusterImage, ImagePartition
-from logbrook.core.cluster.partition import finish_reassignment, hand_over
+from logbrook.core.cluster.partition import finish_reassignment, step_down
 from logbrook.core.replication.follower import EpochEnd, ReplicaFetch, find_divergence
 from logbrook.core.replication.leader import AdvanceHighWatermark, LeaderEffect, PartitionLeader, ProposeRegistration
 from logbrook.model import TopicPartition
@@ -32,6 +32,7 @@ from logbrook.server.cluster.errors import (
     OffsetNotAvailableError,
     ReplicationTimedOutError,
 )
+from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.replica import Replica, ReplicaTable, WaitingAppend
 from logbrook.server.cluster.throttle import ReplicationThrottle
@@ -61,6 +62,7 @@ class LeadingReplicas:
         image: ClusterImage,
         membership: Membership,
         elector: Elector,
+        liveness: BrokerLiveness,
         table: ReplicaTable,
         fetch_purgatory: FetchPurgatory,
         throttle: ReplicationThrottle,
@@ -76,6 +78,7 @@ class LeadingReplicas:
         self._image = image
         self._membership = membership
         self._elector = elector
+        self.liveness = liveness
         self._table = table
         self._fetches = fetch_purgatory
         self.throttle = throttle
@@ -97,6 +100,7 @@ class LeadingReplicas:
         leader = replica.leader
         if leader is not None and leader.leader_epoch == registration.leader_epoch:
             self._carry_out(replica, leader.on_registration(registration, partition.epoch))
+            self._drop_followers(replica, leader)
             self._finish_reassignment(replica)
             return
         self.resign(replica)
@@ -113,6 +117,7 @@ class LeadingReplicas:
         )
         _logger.info("partition led", partition=replica.partition, leader_epoch=registration.leader_epoch)
         self._carry_out(replica, leader.on_sync(log.synced_end_offset))
+        self._drop_followers(replica, leader)
         self._finish_reassignment(replica)
         self._announce(replica)
 
@@ -140,7 +145,7 @@ class LeadingReplicas:
             self.on_leader(replica.partition)
 
     def hand_overs(self) -> Iterator[StoreTransaction]:
-        """Yield the changes by which other in-sync replicas take over what this broker leads."""
+        """Yield the changes by which other in-sync replicas take over what this broker leads. It leaves their ISRs."""
         for replica in self._table.by_key.values():
             if replica.leader is None:
                 continue
@@ -149,7 +154,7 @@ class LeadingReplicas:
                 broker = self._image.brokers.get(successor)
                 if successor == self._broker_id or broker is None or broker.registration.is_stopping:
                     continue
-                after = hand_over(registration, successor, broker.epoch)
+                after = step_down(registration, successor, broker.epoch, replica.leader.min_insync)
                 if after is not None:
                     yield self._elector.change_of(replica.leader.partition_epoch, replica.key, after)
                     break
@@ -164,11 +169,26 @@ class LeadingReplicas:
         now_ms = int(now_s * 1000)
         for replica in list(self._table.by_key.values()):
             if replica.leader is not None:
-                self._carry_out(replica, replica.leader.on_tick(now_ms, self._image.brokers.keys()))
+                self._drop_followers(replica, replica.leader)
+                self._try_silent(replica.leader)
                 self._carry_out(replica, replica.leader.retry_proposal(now_ms))
                 self._finish_reassignment(replica)
                 if replica.waiting:
                     self._expire(replica, now_s)
+
+    def drop_followers(self) -> None:
+        """Drop followers from the ISR that stop or are gone: writes would wait for them."""
+        for replica in list(self._table.by_key.values()):
+            if replica.leader is not None:
+                self._drop_followers(replica, replica.leader)
+
+    def _drop_followers(self, replica: Replica, leader: PartitionLeader) -> None:
+        self._carry_out(replica, leader.on_tick(self._now_ms(), self.liveness))
+
+    def _try_silent(self, leader: PartitionLeader) -> None:
+        for member in leader.registration.isr:
+            if member != self._broker_id:
+                self.liveness.try_if_silent(member)
 
     # Requests
 

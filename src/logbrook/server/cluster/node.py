@@ -22,6 +22,7 @@ from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, Rev
 from logbrook.server.advertised import cluster_listener
 from logbrook.server.cluster.cluster_admin import ClusterAdmin
 from logbrook.server.cluster.cluster_maintenance import ClusterMaintenance
+from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.peers import Peers
 from logbrook.server.cluster.replica import FetcherKey
@@ -106,6 +107,7 @@ class ClusterNode:
             self.membership,
             directory,
             self.topics.log_files,
+            BrokerLiveness(loop, clock, self.image, link.connect, self._listener),
             self._new_fetcher,
             self.topics.config_of,
             fetch_purgatory,
@@ -122,7 +124,7 @@ class ClusterNode:
             member.environment.health.add_failure_callback(self._on_storage_failed)
         self.topics.replicas = self.replicas
         appender.replicas = self.replicas.leading
-        self.view = ImageView(broker_id, self.image, self.topics)
+        self.view = ImageView(broker_id, self.image, self.topics, self.replicas.liveness)
         self.peers = Peers(link.connect)
         self._is_open = False
         self._tasks: list[asyncio.Task[None]] = []

@@ -6,6 +6,7 @@ ProtocolError if the response cannot be decoded. After any of them the connectio
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import Self, TypeVar, cast
 
@@ -23,14 +24,19 @@ _ELEMENTS_MAX = 10_000_000
 
 
 class PeerConnection(asyncio.Protocol):
-    """Connect with `connect`. `client_id` names this broker in the logs of the other one."""
+    """Connect with `connect`. `client_id` names this broker in the logs of the other one.
+
+    `on_lost()` is called when the other broker closes the connection, or the network does.
+    """
 
     def __init__(self, client_id: str) -> None:
+        self.on_lost: Callable[[], None] = lambda: None
         self._client_id = client_id
         self._received = bytearray()
         self._correlation_id = 0
         self._responses: deque[asyncio.Future[bytes]] = deque()
         self._transport: asyncio.Transport | None = None
+        self._is_closed_here = False
 
     @classmethod
     async def connect(cls, host: str, port: int, client_id: str, local_host: str | None = None) -> Self:
@@ -71,6 +77,7 @@ class PeerConnection(asyncio.Protocol):
 
     def close(self) -> None:
         if self._transport is not None:
+            self._is_closed_here = True
             self._transport.close()
 
     # The protocol
@@ -96,6 +103,8 @@ class PeerConnection(asyncio.Protocol):
                     future.set_result(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self._is_closed_here:
+            self.on_lost()
         while self._responses:
             future = self._responses.popleft()
             if not future.done():

@@ -6,9 +6,9 @@ replica that has much to catch up with then does not delay the acknowledgements 
 A fetch reports the follower's log end offset as durable, so the next one is sent when all records of the last response
 are synced. Fetch sessions (KIP-227) keep the requests small: a fetch lists only partitions whose position has changed.
 
-A partition that fails, or whose records are not synced yet, is left out for a while and does not stop the others. When
-a partition is added, the fetch that waits on the connection would delay it: the connection is made anew, but not more
-often than every 0.1 s.
+A partition that fails, or whose records are not synced yet, is left out for a while and does not stop the others. The
+fetch of the others then waits for a shorter time, and the next one has it. When a partition is added, the fetch that
+waits on the connection would delay it: the connection is made anew, but not more often than every 0.1 s.
 """
 
 import asyncio
@@ -51,12 +51,16 @@ from logbrook.storage.truncation import truncate
 
 VERSION = 17
 _WAIT_MS_MAX = 500
+# The wait of a fetch without a partition whose records are not synced yet.
+_UNSYNCED_WAIT_MS = 10
 _TIMEOUT_S = 30.0
 _BYTES_MAX = 16 << 20
 _CATCH_UP_BYTES_MAX = 4 << 20
 _PARTITION_BYTES_MAX = 1 << 20
 _RECONNECT_S = 0.05
 _RECONNECT_S_MAX = 1.0
+# A connection of this age that is lost is made anew at once: if its broker was killed, that is refused.
+_STEADY_S = 1.0
 # A partition whose fetch failed is left out for this long: its leader or this broker may have older metadata.
 _FAILED_S = 0.05
 _INTERRUPT_S_MIN = 0.1
@@ -73,7 +77,9 @@ class FollowedReplicas(Protocol):
 
     def replace_log(self, replica: Replica, start_offset: Offset) -> None: ...
 
-    def on_refused(self, broker_id: BrokerId) -> None: ...
+    def on_connected(self, connection: PeerConnection, broker_id: BrokerId) -> None: ...
+
+    def on_unreachable(self, broker_id: BrokerId, error: OSError) -> None: ...
 
 
 class _FetchedPartition:
@@ -127,6 +133,8 @@ class ReplicaFetcher:
         self._session_epoch = 0
         self._connection: PeerConnection | None = None
         self._is_fetching = False
+        # The wait of the next fetch.
+        self._wait_ms = _WAIT_MS_MAX
         self._interrupted_s = clock.monotonic_s() - _INTERRUPT_S_MIN
         self._interrupt_timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
@@ -178,14 +186,18 @@ class ReplicaFetcher:
         try:
             while True:
                 self._changed.clear()
+                began_s = self._clock.monotonic_s()
                 try:
                     await self._fetch_from_leader()
                     pause_s = _RECONNECT_S
                 except ConnectionRefusedError:
-                    self._owner.on_refused(self.leader)
+                    pass
                 except (OSError, LogbrookError) as error:
                     if not self._changed.is_set():
                         self._warnings.warn("fetch", "replica fetch failed", leader=self.leader, error=error)
+                if self._connection is not None and self._clock.monotonic_s() - began_s > _STEADY_S:
+                    self._disconnect()
+                    continue
                 self._disconnect()
                 is_changed = await self._pause(pause_s)
                 pause_s = _RECONNECT_S if is_changed else min(2 * pause_s, _RECONNECT_S_MAX)
@@ -209,7 +221,12 @@ class ReplicaFetcher:
         address = None if broker is None else broker.registration.address(self._listener)
         if address is None:
             return
-        self._connection = await self._connect(*address)
+        try:
+            self._connection = await self._connect(*address)
+        except OSError as error:
+            self._owner.on_unreachable(self.leader, error)
+            raise
+        self._owner.on_connected(self._connection, self.leader)
         self._session_id = self._session_epoch = 0
         self._forgotten.clear()
         for fetched in self._partitions.values():
@@ -235,12 +252,16 @@ class ReplicaFetcher:
             await self._accept(response, positions)
 
     def _positions(self) -> dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]]:
-        """Return the next fetch of each partition that can be fetched."""
+        """Return the next fetch of each partition that can be fetched, and set how long it may wait."""
+        self._wait_ms = _WAIT_MS_MAX
         positions: dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]] = {}
         now_s = self._clock.monotonic_s()
         for key, fetched in self._partitions.items():
             follower, log = fetched.replica.follower, fetched.replica.log
-            if follower is None or log is None or fetched.blocked_until_s > now_s:
+            if follower is None or log is None:
+                continue
+            if fetched.blocked_until_s > now_s:
+                self._wait_ms = min(self._wait_ms, 1 + int(1000 * (fetched.blocked_until_s - now_s)))
                 continue
             throttle = self._throttle_of(fetched.replica)
             if throttle is not None and throttle.is_exceeded():
@@ -249,7 +270,8 @@ class ReplicaFetcher:
                 # It is repaired first (`replica_repair`), and must not join the ISR before.
                 continue
             if log.synced_end_offset != log.log_end_offset:
-                # Appends of this broker's own term as a leader are not synced yet.
+                # Appends of this broker's own term as a leader, or fetched from another one, are not synced yet.
+                self._wait_ms = min(self._wait_ms, _UNSYNCED_WAIT_MS)
                 continue
             fetch = follower.fetch(log.log_end_offset, log.synced_end_offset, _last_epoch(log))
             positions[key] = (follower, fetch)
@@ -287,7 +309,7 @@ class ReplicaFetcher:
         self._forgotten.clear()
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch_of_self()),
-            max_wait_ms=_WAIT_MS_MAX,
+            max_wait_ms=self._wait_ms,
             min_bytes=1,
             max_bytes=_BYTES_MAX if self._throttle is None else _CATCH_UP_BYTES_MAX,
             session_id=self._session_id,

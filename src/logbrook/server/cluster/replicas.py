@@ -29,8 +29,10 @@ from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, Sto
 from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.leading import LeadingReplicas
+from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
+from logbrook.server.cluster.peer_connection import PeerConnection
 from logbrook.server.cluster.replica import FetcherKey, Replica, ReplicaTable
 from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
 from logbrook.server.cluster.replica_repair import ReplicaRepair
@@ -45,6 +47,9 @@ _TICK_S = 0.2
 _HIGH_WATERMARKS_S = 5.0
 _RETRY_S = 0.2
 _HAND_OVER_S_MAX = 5.0
+# Leaders drop a broker that stops from the ISR as soon as they see it.
+_LEAVE_S_MAX = 1.0
+_LEAVE_POLL_S = 0.005
 _CREATION_RETRY_S = 1.0
 _WITHDRAWAL_S = 1.0
 _UNCLEAN_SETTING = "unclean.leader.election.enable"
@@ -67,6 +72,7 @@ class ReplicaManager:
         membership: Membership,
         directory: AnyDirectory,
         logs: TopicLogs,
+        liveness: BrokerLiveness,
         fetcher_of: Callable[["ReplicaManager", FetcherKey], ReplicaFetcher],
         config_of: Callable[[Topic], LogConfig],
         fetch_purgatory: FetchPurgatory,
@@ -91,6 +97,8 @@ class ReplicaManager:
         self._tasks = BackgroundTasks(loop, "the replica manager")
         self._tick_timer: asyncio.TimerHandle | None = None
         self._saved_s = clock.monotonic_s()
+        self.liveness = liveness
+        self.liveness.on_gone = self._on_brokers_gone
         self.elector = Elector(
             broker_id,
             loop,
@@ -99,6 +107,7 @@ class ReplicaManager:
             image,
             metadata_follower,
             membership,
+            self.liveness,
             self._table,
             self._min_insync_of,
             self._may_be_unclean,
@@ -111,6 +120,7 @@ class ReplicaManager:
             image,
             membership,
             self.elector,
+            self.liveness,
             self._table,
             fetch_purgatory,
             ReplicationThrottle(metadata, broker_id, clock, "leader"),
@@ -131,16 +141,28 @@ class ReplicaManager:
     async def hand_over_all(self) -> None:
         """Move the leadership of all partitions to other in-sync replicas, for a controlled shutdown.
 
-        Returns when all are moved that can be, or after a time.
+        This broker must be marked as stopping. Returns when all are moved that can be, and when other leaders have
+        dropped this broker from the ISR, so that no write waits for it; or after a time.
         """
         self.elector.end_elections()
         until_s = self._clock.monotonic_s() + _HAND_OVER_S_MAX
         while self._clock.monotonic_s() < until_s:
             changes = list(self.leading.hand_overs())
             if not changes:
-                return
+                break
             if not await self.elector.commit(changes):
                 await pause(_RETRY_S)
+        until_s = min(until_s, self._clock.monotonic_s() + _LEAVE_S_MAX)
+        while self._is_awaited() and self._clock.monotonic_s() < until_s:
+            await pause(_LEAVE_POLL_S)
+
+    def _is_awaited(self) -> bool:
+        """True if another leader waits for this broker: it is in the ISR."""
+        registrations = (self.image.partitions[key].registration for key in self._table.by_key)
+        return any(
+            self.broker_id in registration.isr and registration.leader in self.liveness
+            for registration in registrations
+        )
 
     async def withdraw(self) -> None:
         """Leave every ISR that has other members, and hand the leadership over, as long as this broker runs.
@@ -175,6 +197,7 @@ class ReplicaManager:
             self._tick_timer.cancel()
         await self.repair.stop()
         await self.elector.stop()
+        await self.liveness.stop()
         await self._tasks.stop()
         fetchers = [fetcher.task for fetcher in self._fetchers.values()]
         for fetcher in self._fetchers.values():
@@ -222,6 +245,11 @@ class ReplicaManager:
     def _on_brokers_changed(self) -> None:
         for fetcher in self._fetchers.values():
             fetcher.address_changed()
+        self.leading.drop_followers()
+
+    def _on_brokers_gone(self) -> None:
+        self.elector.elect_soon()
+        self.leading.drop_followers()
 
     def _configure(self, topic: Topic) -> None:
         config = self._config_of(topic)
@@ -387,9 +415,13 @@ class ReplicaManager:
         self.replace_log(replica, replica.log.log_start_offset)
         self._apply(replica.key)
 
-    def on_refused(self, broker_id: BrokerId) -> None:
-        """The address of a broker refuses connections: its process has ended."""
-        self.elector.on_refused(broker_id)
+    def on_connected(self, connection: PeerConnection, broker_id: BrokerId) -> None:
+        """A fetcher has connected to its leader."""
+        self.liveness.on_connected(connection, broker_id)
+
+    def on_unreachable(self, broker_id: BrokerId, error: OSError) -> None:
+        """A fetcher cannot connect to its leader."""
+        self.liveness.on_unreachable(broker_id, error)
 
     def _min_insync_of(self, key: PartitionKey) -> int:
         topic = self._metadata.topic_with_any_state(key.topic_id)

@@ -5,17 +5,22 @@ from logbrook.core.cluster.image import ClusterImage, PartitionKey
 from logbrook.core.metadata import Topic, TopicNotFoundError
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import BrokerId
+from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster_view import NO_LEADER, BrokerAddress, CurrentLeader, PartitionView
 from logbrook.server.topics import Topics
 
 
 class ImageView:
-    """A `ClusterView`. There is no controller: each broker names itself, since any broker takes such requests."""
+    """A `ClusterView`. There is no controller: each broker names itself, since any broker takes such requests.
 
-    def __init__(self, broker_id: BrokerId, image: ClusterImage, topics: Topics) -> None:
+    A leader whose process has ended is not one: a client that is told so asks again soon, and else after a second.
+    """
+
+    def __init__(self, broker_id: BrokerId, image: ClusterImage, topics: Topics, liveness: BrokerLiveness) -> None:
         self._broker_id = broker_id
         self._image = image
         self._topics = topics
+        self._liveness = liveness
 
     @property
     def controller_id(self) -> int:
@@ -37,7 +42,7 @@ class ImageView:
         if partition is None:
             return PartitionView(NO_LEADER, -1, (), (), is_available=False)
         registration = partition.registration
-        is_led = self._image.has_live_leader(registration)
+        is_led = self._image.has_live_leader(registration) and registration.leader not in self._liveness.gone()
         return PartitionView(
             leader=registration.leader if is_led else NO_LEADER,
             leader_epoch=registration.leader_epoch,

@@ -400,8 +400,14 @@ class _ReplicaFetch(_Fetch):
         self._is_read_committed = False
         self._replica_id = BrokerId(request.replica_state.replica_id)
         self._broker_epoch = BrokerEpoch(request.replica_state.replica_epoch)
+        self._leading.liveness.on_heard(self._replica_id)
         for read in self._reads:
             self._report(read)
+
+    def _stop_waiting(self) -> None:
+        """The follower has closed the connection: its process may have ended."""
+        super()._stop_waiting()
+        self._leading.liveness.try_address(self._replica_id)
 
     def _report(self, read: _PartitionRead) -> None:
         """Tell the leader's state what the follower has. An error or a divergence is the result of the partition."""

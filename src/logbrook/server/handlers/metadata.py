@@ -1,5 +1,8 @@
 """Metadata: the brokers, and topics with the leaders and replicas of their partitions.
 
+In a cluster the response waits a moment for the new leader of a partition whose leader has just died: a client that
+is told of no leader, or of the dead one, asks again after up to a second.
+
 A topic that does not exist is created if both the client and `topics.auto_create` allow it.
 """
 
@@ -19,6 +22,8 @@ from logbrook.protocol.messages.metadata import (
 from logbrook.protocol.schema import ZERO_UUID
 from logbrook.server.api import Api, HandlerResult, RequestContext
 from logbrook.server.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from logbrook.server.cluster.background import pause
+from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.errors import error_code
 from logbrook.server.services import Services
 
@@ -26,6 +31,9 @@ from logbrook.server.services import Services
 _NULL_NAME_SINCE = 12
 # In version 0, an empty list of topics means all topics.
 _NULL_FOR_ALL_SINCE = 1
+# Longest wait for the election of a new leader.
+_ELECTION_S_MAX = 0.3
+_ELECTION_POLL_S = 0.01
 
 
 def handle(services: Services, request: MetadataRequest, context: RequestContext) -> HandlerResult:
@@ -38,10 +46,31 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
     missing = [name for name in _missing(services, wanted) if _may_create(services, request, name)]
     if missing:
         return _create_and_respond(services, request, missing, wanted, context)
+    if services.replicas is not None and wanted:
+        return _respond_after_elections(services, services.replicas.liveness, request, wanted, context)
     return _respond(services, request, [_look_up(services, topic, context.version) for topic in wanted], context)
 
 
 API = Api(MetadataRequest, MetadataResponse, handle)
+
+
+async def _respond_after_elections(
+    services: Services,
+    liveness: BrokerLiveness,
+    request: MetadataRequest,
+    wanted: Sequence[MetadataRequestTopic],
+    context: RequestContext,
+) -> MetadataResponse:
+    await liveness.settle()
+    until_s = services.clock.monotonic_s() + _ELECTION_S_MAX
+    while True:
+        topics = [_look_up(services, topic, context.version) for topic in wanted]
+        is_waiting = liveness.gone() and any(
+            partition.error_code for topic in topics for partition in topic.partitions or ()
+        )
+        if not is_waiting or services.clock.monotonic_s() >= until_s:
+            return _respond(services, request, topics, context)
+        await pause(_ELECTION_POLL_S)
 
 
 async def _create_and_respond(

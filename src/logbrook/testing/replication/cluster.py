@@ -24,6 +24,7 @@ from logbrook.core.cluster.partition import (
     leave,
     new_partition,
     reassign,
+    step_down,
 )
 from logbrook.core.replication.follower import PartitionFollower
 from logbrook.core.replication.leader import (
@@ -197,6 +198,15 @@ class ModelCluster:
         if broker.leader is None or broker.broker_epoch is None or successor not in epochs:
             return False
         after = hand_over(broker.leader.registration, BrokerId(successor), epochs[BrokerId(successor)])
+        return after is not None and self._change(broker, broker.leader.partition_epoch, after)
+
+    def step_down(self, broker_id: int, successor: int) -> bool:
+        """Let a leader that stops name its successor."""
+        broker = self.brokers[BrokerId(broker_id)]
+        epochs = broker.image.broker_epochs
+        if broker.leader is None or broker.broker_epoch is None or successor not in epochs:
+            return False
+        after = step_down(broker.leader.registration, BrokerId(successor), epochs[BrokerId(successor)], self.min_insync)
         return after is not None and self._change(broker, broker.leader.partition_epoch, after)
 
     def reassign(self, target: Sequence[int]) -> bool:

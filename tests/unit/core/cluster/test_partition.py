@@ -16,6 +16,7 @@ from logbrook.core.cluster.partition import (
     leave,
     new_partition,
     reassign,
+    step_down,
     take_over,
 )
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
@@ -107,6 +108,17 @@ def test_leadership_is_handed_over_to_an_in_sync_replica_only() -> None:
     assert (handed.leader, handed.isr, handed.leader_epoch) == (THREE, ALL, 6)
     assert hand_over(partition((ONE, TWO)), THREE, EPOCHS[THREE]) is None
     assert hand_over(partition(), ONE, EPOCHS[ONE]) is None
+
+
+def test_a_leader_that_stops_leaves_the_isr_with_its_leadership() -> None:
+    left = checked(step_down(partition(), THREE, EPOCHS[THREE], min_insync=2))
+    assert (left.leader, left.isr, left.elr, left.leader_epoch) == (THREE, (TWO, THREE), (), 6)
+    assert step_down(partition((ONE, TWO)), THREE, EPOCHS[THREE], min_insync=2) is None
+
+
+def test_a_leader_that_stops_stays_eligible_below_the_minimum() -> None:
+    left = checked(step_down(partition((ONE, TWO)), TWO, EPOCHS[TWO], min_insync=2))
+    assert (left.leader, left.isr, left.elr) == (TWO, (TWO,), (ONE,))
 
 
 def test_a_replica_that_lost_its_disk_leaves_isr_and_elr_and_takes_nobody_with_it() -> None:

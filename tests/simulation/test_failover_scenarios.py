@@ -1,0 +1,252 @@
+"""The time for which writes wait when a broker of three is killed or stopped, in simulated time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from logbrook.core.cluster.image import ClusterImage, PartitionKey
+from logbrook.core.cluster.partition import PartitionRegistration
+from logbrook.core.metadata import TOPIC_PREFIX
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from logbrook.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from logbrook.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from logbrook.records.builder import build_batch
+from logbrook.records.record import Record
+from logbrook.server.cluster.background import pause
+from logbrook.server.cluster.node import ClusterLink
+from logbrook.server.cluster.peer_connection import PeerConnection
+from logbrook.testing.memory_metadata_store import MemoryMetadataStore, MemoryStore
+from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
+from logbrook.testing.simulation.client import SimulatedClient
+from logbrook.testing.simulation.loop import SimulationLoop
+from logbrook.testing.simulation.network import SimulatedNetwork
+
+TOPIC = "t"
+NODES = (1, 2, 3)
+# No scenario ends a lease.
+LEASE_S = 60.0
+# A fetch of a follower waits for half a second.
+SOON_S = 0.3
+
+
+def host_of(number: int) -> str:
+    return f"broker-{number}"
+
+
+class ThreeBrokers:
+    """A cluster of three brokers. `sync_s` has the time of a sync of each."""
+
+    def __init__(self, sync_s: tuple[float, float, float] = (0.001, 0.001, 0.001)) -> None:
+        self.loop = SimulationLoop(SimulatedNetwork(lambda: 0.001))
+        self._store: MemoryStore
+        self._connections: dict[int, MemoryMetadataStore] = {}
+        self.brokers = {
+            number: SimulatedBroker(
+                self.loop,
+                host_of(number),
+                config=simulation_config(host_of(number), node_id=number),
+                sync_latency_s=lambda number=number: sync_s[number - 1],  # type: ignore[misc]
+                new_link=lambda number=number: self._new_link(number),  # type: ignore[misc]
+            )
+            for number in NODES
+        }
+
+    def _new_link(self, number: int) -> ClusterLink:
+        self._connections[number] = connection = self._store.connect()
+
+        async def connect(host: str, port: int) -> PeerConnection:
+            return await PeerConnection.connect(host, port, host_of(number), local_host=host_of(number))
+
+        return ClusterLink(connection, connect, lease_s=LEASE_S)
+
+    def run(self, scenario: Callable[["ThreeBrokers"], Awaitable[None]]) -> None:
+        async def run() -> None:
+            self._store = MemoryStore(lambda: 0.001)
+            for broker in self.brokers.values():
+                await broker.start()
+            await scenario(self)
+            for broker in self.brokers.values():
+                if broker.is_up:
+                    await broker.stop()
+            self._store.close()
+
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.run(run())
+
+    async def kill(self, number: int) -> None:
+        self._connections[number].is_cut_off = True
+        await self.brokers[number].kill()
+
+    async def create_topic(self, *replicas: list[int], name: str = TOPIC, min_insync: int = 1) -> None:
+        """Create a topic with a partition for each list of replicas."""
+        assignments = [
+            CreatableReplicaAssignment(partition_index=number, broker_ids=brokers)
+            for number, brokers in enumerate(replicas)
+        ]
+        setting = CreatableTopicConfig(name="min.insync.replicas", value=str(min_insync))
+        topic = CreatableTopic(
+            name=name, num_partitions=-1, replication_factor=-1, assignments=assignments, configs=[setting]
+        )
+        client = await SimulatedClient.connect(host_of(1), PORT)
+        created = await client.request(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), CreateTopicsResponse, 5)
+        assert created.topics[0].error_code == ErrorCode.NONE
+        client.close()
+        await pause(0.1)
+
+    async def produce(self, leader: int, partition: int = 0, name: str = TOPIC) -> ErrorCode:
+        """Write a record with acks=all."""
+        data = PartitionProduceData(index=partition, records=build_batch([Record(value=b"v")]))
+        topic = TopicProduceData(name=name, partition_data=[data])
+        request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+        client = await SimulatedClient.connect(host_of(leader), PORT)
+        response = await client.request(request, ProduceResponse, 12, timeout_s=60.0)
+        client.close()
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
+
+    async def leader_known_by(self, number: int) -> int:
+        """Return the leader of partition 0 that a broker tells a client."""
+        client = await SimulatedClient.connect(host_of(number), PORT)
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
+        response = await client.request(request, MetadataResponse, 12)
+        client.close()
+        return response.topics[0].partitions[0].leader_id
+
+    def registration(self, partition: int = 0, name: str = TOPIC) -> PartitionRegistration:
+        image = ClusterImage()
+        image.load(self._store.state.entries)
+        services = next(broker for broker in self.brokers.values() if broker.is_up).server.services
+        topic = services.topics.metadata.topic(name)
+        assert f"{TOPIC_PREFIX}{name}" in self._store.state.entries
+        return image.partitions[PartitionKey(topic.id, partition)].registration
+
+    def is_registered(self, number: int) -> bool:
+        image = ClusterImage()
+        image.load(self._store.state.entries)
+        return number in image.brokers
+
+
+@pytest.mark.parametrize("other", [[1, 2, 3], [3, 1, 2]], ids=["that only follows", "that leads another partition"])
+def test_writes_do_not_wait_for_the_lease_of_a_killed_broker(other: list[int]) -> None:
+    """The leader connects to the killed broker only to find out, or also as its follower."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3], other)
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        await cluster.kill(3)
+        began_s = cluster.loop.time()
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        assert cluster.loop.time() - began_s < SOON_S
+        assert cluster.registration().isr == (1, 2)
+        assert cluster.is_registered(3)
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_follower_that_is_killed_between_two_fetches_is_found_out() -> None:
+    """No fetch waits on its connection, since it syncs what it has fetched."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3])
+        writing = asyncio.create_task(cluster.produce(leader=1))
+        await pause(0.5)
+        await cluster.kill(3)
+        began_s = cluster.loop.time()
+        assert await writing == ErrorCode.NONE
+        # The others need a second for the sync.
+        assert cluster.loop.time() - began_s < 1.0 + SOON_S
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        assert cluster.registration().isr == (1, 2)
+
+    ThreeBrokers(sync_s=(1.0, 1.0, 1.0)).run(scenario)
+
+
+def test_a_broker_that_restarts_after_a_kill_gets_in_sync_again() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3])
+        await cluster.kill(3)
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        await cluster.brokers[3].start()
+        await pause(1.0)
+        assert set(cluster.registration().isr) == {1, 2, 3}
+        # The refused connections of its earlier life do not count any more.
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        assert set(cluster.registration().isr) == {1, 2, 3}
+
+    ThreeBrokers().run(scenario)
+
+
+def test_clients_learn_of_the_new_leader_when_they_have_lost_the_old_one() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3])
+        # Fetchers connect anew at once if their connection was of some age.
+        await pause(2.0)
+        await cluster.kill(1)
+        assert await cluster.leader_known_by(3) == 2
+        assert await cluster.produce(leader=2) == ErrorCode.NONE
+
+    ThreeBrokers().run(scenario)
+
+
+def test_writes_do_not_wait_for_a_broker_that_stops() -> None:
+    """It leaves the ISR of every partition, those that it leads and those that it follows, before it stops to fetch."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([3, 1, 2], [1, 2, 3])
+        stopping = asyncio.create_task(cluster.brokers[3].stop())
+        while cluster.registration().leader == 3:
+            await pause(0.001)
+        assert 3 not in cluster.registration().isr
+        for partition in (0, 1):
+            began_s = cluster.loop.time()
+            assert await cluster.produce(leader=1, partition=partition) == ErrorCode.NONE
+            # Not even for the tick at which leaders look after their followers.
+            assert cluster.loop.time() - began_s < 0.1
+        await stopping
+        assert cluster.registration(1).isr == (1, 2)
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_broker_that_stops_stays_eligible_if_too_few_are_left_without_it() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([3, 1], min_insync=2)
+        await cluster.brokers[3].stop()
+        registration = cluster.registration()
+        assert (registration.leader, registration.isr, registration.elr) == (1, (1,), (3,))
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_partition_that_is_not_synced_yet_does_not_wait_for_the_fetch_of_the_others() -> None:
+    """A follower gets another leader, from which it fetches already, while it syncs records of the old one."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([2, 1, 3], name="other")
+        await cluster.create_topic([1, 2, 3])
+        # It waits on the connection by which broker 3 fetches from broker 2.
+        await pause(1.0)
+        writing = asyncio.create_task(cluster.produce(leader=1))
+        await pause(0.005)
+        await cluster.kill(1)
+        with pytest.raises(ConnectionResetError):
+            await writing
+        while cluster.registration().leader != 2:
+            await pause(0.001)
+        began_s = cluster.loop.time()
+        assert await cluster.produce(leader=2) == ErrorCode.NONE
+        assert cluster.loop.time() - began_s < SOON_S
+
+    ThreeBrokers(sync_s=(0.12, 0.001, 0.12)).run(scenario)
