@@ -179,7 +179,7 @@ class Writer:
 
 
 class Probe:
-    """New clients that write to partition 0, until a leader other than `victim` has acknowledged a record."""
+    """A new client that writes to partition 0, until a leader other than `victim` has acknowledged a record."""
 
     def __init__(self, cluster: BenchCluster, topic: str, victim: int) -> None:
         self._addresses = [address for node, address in cluster.address_of.items() if node != victim]
@@ -188,6 +188,7 @@ class Probe:
         self._took_s: float | None = None
         self._is_abandoned = Event()
         self._thread: Thread | None = None
+        self._connections: dict[str, Connection] = {}
 
     def start(self, fault_s: float) -> None:
         self._thread = Thread(target=self._run, args=(fault_s,))
@@ -204,19 +205,22 @@ class Probe:
         return self._took_s
 
     def _run(self, fault_s: float) -> None:
-        while self._took_s is None and not self._is_abandoned.wait(_PROBE_S):
-            for address in self._addresses:
-                with suppress(ClientError, ProtocolError):
-                    leader = self._leader(address)
-                    if leader is not None and self._is_written(leader):
-                        self._took_s = time.monotonic() - fault_s
-                        return
+        try:
+            while self._took_s is None and not self._is_abandoned.wait(_PROBE_S):
+                for address in self._addresses:
+                    with suppress(ClientError, ProtocolError):
+                        leader = self._leader(address)
+                        if leader is not None and self._is_written(leader):
+                            self._took_s = time.monotonic() - fault_s
+                            return
+        finally:
+            for connection in self._connections.values():
+                connection.close()
 
     def _leader(self, address: str) -> str | None:
         """Return the leader's address, None if there is no other one yet. Raises ClientError or ProtocolError."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=self._topic)], allow_auto_topic_creation=False)
-        with _connected(address) as connection:
-            metadata = connection.request(request, MetadataResponse, _METADATA_VERSION)
+        metadata = self._connected(address).request(request, MetadataResponse, _METADATA_VERSION)
         (topic,) = metadata.topics or ()
         leader = next((part.leader_id for part in topic.partitions if part.partition_index == 0), -1)
         if leader in (self._victim, -1):
@@ -231,13 +235,16 @@ class Probe:
             timeout_ms=int(_PROBE_TIMEOUT_S * 1000),
             topic_data=[TopicProduceData(name=self._topic, partition_data=[data])],
         )
-        with _connected(address) as connection:
-            response = connection.request(request, ProduceResponse, _PRODUCE_VERSION)
+        response = self._connected(address).request(request, ProduceResponse, _PRODUCE_VERSION)
         return not response.responses[0].partition_responses[0].error_code
 
-
-def _connected(address: str) -> Connection:
-    return Connection(*split_address(address), timeout_s=_PROBE_TIMEOUT_S)
+    def _connected(self, address: str) -> Connection:
+        """Raises ClientError."""
+        connection = self._connections.get(address)
+        if connection is None or connection.is_closed:
+            host, port = split_address(address)
+            connection = self._connections[address] = Connection(host, port, timeout_s=_PROBE_TIMEOUT_S)
+        return connection
 
 
 def _inject(cluster: BenchCluster, fault: Fault, victim: int) -> None:

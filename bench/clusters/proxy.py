@@ -22,6 +22,8 @@ from typing import Any, NamedTuple, Self, cast
 _HOST = "127.0.0.1"
 _ROOT = Path(__file__).parents[2]
 _CONNECT_S_MAX = 10.0
+# New connections are looked up together: the table of the kernel's sockets can be long.
+_IDENTIFY_S = 0.05
 
 
 class Route(NamedTuple):
@@ -84,6 +86,7 @@ class _Forwarder:
     def __init__(self) -> None:
         self.links: set[_Link] = set()
         self._cut: dict[int, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -102,8 +105,19 @@ class _Forwarder:
                 self.apply()
             print("done", flush=True)
 
+    def add(self, link: "_Link") -> None:
+        """A client has connected. During a cut its bytes wait until it is known whose connection it is."""
+        self.links.add(link)
+        if self._cut:
+            link.set_cut(is_cut=True)
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(_IDENTIFY_S, self.apply)
+
     def apply(self) -> None:
-        """Cut or heal every connection. Called after each change, and for new connections."""
+        """Cut or heal every connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         ports = set().union(*(_ports_of(pid) for pid in self._cut.values()))
         for link in self.links:
             link.set_cut(is_cut=link.route.node in self._cut or link.client_port in ports)
@@ -132,8 +146,7 @@ class _Link:
 
     def accepted(self, client_port: int) -> None:
         self.client_port = client_port
-        self.forwarder.links.add(self)
-        self.forwarder.apply()
+        self.forwarder.add(self)
         self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
     async def _connect(self) -> None:

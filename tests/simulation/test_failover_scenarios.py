@@ -124,6 +124,10 @@ class ThreeBrokers:
         client.close()
         return response.topics[0].partitions[0].leader_id
 
+    @property
+    def revision(self) -> int:
+        return self._store.state.revision
+
     def registration(self, partition: int = 0, name: str = TOPIC) -> PartitionRegistration:
         image = ClusterImage()
         image.load(self._store.state.entries)
@@ -151,6 +155,21 @@ def test_writes_do_not_wait_for_the_lease_of_a_killed_broker(other: list[int]) -
         assert cluster.loop.time() - began_s < SOON_S
         assert cluster.registration().isr == (1, 2)
         assert cluster.is_registered(3)
+
+    ThreeBrokers().run(scenario)
+
+
+def test_the_isr_of_many_partitions_is_changed_in_few_transactions() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic(*[[1, 2, 3]] * 100)
+        await pause(1.0)
+        revision = cluster.revision
+        await cluster.kill(3)
+        for partition in range(100):
+            assert await cluster.produce(leader=1, partition=partition) == ErrorCode.NONE
+            assert cluster.registration(partition).isr == (1, 2)
+        # One transaction for 40 partitions.
+        assert cluster.revision - revision == 3
 
     ThreeBrokers().run(scenario)
 

@@ -172,16 +172,23 @@ class Elector:
         for number in range(0, len(transactions), ELECTIONS_PER_TRANSACTION):
             bundle = transactions[number : number + ELECTIONS_PER_TRANSACTION]
             try:
-                result = await self._store.commit(_combined(bundle))
-                results = [result]
-                if not result.is_committed and len(bundle) > 1:
-                    results = [await self._store.commit(transaction) for transaction in bundle]
+                results = await self.commit_bundle(bundle)
                 await self._wait_for(results)
                 is_complete &= all(result.is_committed for result in results)
             except MetadataStoreError as error:
                 _logger.warning("partition change failed", error=error)
                 return False
         return is_complete
+
+    async def commit_bundle(self, bundle: Sequence[StoreTransaction]) -> list[TransactionResult]:
+        """Commit up to 40 changes in one transaction, or one by one if a partition has changed meanwhile.
+
+        Return the result of each. Raises MetadataStoreError; then each may have been committed or not.
+        """
+        result = await self._store.commit(_combined(bundle))
+        if result.is_committed or len(bundle) == 1:
+            return [result] * len(bundle)
+        return [await self._store.commit(transaction) for transaction in bundle]
 
     async def _wait_for(self, results: Sequence[TransactionResult]) -> None:
         await self._follower.wait_for(max(result.revision for result in results))

@@ -14,6 +14,7 @@ from bisect import insort
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from logbrook.config import LogConfig
+from logbrook.core.cluster.elections import ELECTIONS_PER_TRANSACTION
 from logbrook.core.cluster.image import ClusterImage, ImagePartition
 from logbrook.core.cluster.partition import finish_reassignment, step_down
 from logbrook.core.replication.follower import EpochEnd, ReplicaFetch, find_divergence
@@ -22,7 +23,7 @@ from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.ports import Clock
-from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, StoreTransaction
+from logbrook.ports.metadata_store import MetadataStoreError, StoreTransaction
 from logbrook.server.cluster.background import BackgroundTasks
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.errors import (
@@ -58,7 +59,6 @@ class LeadingReplicas:
         broker_id: BrokerId,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        store: MetadataStore,
         image: ClusterImage,
         membership: Membership,
         elector: Elector,
@@ -74,7 +74,6 @@ class LeadingReplicas:
         self.on_resigned: Callable[[TopicPartition], None] = lambda _: None
         self._broker_id = broker_id
         self._clock = clock
-        self._store = store
         self._image = image
         self._membership = membership
         self._elector = elector
@@ -84,6 +83,8 @@ class LeadingReplicas:
         self.throttle = throttle
         self._lag_ms_max = lag_ms_max
         self._tasks = BackgroundTasks(loop, "the leading replicas")
+        # Not sent to the store yet.
+        self._proposals: list[tuple[Replica, PartitionLeader, ProposeRegistration]] = []
 
     async def stop(self) -> None:
         """Fail the appends that wait, and answer the followers."""
@@ -336,7 +337,9 @@ class LeadingReplicas:
                 self._advance(replica, effect.offset)
             else:
                 assert replica.leader is not None
-                self._tasks.spawn(self._propose(replica, replica.leader, effect))
+                if not self._proposals:
+                    self._tasks.spawn(self._propose_all())
+                self._proposals.append((replica, replica.leader, effect))
 
     def _advance(self, replica: Replica, offset: Offset) -> None:
         log = replica.log
@@ -358,17 +361,28 @@ class LeadingReplicas:
                 entry.on_done(entry.append)
         self._announce(replica)
 
-    async def _propose(self, replica: Replica, leader: PartitionLeader, proposal: ProposeRegistration) -> None:
-        transaction = self._elector.change_of(proposal.partition_epoch, replica.key, proposal.registration)
+    async def _propose_all(self) -> None:
+        """Commit the proposals of this turn of the event loop, bundled: a lost broker was in the ISR of many."""
+        proposals, self._proposals = self._proposals, []
+        for number in range(0, len(proposals), ELECTIONS_PER_TRANSACTION):
+            await self._propose(proposals[number : number + ELECTIONS_PER_TRANSACTION])
+
+    async def _propose(self, proposals: Sequence[tuple[Replica, PartitionLeader, ProposeRegistration]]) -> None:
+        changes = [
+            self._elector.change_of(proposal.partition_epoch, replica.key, proposal.registration)
+            for replica, _, proposal in proposals
+        ]
         try:
-            result = await self._store.commit(transaction)
+            results = await self._elector.commit_bundle(changes)
         except MetadataStoreError:
-            leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=True)
+            for _, leader, _ in proposals:
+                leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=True)
             return
-        if not result.is_committed:
-            leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=False)
-            return
-        _logger.info("ISR changed", partition=replica.partition, isr=list(proposal.registration.isr))
+        for (replica, leader, proposal), result in zip(proposals, results, strict=True):
+            if result.is_committed:
+                _logger.info("ISR changed", partition=replica.partition, isr=list(proposal.registration.isr))
+            else:
+                leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=False)
 
     async def _commit(self, transactions: Sequence[StoreTransaction]) -> None:
         await self._elector.commit(transactions)

@@ -116,7 +116,6 @@ class ReplicaManager:
             broker_id,
             loop,
             clock,
-            store,
             image,
             membership,
             self.elector,
