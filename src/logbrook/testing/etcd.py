@@ -144,7 +144,7 @@ class EtcdProcess:
         if self._temporary is not None:
             arguments.append("--unsafe-no-fsync")
         self._directory.mkdir(parents=True, exist_ok=True)
-        # Python code between fork and exec can deadlock in a process with threads, such as those of gRPC.
+        # Python code between fork and exec can deadlock in a process with threads.
         prepare = None if self._temporary is not None else partial(end_with_parent, os.getpid())
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
