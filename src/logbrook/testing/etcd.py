@@ -164,9 +164,11 @@ class EtcdProcess:
             self._process = None
 
     def pause(self) -> None:
-        """Stop it with SIGSTOP until `resume`."""
+        """Stop it with SIGSTOP until `resume`, and wait until it has stopped."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        status = Path(f"/proc/{self._process.pid}/stat")
+        assert wait_until(lambda: status.read_text().rpartition(") ")[2].startswith("T"), _START_S_MAX)
 
     def resume(self) -> None:
         assert self._process is not None
