@@ -1,4 +1,4 @@
-"""How long a client cannot write after a fault of a leader, in a cluster of three brokers (`clusters/failover.py`).
+"""Unavailability of writes after a fault of a leader, in a cluster of three brokers (`clusters/failover.py`).
 
 The client is librdkafka with acks=all and otherwise its defaults, at 1,000 messages per second. It waits a minute for
 an answer of a leader that is paused or cut off, whatever the cluster does, so those faults have a goal only for a new

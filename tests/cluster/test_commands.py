@@ -77,6 +77,8 @@ def test_status_shows_what_a_lost_node_impairs(tmp_path: Path, wait_until: WaitU
         cluster.kill(3)
         wait_until(lambda: shell.json("cluster", "status")["offline"] == ["orders-1"])
         wait_until(lambda: "orders-0" in shell.json("cluster", "status")["under_replicated"])
+        # The partitions are impaired at once, and the node is down when its lease has ended.
+        wait_until(lambda: shell.json("cluster", "status")["nodes"][2]["state"] == "down")
         node = shell.json("cluster", "status")["nodes"][2]
         assert (node["id"], node["state"], node["rack"], node["replicas"]) == (3, "down", "c", 2)
         assert f"{node['host']}:{node['port']}" == cluster.brokers[3].bootstrap_servers

@@ -164,6 +164,36 @@ def test_many_entries_are_read_in_pages_as_of_one_revision(etcd: EtcdProcess, mo
     run([etcd.address], check)
 
 
+def test_messages_may_be_larger_than_the_windows_of_http2(etcd: EtcdProcess) -> None:
+    async def check(store: EtcdMetadataStore) -> None:
+        values = {str(number): bytes([number]) * 1_000_000 for number in range(5)}
+        await asyncio.gather(*(store.commit(StoreTransaction([], [Put(key, value)])) for key, value in values.items()))
+        snapshot = await store.read_all()
+        assert {key: entry.value for key, entry in snapshot.entries.items()} == values
+
+    run([etcd.address], check)
+
+
+def test_a_watch_of_a_paused_etcd_ends(etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else would tell: the kernel keeps the connection open."""
+    monkeypatch.setattr("logbrook.server.etcd.grpc_client._PING_S", 1.0)
+    monkeypatch.setattr("logbrook.server.etcd.grpc_client._PING_TIMEOUT_S", 0.5)
+
+    async def check(store: EtcdMetadataStore) -> None:
+        before = await put(store, "a")
+        await put(store, "b")
+        watch = aiter(store.watch(before))
+        assert (await anext(watch)).events[0].key == "b"
+        etcd.pause()
+        try:
+            with pytest.raises(StoreUnavailableError, match="does not answer"):
+                await anext(watch)
+        finally:
+            etcd.resume()
+
+    run([etcd.address], check)
+
+
 async def put_one(store: EtcdMetadataStore) -> None:
     await put(store, "a")
 
@@ -206,9 +236,9 @@ def test_connections_with_tls_need_certificates_of_the_authority(command: str, t
     ):
         subprocess.run(["openssl", *arguments.split()], capture_output=True, timeout=WAIT_S, check=True)
     with EtcdProcess(command, tls=(ca, certificate, key)) as etcd:
-        accepted = EtcdCredentials(ca.read_bytes(), certificate.read_bytes(), key.read_bytes())
+        accepted = EtcdCredentials(str(ca), str(certificate), str(key))
         run([etcd.address], put_one, accepted)
-        for refused in (EtcdCredentials(), EtcdCredentials(ca.read_bytes())):
+        for refused in (EtcdCredentials(), EtcdCredentials(str(ca))):
             with pytest.raises(StoreUnavailableError):
                 run([etcd.address], put_one, refused)
 

@@ -39,7 +39,7 @@ NODES = (1, 2, 3)
 # No scenario ends a lease.
 LEASE_S = 60.0
 # A fetch of a follower waits for half a second.
-SOON_S = 0.3
+SOON_S = 0.45
 
 
 def host_of(number: int) -> str:

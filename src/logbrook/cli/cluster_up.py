@@ -48,8 +48,8 @@ def up(
     from the cache, or built with Go. The data is kept in --data for the next start. To see a failover, kill one of the
     brokers; the processes are listed at the start.
     """
-    if find_spec("grpc") is None:
-        fail(f"a cluster needs the package grpcio: {install_command('cluster')}")
+    if find_spec("h2") is None:
+        fail(f"a cluster needs the package h2: {install_command('cluster')}")
     stopping = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

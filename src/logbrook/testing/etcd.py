@@ -144,7 +144,7 @@ class EtcdProcess:
         if self._temporary is not None:
             arguments.append("--unsafe-no-fsync")
         self._directory.mkdir(parents=True, exist_ok=True)
-        # Python code between fork and exec can deadlock in a process with threads, such as those of gRPC.
+        # Python code between fork and exec can deadlock in a process with threads.
         prepare = None if self._temporary is not None else partial(end_with_parent, os.getpid())
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -164,9 +164,11 @@ class EtcdProcess:
             self._process = None
 
     def pause(self) -> None:
-        """Stop it with SIGSTOP until `resume`."""
+        """Stop it with SIGSTOP until `resume`, and wait until it has stopped."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        status = Path(f"/proc/{self._process.pid}/stat")
+        assert wait_until(lambda: status.read_text().rpartition(") ")[2].startswith("T"), _START_S_MAX)
 
     def resume(self) -> None:
         assert self._process is not None

@@ -76,25 +76,40 @@ async def wait_for_store(store: MetadataStore, stopping: asyncio.Event) -> bool:
 
 def _open_store(addresses: list[str], name: str, config: ClusterConfig) -> MetadataStore:
     try:
-        # gRPC takes a quarter of a second and 20 MiB to import.
+        # Optional packages; a single node does not need them.
         from logbrook.server.etcd.endpoints import EtcdCredentials  # noqa: PLC0415
         from logbrook.server.etcd.store import EtcdMetadataStore  # noqa: PLC0415
     except ImportError as error:
         raise InvalidClusterError(f"--cluster needs the package {error.name}: {install_command('cluster')}") from None
     credentials = EtcdCredentials(
-        ca=_read(config.etcd_ca),
-        certificate=_read(config.etcd_certificate),
-        key=_read(config.etcd_key),
+        ca=_readable(config.etcd_ca),
+        certificate=_readable(config.etcd_certificate),
+        key=_readable(config.etcd_key),
         username=config.etcd_user,
-        password=(_read(config.etcd_password_file) or b"").decode().strip(),
+        password=_password(config.etcd_password_file),
     )
-    return EtcdMetadataStore(addresses, name, credentials)
+    try:
+        return EtcdMetadataStore(addresses, name, credentials)
+    except OSError as error:
+        files = ", ".join(path for path in (config.etcd_ca, config.etcd_certificate, config.etcd_key) if path)
+        raise InvalidClusterError(f"{files} cannot be used for TLS: {error}") from None
 
 
-def _read(path: str) -> bytes | None:
-    """Raises InvalidClusterError."""
+def _readable(path: str) -> str | None:
+    """Return the path, None if it is empty. Raises InvalidClusterError."""
     if not path:
         return None
+    _read(path)
+    return path
+
+
+def _password(path: str) -> str:
+    """Raises InvalidClusterError."""
+    return _read(path).decode().strip() if path else ""
+
+
+def _read(path: str) -> bytes:
+    """Raises InvalidClusterError."""
     try:
         return Path(path).read_bytes()
     except OSError as error:

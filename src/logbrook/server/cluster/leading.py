@@ -210,7 +210,7 @@ class LeadingReplicas:
         for replica in list(self._table.by_key.values()):
             if replica.leader is not None:
                 self._drop_followers(replica, replica.leader)
-                self._try_silent(replica.leader)
+                self._try_silent(replica, replica.leader)
                 self._carry_out(replica, replica.leader.retry_proposal(now_ms))
                 self._finish_reassignment(replica)
                 if replica.waiting:
@@ -225,10 +225,10 @@ class LeadingReplicas:
     def _drop_followers(self, replica: Replica, leader: PartitionLeader) -> None:
         self._carry_out(replica, leader.on_tick(self._now_ms(), self.liveness))
 
-    def _try_silent(self, leader: PartitionLeader) -> None:
+    def _try_silent(self, replica: Replica, leader: PartitionLeader) -> None:
         for member in leader.registration.isr:
             if member != self._broker_id:
-                self.liveness.try_if_silent(member)
+                self.liveness.try_if_silent(member, has_records=bool(replica.waiting))
 
     # Requests
 

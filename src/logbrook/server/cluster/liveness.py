@@ -7,13 +7,15 @@ followers to take over from their leader. Both are changes that the store decide
 not loses no records, it only has to be elected or get in sync again.
 
 An address is tried when a follower closes a connection on which its fetch waits, and when it has not fetched for longer
-than a fetch waits. A leader that closes the connection of a fetcher is suspected until that has tried to connect again.
+than a fetch waits, or for 0.2 s while writes wait for it. A leader that closes the connection of a fetcher is suspected
+until that has tried to connect again.
 """
 
 import asyncio
+import math
+from collections import defaultdict
 from collections.abc import Callable
 
-from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.core.cluster.image import ClusterImage
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerEpoch, BrokerId
@@ -24,8 +26,11 @@ from logbrook.server.cluster.replica_fetcher import Connect
 
 # A refused connection counts for this long.
 _GONE_S = 2.0
-# A follower that has not fetched for this long is tried. Fetches wait for 0.5 s.
+# A follower that has not fetched for this long is tried. Fetches wait for 0.5 s; with records to fetch they do not.
 _SILENT_S = 0.75
+_SILENT_S_BUSY = 0.2
+# One that is alive is not tried again for this long.
+_TRIED_S = 0.5
 # A process that ends may close its connections before the socket on which it listens.
 _ATTEMPTS = 4
 _ATTEMPT_PAUSE_S = 0.05
@@ -42,14 +47,9 @@ class BrokerLiveness:
     """
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        clock: Clock,
-        image: ClusterImage,
-        connect: Connect,
-        listener: str = DEFAULT_LISTENER,
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, image: ClusterImage, connect: Connect, listener: str
     ) -> None:
-        """`listener` is that of the brokers."""
+        """`listener` is that for the brokers of the cluster."""
         self.on_gone: Callable[[], None] = lambda: None
         self._clock = clock
         self._image = image
@@ -58,7 +58,8 @@ class BrokerLiveness:
         self._tasks = BackgroundTasks(loop, "the liveness of brokers")
         # The life of a broker that has ended, and until when that counts.
         self._gone: dict[BrokerId, tuple[BrokerEpoch, float]] = {}
-        self._heard_s: dict[BrokerId, float] = {}
+        self._heard_s: defaultdict[BrokerId, float] = defaultdict(lambda: -math.inf)
+        self._tried_s: defaultdict[BrokerId, float] = defaultdict(lambda: -math.inf)
         self._trying: set[BrokerId] = set()
         self._suspected: set[BrokerId] = set()
         self._is_stopped = False
@@ -118,9 +119,11 @@ class BrokerLiveness:
         self._heard_s[broker_id] = self._clock.monotonic_s()
         self._gone.pop(broker_id, None)
 
-    def try_if_silent(self, broker_id: BrokerId) -> None:
-        """Try the address of a follower that has not fetched for a while."""
-        if self._clock.monotonic_s() - self._heard_s.get(broker_id, 0.0) > _SILENT_S:
+    def try_if_silent(self, broker_id: BrokerId, *, has_records: bool) -> None:
+        """Try the address of a follower that has not fetched for a while. `has_records` if there are some to fetch."""
+        now_s = self._clock.monotonic_s()
+        silent_s = _SILENT_S_BUSY if has_records else _SILENT_S
+        if now_s - self._heard_s[broker_id] > silent_s and now_s - self._tried_s[broker_id] > _TRIED_S:
             self.try_address(broker_id)
 
     def try_address(self, broker_id: BrokerId) -> None:
@@ -135,7 +138,7 @@ class BrokerLiveness:
             for _ in range(_ATTEMPTS):
                 broker = self._image.brokers.get(broker_id)
                 address = None if broker is None else broker.registration.address(self._listener)
-                if address is None or self._heard_s.get(broker_id, began_s) > began_s:
+                if address is None or self._heard_s[broker_id] > began_s:
                     return
                 async with asyncio.timeout(_CONNECT_S_MAX):
                     connection = await self._connect(*address)
@@ -148,3 +151,4 @@ class BrokerLiveness:
             pass
         finally:
             self._trying.discard(broker_id)
+            self._tried_s[broker_id] = self._clock.monotonic_s()

@@ -24,6 +24,7 @@ from logbrook.server.advertised import cluster_listener
 from logbrook.server.cluster.cluster_admin import ClusterAdmin
 from logbrook.server.cluster.cluster_features import ClusterFeatures
 from logbrook.server.cluster.cluster_maintenance import ClusterMaintenance
+from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.measured_store import MeasuredStore
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.peers import Peers
@@ -115,13 +116,12 @@ class ClusterNode:
             self.membership,
             directory,
             self.topics.log_files,
-            link.connect,
+            BrokerLiveness(loop, clock, self.image, link.connect, self._listener),
             self._new_fetcher,
             self.topics.config_of,
             fetch_purgatory,
             self._probe,
             lag_ms_max=link.replica_lag_ms_max,
-            listener=self._listener,
         )
         self.cluster_admin = ClusterAdmin(
             broker_id, store, self.topics.metadata, self.image, self.topics.follower, self.membership, self._probe

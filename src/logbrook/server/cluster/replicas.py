@@ -35,7 +35,7 @@ from logbrook.server.cluster.metadata_follower import MetadataFollower
 from logbrook.server.cluster.peer_connection import PeerConnection
 from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import FetcherKey, Replica, ReplicaTable
-from logbrook.server.cluster.replica_fetcher import Connect, ReplicaFetcher
+from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
 from logbrook.server.cluster.replica_repair import ReplicaRepair
 from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.fetch_purgatory import FetchPurgatory
@@ -73,14 +73,13 @@ class ReplicaManager:
         membership: Membership,
         directory: AnyDirectory,
         logs: TopicLogs,
-        connect: Connect,
+        liveness: BrokerLiveness,
         fetcher_of: Callable[["ReplicaManager", FetcherKey], ReplicaFetcher],
         config_of: Callable[[Topic], LogConfig],
         fetch_purgatory: FetchPurgatory,
         probe: ClusterProbe,
         *,
         lag_ms_max: int,
-        listener: str,
     ) -> None:
         self.broker_id = broker_id
         self.image = image
@@ -102,7 +101,7 @@ class ReplicaManager:
         self._tasks = BackgroundTasks(loop, "the replica manager")
         self._tick_timer: asyncio.TimerHandle | None = None
         self._saved_s = clock.monotonic_s()
-        self.liveness = BrokerLiveness(loop, clock, image, connect, listener)
+        self.liveness = liveness
         self.liveness.on_gone = self._on_brokers_gone
         self.elector = Elector(
             broker_id,

@@ -11,9 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import grpc
-from grpc.aio import AioRpcError
-
 from logbrook.ports.metadata_store import (
     NO_LEASE,
     Condition,
@@ -33,6 +30,7 @@ from logbrook.ports.metadata_store import (
     TransactionResult,
 )
 from logbrook.server.etcd.endpoints import EtcdCredentials, EtcdEndpoints, EtcdStream
+from logbrook.server.etcd.grpc_client import GrpcError
 from logbrook.server.etcd.messages import (
     Compare,
     DeleteRangeRequest,
@@ -117,28 +115,28 @@ class EtcdMetadataStore:
             start = response.kvs[-1].key + b"\0"
 
     async def watch(self, after: Revision) -> AsyncIterator[StoreChange]:
-        stream = await self._answered(self._endpoints.stream("Watch/Watch", WatchResponse))
-        watch = _Watch(stream, after)
-        self._watches.append(watch)
-        try:
-            create = WatchCreateRequest(key=self._prefix, range_end=self._end, start_revision=after + 1)
-            await self._answered(stream.send(WatchRequest(create_request=create)))
-            watch.progress_task = asyncio.create_task(watch.ask_for_progress())
-            # The first response says that the watch is created.
-            timeout_s: float | None = self._timeout_s
-            while True:
-                response = await self._answered(stream.receive(timeout_s))
-                timeout_s = None
-                if response.compact_revision:
-                    raise RevisionCompactedError(watch.revision)
-                if response.canceled:
-                    raise StoreUnavailableError(f"etcd has ended a watch: {response.cancel_reason}")
-                for change in self._changes(response, watch.revision):
-                    watch.revision = change.revision
-                    yield change
-        finally:
-            self._watches.remove(watch)
-            watch.close()
+        async with await self._answered(self._endpoints.stream("Watch/Watch", WatchResponse)) as stream:
+            watch = _Watch(stream, after)
+            self._watches.append(watch)
+            try:
+                create = WatchCreateRequest(key=self._prefix, range_end=self._end, start_revision=after + 1)
+                await self._answered(stream.send(WatchRequest(create_request=create)))
+                watch.progress_task = asyncio.create_task(watch.ask_for_progress())
+                # The first response says that the watch is created.
+                timeout_s: float | None = self._timeout_s
+                while True:
+                    response = await self._answered(stream.receive(timeout_s))
+                    timeout_s = None
+                    if response.compact_revision:
+                        raise RevisionCompactedError(watch.revision)
+                    if response.canceled:
+                        raise StoreUnavailableError(f"etcd has ended a watch: {response.cancel_reason}")
+                    for change in self._changes(response, watch.revision):
+                        watch.revision = change.revision
+                        yield change
+            finally:
+                self._watches.remove(watch)
+                watch.close()
 
     def _changes(self, response: Any, after: Revision) -> list[StoreChange]:
         """Return the changes of a response by revision, or its progress without a change."""
@@ -170,12 +168,10 @@ class EtcdMetadataStore:
         return LeaseId(response.ID)
 
     async def renew_lease(self, lease_id: LeaseId) -> None:
-        stream = await self._answered(self._endpoints.stream("Lease/LeaseKeepAlive", LeaseKeepAliveResponse))
-        try:
-            await self._answered(stream.send(LeaseKeepAliveRequest(ID=lease_id)))
-            response = await self._answered(stream.receive(self._timeout_s))
-        finally:
-            stream.close()
+        request = LeaseKeepAliveRequest(ID=lease_id)
+        response = await self._answered(
+            self._endpoints.call("Lease/LeaseKeepAlive", request, LeaseKeepAliveResponse), lease_id=lease_id
+        )
         if response.TTL <= 0:
             raise LeaseNotFoundError(lease_id)
 
@@ -190,16 +186,13 @@ class EtcdMetadataStore:
         """Wait for an answer, and translate errors."""
         try:
             return await call
-        except AioRpcError as error:
-            details = error.details() or error.code().name
+        except GrpcError as error:
+            details = str(error)
             if _LEASE_NOT_FOUND in details:
                 raise LeaseNotFoundError(lease_id) from None
             if _COMPACTED in details:
                 raise RevisionCompactedError(Revision(revision)) from None
             raise StoreUnavailableError(f"etcd: {details}") from None
-        except grpc.aio.UsageError as error:
-            # The channel was closed.
-            raise StoreUnavailableError(str(error)) from None
 
     def _key_of(self, item: Any) -> str:
         key: bytes = item.key
@@ -231,7 +224,7 @@ class _Watch:
 
     async def ask_for_progress(self) -> None:
         """Ask for the revision up to which the watch has seen everything. Ends with the stream, whose reader fails."""
-        with suppress(AioRpcError, asyncio.InvalidStateError):
+        with suppress(GrpcError, StoreUnavailableError):
             while True:
                 await self.is_behind.wait()
                 self.is_behind.clear()
@@ -240,7 +233,6 @@ class _Watch:
     def close(self) -> None:
         if self.progress_task is not None:
             self.progress_task.cancel()
-        self._stream.close()
 
 
 def _entry(item: Any) -> StoreEntry:

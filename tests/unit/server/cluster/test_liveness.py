@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.core.cluster.image import BrokerRegistration, ClusterImage, broker_key, encode_broker
 from logbrook.model.identifiers import BrokerId
 from logbrook.ports.metadata_store import NO_LEASE, Revision, StoreEntry
@@ -25,7 +26,7 @@ class World:
         self.attempts = 0
         self.calls = 0
         self.register(5)
-        self.liveness = BrokerLiveness(loop, LoopClock(loop), self.image, self._connect)
+        self.liveness = BrokerLiveness(loop, LoopClock(loop), self.image, self._connect, DEFAULT_LISTENER)
         self.liveness.on_gone = self._on_gone
 
     def register(self, revision: int, *, is_stopping: bool = False) -> None:
@@ -109,13 +110,25 @@ def test_only_a_follower_that_has_not_fetched_for_a_while_is_tried() -> None:
         world.error = refused()
         world.liveness.on_heard(TWO)
         await pause(0.6)
-        world.liveness.try_if_silent(TWO)
+        world.liveness.try_if_silent(TWO, has_records=False)
         await pause(0.1)
         assert world.attempts == 0
         await pause(0.1)
-        world.liveness.try_if_silent(TWO)
+        world.liveness.try_if_silent(TWO, has_records=False)
         await pause(0.1)
         assert (world.attempts, world.liveness.gone()) == (1, {TWO})
+
+    run(scenario)
+
+
+def test_a_follower_is_tried_sooner_while_writes_wait_for_it_but_not_again_and_again() -> None:
+    async def scenario(world: World) -> None:
+        world.liveness.on_heard(TWO)
+        for _ in range(8):
+            await pause(0.1)
+            world.liveness.try_if_silent(TWO, has_records=True)
+        # Four attempts that take 0.2 s, and then none for 0.5 s.
+        assert world.attempts == 4
 
     run(scenario)
 
