@@ -11,6 +11,12 @@ from logbrook.client.connection import Connection
 from logbrook.config.network import split_address
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from logbrook.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from logbrook.testing.cluster import Cluster
 
 
@@ -125,6 +131,26 @@ def test_a_leader_without_a_certain_lease_does_not_say_that_newer_records_are_go
 
     wait_until(lambda: error_of_deposed_leader() == ErrorCode.OFFSET_NOT_AVAILABLE)
     cluster.reconnect(1)
+
+
+def test_a_new_leader_does_not_tell_consumers_that_committed_records_are_gone(impatient_cluster: Cluster) -> None:
+    """Its high watermark is older than what consumers have read, until other replicas have confirmed its records."""
+    cluster = impatient_cluster
+    cluster.create_topic("orders", settings={"min.insync.replicas": "2"})
+    cluster.produce("orders", "read by consumers")
+    for number in cluster.brokers:
+        cluster.kill(number)
+    cluster.restart(1)
+    with Connection(*split_address(cluster.brokers[1].bootstrap_servers)) as connection:
+        wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[OffsetForLeaderTopic(topic="orders", partitions=[wanted])]
+        )
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        while code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            (end,) = connection.request(request, OffsetForLeaderEpochResponse).topics[0].partitions
+            code = ErrorCode(end.error_code)
+    assert (code, end.leader_epoch, end.end_offset) == (ErrorCode.NONE, 0, 1)
 
 
 def test_writes_do_not_wait_for_a_follower_whose_registration_is_gone() -> None:

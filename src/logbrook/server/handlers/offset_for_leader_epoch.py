@@ -1,7 +1,8 @@
 """OffsetForLeaderEpoch: the end offset of a leader epoch, by which consumers detect log truncation (KIP-320).
 
-The current leader epoch ends at the high watermark, even if nothing was written in it. So do earlier epochs after the
-last one that has records.
+The current leader epoch ends at the log end offset, even if nothing was written in it. So do earlier epochs after the
+last one that has records. The high watermark of a new leader may be older than what consumers have read: with it, they
+would take committed records for truncated ones, and read them again.
 """
 
 from logbrook.model import TopicPartition
@@ -45,11 +46,11 @@ def _find_end(
     check_leader_epoch(partition, wanted.current_leader_epoch, current)
     if not 0 <= wanted.leader_epoch <= current:
         return
-    epoch_end = log.epochs.end_offset(wanted.leader_epoch, log.high_watermark)
+    epoch_end = log.epochs.end_offset(wanted.leader_epoch, log.log_end_offset)
     if wanted.leader_epoch == current:
-        end.leader_epoch, end.end_offset = current, log.high_watermark
+        end.leader_epoch, end.end_offset = current, log.log_end_offset
     elif epoch_end is not None:
-        end.leader_epoch, end.end_offset = epoch_end.epoch, min(epoch_end.start_offset, log.high_watermark)
+        end.leader_epoch, end.end_offset = epoch_end.epoch, epoch_end.start_offset
     else:
         # All its records were deleted, so it ended where the log starts now.
         end.leader_epoch, end.end_offset = wanted.leader_epoch, log.log_start_offset
