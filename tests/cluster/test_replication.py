@@ -11,12 +11,19 @@ from logbrook.client.connection import Connection
 from logbrook.config.network import split_address
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from logbrook.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from logbrook.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from logbrook.server.handlers.list_offsets import EARLIEST, LATEST
 from logbrook.testing.cluster import Cluster
 
 
@@ -131,6 +138,48 @@ def test_a_leader_without_a_certain_lease_does_not_say_that_newer_records_are_go
 
     wait_until(lambda: error_of_deposed_leader() == ErrorCode.OFFSET_NOT_AVAILABLE)
     cluster.reconnect(1)
+
+
+def test_a_leader_that_was_deposed_without_knowing_it_does_not_tell_the_latest_offset(
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """A reader that was told an earlier one would miss records that are acknowledged."""
+    cluster = impatient_cluster
+    cluster.create_topic("orders", assignments=[[1, 2, 3]])
+    cluster.produce("orders", "before")
+    cluster.cut_off(1)
+    leader = cluster.wait_for_leader("orders", other_than=1)
+    cluster.produce_to(leader, "orders", "after")
+    assert latest_offset(cluster, leader) == (ErrorCode.NONE, 2)
+    assert latest_offset(cluster, 1) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    assert latest_offset(cluster, 1, EARLIEST) == (ErrorCode.NONE, 0)
+    cluster.reconnect(1)
+    wait_until(lambda: latest_offset(cluster, 1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def test_leaders_tell_the_latest_offset_while_the_metadata_store_is_away(
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """Their followers confirm that there is no other leader."""
+    cluster = impatient_cluster
+    cluster.create_topic("orders", assignments=[[1, 2, 3]])
+    cluster.produce("orders", "before")
+    cluster.stop_store()
+    wait_until(lambda: not cluster.brokers[1].has_certain_lease)
+    cluster.produce_to(1, "orders", "after")
+    assert latest_offset(cluster, 1) == (ErrorCode.NONE, 2)
+    cluster.start_store()
+
+
+def latest_offset(cluster: Cluster, number: int, timestamp: int = LATEST) -> tuple[ErrorCode, int]:
+    """Ask one broker for the latest offset of the topic."""
+    partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="orders", partitions=[partition])]
+    )
+    with Connection(*split_address(cluster.brokers[number].bootstrap_servers)) as connection:
+        response = connection.request(request, ListOffsetsResponse, 7).topics[0].partitions[0]
+        return ErrorCode(response.error_code), response.offset
 
 
 def test_a_new_leader_does_not_tell_consumers_that_committed_records_are_gone(impatient_cluster: Cluster) -> None:

@@ -306,6 +306,12 @@ class ClusterBroker(Broker):
         replicas = self._running.services.replicas
         return replicas is not None and replicas.leading.is_serving(topic, partition)
 
+    @property
+    def has_certain_lease(self) -> bool:
+        """True if no other broker can have taken over what this one leads."""
+        replicas = self._running.services.replicas
+        return replicas is not None and replicas.membership.is_certain
+
     def create_replicated_topic(
         self, name: str, partitions: int, settings: Mapping[str, str], placement: ReplicaPlacement
     ) -> None:

@@ -66,6 +66,7 @@ class FollowerProgress:
     fetched_ms: int = 0
     # The leader's log end offset at its last fetch.
     log_end_offset_then: Offset = UNKNOWN_OFFSET
+    fetches: int = 0
 
 
 class PartitionLeader:
@@ -111,6 +112,20 @@ class PartitionLeader:
         """False while a reader could see offsets fall: the previous leader may have had a larger high watermark."""
         return self.high_watermark >= self.epoch_start_offset
 
+    def fetches(self) -> dict[BrokerId, int]:
+        """Return the number of fetches in this term of each other replica that the store may have elected."""
+        proposed = self._proposed.isr if self._proposed is not None else ()
+        candidates = {*self.registration.isr, *self.registration.elr, *proposed}
+        return {replica: progress.fetches for replica, progress in self._progress.items() if replica in candidates}
+
+    def is_confirmed(self, before: dict[BrokerId, int]) -> bool:
+        """True if no other leader had committed anything when `fetches` returned `before`.
+
+        Every replica that may have been elected has fetched twice since. It sent the second fetch after that time, and
+        was a follower of this term then. The first one may have been under way for long.
+        """
+        return all(count >= before.get(replica, 0) + 2 for replica, count in self.fetches().items())
+
     def has_enough_in_sync(self) -> bool:
         """True if acks=all is accepted."""
         return len(self.registration.isr) >= self.registration.insync_min(self.min_insync)
@@ -153,6 +168,7 @@ class PartitionLeader:
         elif progress.log_end_offset_then != UNKNOWN_OFFSET and fetch_offset >= progress.log_end_offset_then:
             progress.caught_up_ms = max(progress.caught_up_ms, progress.fetched_ms)
         progress.fetched_ms = now_ms
+        progress.fetches += 1
         progress.log_end_offset_then = self.log_end_offset
         progress.synced_end_offset = fetch_offset
         effects = self._advance()

@@ -32,7 +32,7 @@ class ReplicationTimedOutError(LogbrookError):
 
 
 class OffsetNotAvailableError(LogbrookError):
-    """A new leader does not know the high watermark yet (KIP-207)."""
+    """A new leader does not know the high watermark yet (KIP-207), or an old one does not know if it still leads."""
 
     def __init__(self, partition: TopicPartition) -> None:
-        super().__init__(f"{partition}: the new leader does not know the latest offset yet; try again")
+        super().__init__(f"{partition}: the leader does not know the latest offset; try again")

@@ -24,7 +24,7 @@ from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.ports import Clock
 from logbrook.ports.metadata_store import MetadataStoreError, StoreTransaction
-from logbrook.server.cluster.background import BackgroundTasks
+from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.errors import (
     NotEnoughReplicasAfterAppendError,
@@ -43,6 +43,8 @@ from logbrook.storage.pending_append import PendingAppend
 
 NO_REPLICA = -1
 _PROPOSAL_RETRY_MS = 200
+_CONFIRMATION_S = 0.02
+_CONFIRMATION_S_MAX = 2.0
 
 _logger = event_logger(__name__)
 
@@ -242,6 +244,22 @@ class LeadingReplicas:
         """Raises OffsetNotAvailableError or NotLeaderError."""
         if not self.leader_of(partition).is_offset_known:
             raise OffsetNotAvailableError(partition)
+
+    async def confirm(self, partition: TopicPartition) -> None:
+        """Return when no other leader can have committed anything before this call.
+
+        That is at once with a certain lease. Otherwise the other in-sync replicas must fetch, as they do while only the
+        metadata store is away. Raises OffsetNotAvailableError or NotLeaderError.
+        """
+        leader = self.leader_of(partition)
+        before = leader.fetches()
+        until_s = self._clock.monotonic_s() + _CONFIRMATION_S_MAX
+        while not self._membership.is_certain and not leader.is_confirmed(before):
+            if self._clock.monotonic_s() > until_s:
+                raise OffsetNotAvailableError(partition)
+            await pause(_CONFIRMATION_S)
+            if self.leader_of(partition) is not leader:
+                raise NotLeaderError(partition)
 
     def check_in_sync(self, partition: TopicPartition) -> None:
         """Raises NotEnoughReplicasError or NotLeaderError."""

@@ -1,6 +1,13 @@
-"""ListOffsets: the offset of a timestamp, or of one of the special positions, which are negative timestamps."""
+"""ListOffsets: the offset of a timestamp, or of one of the special positions, which are negative timestamps.
 
-from logbrook.model import TopicPartition
+A leader without a certain lease may have been deposed: it asks its followers before it tells the end of a log. A reader
+that was told an earlier end would miss records that were acknowledged before its request.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.list_offsets import (
@@ -11,6 +18,7 @@ from logbrook.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from logbrook.server.api import Api, HandlerResult, RequestContext
+from logbrook.server.cluster.leading import LeadingReplicas
 from logbrook.server.errors import errors_in
 from logbrook.server.leader_epoch import check_leader_epoch
 from logbrook.server.services import Services
@@ -31,21 +39,55 @@ _NONE = -1
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> HandlerResult:
+    if services.replicas is not None and not services.replicas.membership.is_certain:
+        return _list_confirmed(services, request, services.replicas.leading)
     try:
         with services.cold_reads.cached():
-            return _list(services, request)
+            return _list(services, request, {})
     except NotCachedError:
-        return services.cold_reads.read(lambda: _list(services, request))
+        return services.cold_reads.read(lambda: _list(services, request, {}))
 
 
-def _list(services: Services, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def _list_confirmed(
+    services: Services, request: ListOffsetsRequest, leading: LeadingReplicas
+) -> ListOffsetsResponse:
+    """List the offsets when the followers have confirmed that this broker leads."""
+    partitions = {
+        TopicPartition(topic.name, wanted.partition_index)
+        for topic in request.topics
+        for wanted in topic.partitions
+        if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL)
+    }
+    errors: dict[TopicPartition, LogbrookError] = {}
+
+    async def confirm(partition: TopicPartition) -> None:
+        try:
+            await leading.confirm(partition)
+        except LogbrookError as error:
+            errors[partition] = error
+
+    await asyncio.gather(*map(confirm, sorted(partitions)))
+    response: ListOffsetsResponse = await services.cold_reads.read(lambda: _list(services, request, errors))
+    return response
+
+
+def _list(
+    services: Services, request: ListOffsetsRequest, errors: Mapping[TopicPartition, LogbrookError]
+) -> ListOffsetsResponse:
+    """`errors` has those of partitions that this broker may not lead any more."""
     isolation_level = request.isolation_level
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _find_offset(services, TopicPartition(topic.name, wanted.partition_index), wanted, isolation_level)
+                    _find_offset(
+                        services,
+                        partition := TopicPartition(topic.name, wanted.partition_index),
+                        wanted,
+                        isolation_level,
+                        errors.get(partition) if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL) else None,
+                    )
                     for wanted in topic.partitions
                 ],
             )
@@ -58,10 +100,16 @@ API = Api(ListOffsetsRequest, ListOffsetsResponse, handle)
 
 
 def _find_offset(
-    services: Services, partition: TopicPartition, wanted: ListOffsetsPartition, isolation_level: int
+    services: Services,
+    partition: TopicPartition,
+    wanted: ListOffsetsPartition,
+    isolation_level: int,
+    error: LogbrookError | None,
 ) -> ListOffsetsPartitionResponse:
     response = ListOffsetsPartitionResponse(partition_index=partition.partition)
     with errors_in(response):
+        if error is not None:
+            raise error
         log = services.topics.log(partition)
         check_leader_epoch(partition, wanted.current_leader_epoch, services.topics.leader_epoch(partition))
         if services.replicas is not None:
