@@ -37,7 +37,9 @@ from logbrook.storage.durable_files import IO_FAILURES, sync_directory
 from logbrook.storage.environment import Environment
 from logbrook.storage.errors import (
     CorruptLogError,
+    DiskFullError,
     OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
     PartitionNotFoundError,
     StorageError,
     StorageOfflineError,
@@ -116,7 +118,7 @@ class Log(ReadableLog):
             view = memoryview(bytearray(view))
         batches, records, from_producers = check_batches(view, self.partition, self.config, origin, header)
         if from_producers:
-            written = self.producers.check([header for _, header in batches])
+            written = self._check_producers([header for _, header in batches], len(view))
             if written is not None:
                 return self._duplicate(written)
         length = len(view)
@@ -143,6 +145,18 @@ class Log(ReadableLog):
         append = PendingAppend(self._committed, base_offset, next_offset, time_ms, False)
         durability.submit(append, self._directory, active.base_offset, position, view)
         return append
+
+    def _check_producers(self, headers: Sequence[BatchHeader], length: int) -> ProducedBatch | None:
+        """Return the batch that was written already, if these are sent again. Raises as `append` does.
+
+        On a full disk a batch out of order is refused like the one before it: its producer has sent both at once.
+        """
+        try:
+            return self.producers.check(headers)
+        except OutOfOrderSequenceError:
+            if self.environment.files.space().usable_bytes < length:
+                raise DiskFullError(self.active.path, length) from None
+            raise
 
     def append_fetched(self, data: Buffer, *, now_ms: int) -> PendingAppend:
         """Write whole batches fetched from the leader, at their own offsets and with their own leader epochs.

@@ -320,6 +320,24 @@ def test_a_producer_may_try_again_what_the_full_disk_refused(new_store: NewStore
     assert (append.base_offset, append.duplicate) == (3, False)
 
 
+def test_a_batch_that_follows_a_refused_one_is_refused_for_the_same_reason(
+    new_store: NewStore, files: MemoryFiles
+) -> None:
+    """Producers send several batches at a time. Upon an error of sequences librdkafka begins a new producer epoch, and
+    repeats batches of other partitions with it that it has no response for (issue 4953 of librdkafka)."""
+    store = on_small_disk(new_store, files)
+    store.write(producing(0))
+    for sequence in (1, 2, 3):
+        with pytest.raises(DiskFullError):
+            store.append(producing(sequence))
+    files.capacity_bytes = None
+    with pytest.raises(OutOfOrderSequenceError):
+        store.append(producing(2))
+    store.write(producing(1))
+    with pytest.raises(OutOfOrderSequenceError):
+        store.append(producing(3))
+
+
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
 def test_the_very_same_bytes_may_be_tried_again(new_store: NewStore, files: MemoryFiles, timestamp_type: str) -> None:
     store = on_small_disk(new_store, files, message_timestamp_type=timestamp_type)
