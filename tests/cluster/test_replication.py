@@ -171,6 +171,23 @@ def test_leaders_tell_the_latest_offset_while_the_metadata_store_is_away(
     cluster.start_store()
 
 
+def test_a_leader_whose_disk_is_full_hands_over(
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    cluster = impatient_cluster
+    cluster.create_topic("orders", assignments=[[1, 2, 3], [1, 3, 2]])
+    with cluster.brokers[1].fault("disk_full"):
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+        for partition in (0, 1):
+            producer.produce("orders", "while its disk is full", partition=partition)
+        assert producer.flush(30) == 0, "the records were not acknowledged"
+        assert [cluster.leader("orders", partition) for partition in (0, 1)] == [2, 3]
+        wait_until(lambda: 1 not in cluster.isr("orders", 0))
+    for partition in (0, 1):
+        assert cluster.wait_for_isr("orders", partition) == [1, 2, 3]
+        assert cluster.stored("orders", partition, on=1) == [b"while its disk is full"]
+
+
 def latest_offset(cluster: Cluster, number: int, timestamp: int = LATEST) -> tuple[ErrorCode, int]:
     """Ask one broker for the latest offset of the topic."""
     partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)

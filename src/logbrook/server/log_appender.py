@@ -19,7 +19,7 @@ from logbrook.records.batch import NO_PRODUCER_ID, BatchHeader
 from logbrook.records.builder import NO_PRODUCER_EPOCH, build_batch
 from logbrook.records.record import Record
 from logbrook.storage.batch_set import AppendOrigin
-from logbrook.storage.errors import StorageError
+from logbrook.storage.errors import DiskFullError, StorageError
 from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
 
@@ -32,6 +32,9 @@ class ReplicatedAppends(Protocol):
 
     def on_append(self, log: Log) -> None:
         """The log has grown."""
+
+    def on_disk_full(self) -> None:
+        """An append was refused."""
 
     def on_log_synced(self, log: Log) -> None:
         """Records that were fetched from a leader are durable; this broker may lead the partition by now."""
@@ -112,9 +115,13 @@ class LogAppender:
         replicas = self.replicas
         assert replicas is not None
         term = replicas.leader_of(log.partition)
-        append = log.append(
-            data, now_ms=self._clock.now_ms(), leader_epoch=term.leader_epoch, origin=origin, header=header
-        )
+        try:
+            append = log.append(
+                data, now_ms=self._clock.now_ms(), leader_epoch=term.leader_epoch, origin=origin, header=header
+            )
+        except DiskFullError:
+            replicas.on_disk_full()
+            raise
         length = len(data)
 
         def synced(append: PendingAppend) -> None:

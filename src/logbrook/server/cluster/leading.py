@@ -44,6 +44,7 @@ from logbrook.storage.pending_append import PendingAppend
 NO_REPLICA = -1
 _PROPOSAL_RETRY_MS = 200
 _CONFIRMATION_S = 0.02
+_HAND_OVER_AGAIN_S = 1.0
 _CONFIRMATION_S_MAX = 2.0
 
 _logger = event_logger(__name__)
@@ -87,6 +88,7 @@ class LeadingReplicas:
         self._tasks = BackgroundTasks(loop, "the leading replicas")
         # Not sent to the store yet.
         self._proposals: list[tuple[Replica, PartitionLeader, ProposeRegistration]] = []
+        self._is_handing_over = False
 
     async def stop(self) -> None:
         """Fail the appends that wait, and answer the followers."""
@@ -147,13 +149,21 @@ class LeadingReplicas:
             replica.is_announced = True
             self.on_leader(replica.partition)
 
-    def hand_overs(self) -> Iterator[StoreTransaction]:
-        """Yield the changes by which other in-sync replicas take over what this broker leads. It leaves their ISRs."""
+    def hand_overs(self, *, is_rotated: bool = False) -> Iterator[StoreTransaction]:
+        """Yield the changes by which other in-sync replicas take over what this broker leads. It leaves their ISRs.
+
+        The first in the list of replicas takes over; with `is_rotated` the one after this broker, so that every replica
+        has its turn if others hand over, too.
+        """
         for replica in self._table.by_key.values():
             if replica.leader is None:
                 continue
             registration = replica.leader.registration
-            for successor in registration.replicas:
+            successors = registration.replicas
+            if is_rotated and self._broker_id in successors:
+                place = successors.index(self._broker_id)
+                successors = (*successors[place + 1 :], *successors[:place])
+            for successor in successors:
                 broker = self._image.brokers.get(successor)
                 if successor == self._broker_id or broker is None or broker.registration.is_stopping:
                     continue
@@ -161,6 +171,22 @@ class LeadingReplicas:
                 if after is not None:
                     yield self._elector.change_of(replica.leader.partition_epoch, replica.key, after)
                     break
+
+    def on_disk_full(self) -> None:
+        """An append was refused: other in-sync replicas lead from now on. Without one this broker goes on leading."""
+        if not self._is_handing_over:
+            self._is_handing_over = True
+            self._tasks.spawn(self._hand_over())
+
+    async def _hand_over(self) -> None:
+        try:
+            changes = list(self.hand_overs(is_rotated=True))
+            if changes:
+                _logger.warning("leadership handed over", reason="disk full", partitions=len(changes))
+                await self._elector.commit(changes)
+            await pause(_HAND_OVER_AGAIN_S)
+        finally:
+            self._is_handing_over = False
 
     def configure(self, replica: Replica, config: LogConfig) -> None:
         """The settings of the topic have changed."""
