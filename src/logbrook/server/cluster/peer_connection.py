@@ -18,6 +18,8 @@ from logbrook.protocol.schema import ApiMessage
 
 R = TypeVar("R", bound=ApiMessage)
 
+# The kernel would try for two minutes.
+CONNECT_S_MAX = 2.0
 _LENGTH = Struct(">i")
 _FRAME_BYTES_MAX = 256 << 20
 _ELEMENTS_MAX = 10_000_000
@@ -39,12 +41,15 @@ class PeerConnection(asyncio.Protocol):
         self._is_closed_here = False
 
     @classmethod
-    async def connect(cls, host: str, port: int, client_id: str, local_host: str | None = None) -> Self:
-        """`local_host` is the address to connect from. Raises OSError."""
+    async def connect(
+        cls, host: str, port: int, client_id: str, local_host: str | None = None, timeout_s: float = CONNECT_S_MAX
+    ) -> Self:
+        """`local_host` is the address to connect from. Raises OSError, TimeoutError if nothing answers."""
         local = None if local_host is None else (local_host, 0)
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: cls(client_id), host, port, local_addr=local
-        )
+        async with asyncio.timeout(timeout_s):
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: cls(client_id), host, port, local_addr=local
+            )
         return connection
 
     @property

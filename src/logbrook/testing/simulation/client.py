@@ -17,7 +17,7 @@ from logbrook.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from logbrook.protocol.messages.produce import ProduceRequest, ProduceResponse
 from logbrook.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from logbrook.protocol.schema import ApiMessage
-from logbrook.server.cluster.peer_connection import PeerConnection
+from logbrook.server.cluster.peer_connection import CONNECT_S_MAX, PeerConnection
 
 R = TypeVar("R", bound=ApiMessage)
 
@@ -41,9 +41,16 @@ class SimulatedClient(PeerConnection):
     """A client of one broker. Connect with `connect`."""
 
     @classmethod
-    async def connect(cls, host: str, port: int, client_id: str = "client", local_host: str | None = None) -> Self:
+    async def connect(
+        cls,
+        host: str,
+        port: int,
+        client_id: str = "client",
+        local_host: str | None = None,
+        timeout_s: float = CONNECT_S_MAX,
+    ) -> Self:
         """Connect from the host `local_host`, by default `client_id`. Raises OSError."""
-        return await super().connect(host, port, client_id, local_host or client_id)
+        return await super().connect(host, port, client_id, local_host or client_id, timeout_s)
 
 
 class ClusterClient:

@@ -1,0 +1,46 @@
+"""Connections between brokers."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from logbrook.server.cluster.peer_connection import PeerConnection
+
+WAIT_S_MAX = 20
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port whose queue of connections is full: the kernel drops further ones, as a network that is cut does."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(2):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+def test_an_attempt_to_connect_ends_if_nothing_answers(silent_port: int) -> None:
+    """The kernel would try for two minutes, at longer and longer intervals, and go on for as long after the end of a
+    cut."""
+
+    async def connect() -> None:
+        attempt = asyncio.ensure_future(PeerConnection.connect("127.0.0.1", silent_port, "test", timeout_s=0.1))
+        ended, _ = await asyncio.wait([attempt], timeout=WAIT_S_MAX)
+        assert ended, "it did not end by itself"
+        assert isinstance(attempt.exception(), TimeoutError)
+
+    asyncio.run(connect())
+
+
+def test_an_address_that_nobody_listens_at_is_refused() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionRefusedError):
+            asyncio.run(PeerConnection.connect("127.0.0.1", unused.getsockname()[1], "test"))
