@@ -124,7 +124,7 @@ class ClusterNode:
             member.environment.health.add_failure_callback(self._on_storage_failed)
         self.topics.replicas = self.replicas
         appender.replicas = self.replicas.leading
-        self.view = ImageView(broker_id, self.image, self.topics, self.replicas.liveness)
+        self.view = ImageView(broker_id, self.image, self.topics, self.membership, self.replicas.liveness)
         self.peers = Peers(link.connect)
         self._is_open = False
         self._tasks: list[asyncio.Task[None]] = []
