@@ -14,7 +14,7 @@ from logbrook.testing.chaos.health import NotHealthyError, ReplicaHealth
 from logbrook.testing.chaos.java_client import JavaClient
 from logbrook.testing.chaos.load import PACE, chaos_load
 from logbrook.testing.chaos.outcome import ChaosOutcome, StepResult, longest_gap_s
-from logbrook.testing.chaos.plan import NODES, ChaosFault, ChaosPlan, FaultStep
+from logbrook.testing.chaos.plan import NODES, ChaosFault, ChaosPlan, FaultKind, FaultStep
 from logbrook.testing.chaos.progress import ClientProgress
 from logbrook.testing.chaos.replicas import differences
 from logbrook.testing.chaos.spark_copy import SparkCopy
@@ -133,7 +133,8 @@ class _ChaosRun:
                 pause(step.lag_s)
             self._injector.begin(fault)
             active.append((monotonic() + fault.seconds, fault))
-        for until, fault in sorted(active, key=lambda end: end[0]):
+        # Partitions are moved back last: a broker that another fault has taken away cannot get replicas.
+        for until, fault in sorted(active, key=lambda end: (end[1].kind is FaultKind.MOVE_PARTITIONS, end[0])):
             pause(max(0.0, until - monotonic()))
             self._injector.end(fault)
 

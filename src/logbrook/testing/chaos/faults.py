@@ -172,7 +172,8 @@ class FaultInjector:
             with client, suppress(ClientError, ProtocolError):
                 answer = client.request(request, AlterPartitionReassignmentsResponse)
                 results = [result for topic in answer.responses for result in topic.partitions]
-                return answer.error_code == 0 and all(result.error_code == 0 for result in results)
+                if answer.error_code == 0 and all(result.error_code == 0 for result in results):
+                    return True
         return False
 
     def _elect(self, _: ChaosFault) -> None:

@@ -6,6 +6,7 @@ Each is replaced by a new one after some seconds. A write that the library gives
 import asyncio
 import logging
 import warnings
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -108,7 +109,8 @@ class KafkaPythonClient(_PythonProducer):
                 # The flush timed out: what follows fails, or is acknowledged late.
                 pass
             finally:
-                producer.close(timeout=1)
+                with suppress(KafkaPythonError):
+                    producer.close(timeout=1)
 
     def _connect(self) -> KafkaProducer | None:
         """The constructor fails if no broker can be reached."""
