@@ -11,7 +11,7 @@ DEV := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo test test-fast test-all check bench bench-peers crash kill replication simulate copy exactly-once etcd messages clean
+.PHONY: help serve demo test test-fast test-all check bench bench-peers crash kill chaos replication simulate copy exactly-once etcd messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ crash: $(DEV) ## check recovery from N simulated power losses (N=1000000)
 
 kill: $(DEV) ## kill a broker under load N times and check that no acknowledged record is lost (N=100)
 	$(BIN)/python -m logbrook.testing.kill --kills $(or $(N),100)
+
+chaos: $(DEV) ## inject N faults into clusters of processes under load and check every promise (N=200 SEED=0 ARGS=--spark)
+	$(BIN)/python -m logbrook.testing.chaos --faults $(or $(N),200) --seed $(or $(SEED),0) $(ARGS)
 
 replication: $(DEV) ## check the rules of replication in N random schedules of a model, from SEED on (N=10000 SEED=0)
 	$(BIN)/python -m logbrook.testing.replication --seeds $(or $(N),10000) --seed $(or $(SEED),0)

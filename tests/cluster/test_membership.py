@@ -152,6 +152,22 @@ def test_a_broker_whose_lease_was_lost_registers_again(
         assert cluster.stored("orders", on=number) == [b"before", b"after"]
 
 
+def test_a_broker_without_a_registration_tells_clients_its_own_address(
+    cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """Clients forget brokers that are not in the metadata. librdkafka would have none left to ask."""
+
+    def known_to_the_first() -> list[int]:
+        with Client(cluster.brokers[1].bootstrap_servers) as client:
+            return [broker.node_id for broker in client.metadata().brokers]
+
+    assert known_to_the_first() == [1, 2, 3]
+    for number in cluster.brokers:
+        cluster.expire_lease(number)
+    wait_until(lambda: not {2, 3} & set(known_to_the_first()))
+    assert known_to_the_first() == [1]
+
+
 def test_records_are_written_and_read_while_the_store_is_away(cluster: Cluster) -> None:
     cluster.create_topic("orders")
     cluster.stop_store()

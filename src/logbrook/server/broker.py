@@ -109,18 +109,9 @@ class BrokerServer:
 
     async def _start(self, loop: asyncio.AbstractEventLoop, descriptors: int) -> None:
         config, clock, directory = self.config, self._clock, self.directory
-        for member in directory.members:
-            member.environment.health.add_failure_callback(_log_offline)
-            member.environment.health.add_failure_callback(self._record_failure)
         fetch_purgatory = FetchPurgatory(loop)
         appender = LogAppender(loop, clock, fetch_purgatory.committed)
-        for member in directory.members:
-            durability = member.environment.durability
-            if isinstance(durability, Wal):
-                durability.on_completed = appender.complete_from_thread
-                committer = self._new_committer(durability, loop)
-                committer.start()
-                self._started.callback(committer.stop)
+        self._start_storage(appender)
         inspector = RecordInspector(loop, clock, config.storage.decompressed_bytes_max)
         self._started.callback(inspector.stop)
         cold_reads = ColdReads(loop, directory)
@@ -178,6 +169,17 @@ class BrokerServer:
         self.maintenance.start()
         await self._begin_serving(loop)
         self.is_ready = True
+
+    def _start_storage(self, appender: LogAppender) -> None:
+        for environment in (member.environment for member in self.directory.members):
+            environment.health.add_failure_callback(_log_offline)
+            environment.health.add_failure_callback(self._record_failure)
+            durability = environment.durability
+            if isinstance(durability, Wal):
+                durability.on_completed = appender.complete_from_thread
+                committer = self._new_committer(durability, self._loop)
+                committer.start()
+                self._started.callback(committer.stop)
 
     def _record_failure(self, _: StorageOfflineError) -> None:
         """Called from any thread."""

@@ -17,6 +17,7 @@ from urllib.request import urlopen
 
 from logbrook.ports.parent_process import end_with_parent
 from logbrook.testing.processes import free_port, wait_until
+from logbrook.testing.reaper import Reaper
 
 VERSION = "3.6.5"
 _START_S_MAX = 30.0
@@ -79,8 +80,9 @@ class EtcdProcess:
     """A member of an etcd cluster, by default the only one.
 
     Its data is in a temporary directory and not synced, or in `directory`, which is kept: then it also ends with this
-    process, which may not have other threads. `ports` are those for clients and for other members. `tls` are PEM files:
-    the certificate of an authority, of which clients need a certificate, and etcd's own certificate and key.
+    process, which may not have other threads. With a `reaper`, which ends it with this process, the data in `directory`
+    is not synced either, and there may be threads. `ports` are those for clients and for other members. `tls` are PEM
+    files: the certificate of an authority, of which clients need a certificate, and etcd's own certificate and key.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class EtcdProcess:
         name: str = "default",
         *,
         directory: Path | None = None,
+        reaper: Reaper | None = None,
         ports: tuple[int, int] | None = None,
         tls: tuple[Path, Path, Path] | None = None,
     ) -> None:
@@ -100,6 +103,8 @@ class EtcdProcess:
         # Without TLS and certificates, for `_is_healthy`.
         self._health_port = self._port if tls is None else free_port()
         self._tls = tls
+        self._reaper = reaper
+        self._is_synced = directory is not None and reaper is None
         self._process: subprocess.Popen[bytes] | None = None
         # NAME=URL of all members.
         self.initial_cluster = self.member
@@ -141,11 +146,11 @@ class EtcdProcess:
             options.update(zip(names, map(str, self._tls), strict=True))
             options |= {"--client-cert-auth": "true", "--listen-metrics-urls": f"http://127.0.0.1:{self._health_port}"}
         arguments = [f"{name}={value}" for name, value in options.items()]
-        if self._temporary is not None:
+        if not self._is_synced:
             arguments.append("--unsafe-no-fsync")
         self._directory.mkdir(parents=True, exist_ok=True)
         # Python code between fork and exec can deadlock in a process with threads.
-        prepare = None if self._temporary is not None else partial(end_with_parent, os.getpid())
+        prepare = partial(end_with_parent, os.getpid()) if self._is_synced else None
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._command, *arguments],
@@ -155,12 +160,16 @@ class EtcdProcess:
                 start_new_session=True,
                 preexec_fn=prepare,  # noqa: PLW1509 - without threads
             )
+        if self._reaper is not None:
+            self._reaper.watch_group(self._process.pid)
 
     def kill(self) -> None:
         """End it as SIGKILL does; `start` starts it again with its data. No effect if it does not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            if self._reaper is not None:
+                self._reaper.forget_group(self._process.pid)
             self._process = None
 
     def pause(self) -> None:
@@ -196,10 +205,19 @@ class EtcdProcess:
 
 
 class EtcdCluster:
-    """Several members of an etcd cluster: `with EtcdCluster(command) as etcd:`."""
+    """Several members of an etcd cluster: `with EtcdCluster(command) as etcd:`.
 
-    def __init__(self, command: str, members: int = 3) -> None:
-        self.members = [EtcdProcess(command, f"member-{number}") for number in range(members)]
+    With a `directory` and a `reaper` the members have their data in directories below, named after them.
+    """
+
+    def __init__(
+        self, command: str, members: int = 3, *, directory: Path | None = None, reaper: Reaper | None = None
+    ) -> None:
+        names = [f"member-{number}" for number in range(members)]
+        self.members = [
+            EtcdProcess(command, name, directory=None if directory is None else directory / name, reaper=reaper)
+            for name in names
+        ]
         for member in self.members:
             member.initial_cluster = ",".join(other.member for other in self.members)
 

@@ -40,19 +40,29 @@ class ChildProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None, "it is running"
+        return self._process.pid
+
+    @property
     def exit_code(self) -> int | None:
         """The exit code, until `wait` has returned it."""
         return None if self._process is None else self._process.poll()
 
     def launch(
-        self, command: Sequence[str], *, stdout: int | None = None, env: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> "subprocess.Popen[bytes]":
         """Start it. Standard output goes to the log unless `stdout` is given."""
         assert self._process is None, "it is running already"
         with open(self._log_path, "ab") as log:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=log if stdout is None else stdout,
                 stderr=log,
                 start_new_session=True,

@@ -1,8 +1,8 @@
 """A helper process that kills process groups and removes directories when the test process ends, however it ends.
 
 Finalizers do not run in a process that is killed, and brokers in their own session survive it. The reaper process reads
-commands from a pipe; at end of file it kills the watched process groups and removes the watched directories. It is this
-file run as a script, and imports nothing of Logbrook so that it starts immediately.
+commands from a pipe; at end of file it kills the watched process groups, unmounts the watched file systems and removes
+the watched directories. It is this file run as a script, and imports nothing of Logbrook so that it starts immediately.
 """
 
 import contextlib
@@ -36,6 +36,10 @@ class Reaper:
         with contextlib.suppress(BrokenPipeError):
             self._send("-group", str(pid))
 
+    def watch_mount(self, path: str) -> None:
+        """Unmount the file system at this path, in use or not, before directories are removed."""
+        self._send("+mount", path)
+
     def watch_directory(self, path: str) -> None:
         self._send("+directory", path)
 
@@ -54,7 +58,7 @@ class Reaper:
 
 def _main() -> None:
     """Read commands until end of file, then clean up."""
-    watched: dict[str, set[str]] = {"group": set(), "directory": set()}
+    watched: dict[str, set[str]] = {"group": set(), "mount": set(), "directory": set()}
     for line in sys.stdin:
         command, _, argument = line.rstrip("\n").partition(" ")
         targets = watched[command[1:]]
@@ -65,6 +69,8 @@ def _main() -> None:
     for pid in watched["group"]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(int(pid), signal.SIGKILL)
+    for path in watched["mount"]:
+        subprocess.run(["umount", "--lazy", path], capture_output=True, check=False)
     for path in watched["directory"]:
         shutil.rmtree(path, ignore_errors=True)
 

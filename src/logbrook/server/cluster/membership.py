@@ -108,6 +108,11 @@ class Membership:
         self._identity, self._cluster_id = self._read_identity()
 
     @property
+    def registration(self) -> BrokerRegistration | None:
+        """The registration of this broker, also while the store does not have it. None before the first one."""
+        return self._registration if self._registration.host else None
+
+    @property
     def is_certain(self) -> bool:
         """True if no other broker can have taken over what this one leads."""
         return self._lease.is_certain(self._clock.monotonic_s())

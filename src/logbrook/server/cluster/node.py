@@ -131,17 +131,17 @@ class ClusterNode:
             broker_id, clock, self.image, self.topics, self.cluster_admin, interval_s=link.maintenance_interval_s
         )
         self._throttle = ReplicationThrottle(self.topics.metadata, broker_id, clock, "follower")
-        for member in directory.members:
-            member.environment.health.add_failure_callback(self._on_storage_failed)
         self.topics.replicas = self.replicas
         appender.replicas = self.replicas.leading
-        self.view = ImageView(broker_id, self.image, self.topics, self.replicas.liveness)
+        self.view = ImageView(broker_id, self.image, self.topics, self.membership, self.replicas.liveness)
         self.peers = Peers(link.connect)
         self._is_open = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
         """Raises UnsupportedLevelError, StoreUnavailableError or OSError."""
+        for member in self._directory.members:
+            member.environment.health.add_failure_callback(self._on_storage_failed)
         self.membership.claim_directory()
         await self.topics.follower.load()
         # Before anything is done on the data; the registration checks it again.

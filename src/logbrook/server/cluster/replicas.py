@@ -61,6 +61,8 @@ _logger = event_logger(__name__)
 class ReplicaManager:
     """One per broker, on the event loop. `fetch_purgatory` has the waiting fetches of consumers."""
 
+    _tick_timer: asyncio.TimerHandle | None = None
+
     def __init__(
         self,
         broker_id: BrokerId,
@@ -99,7 +101,6 @@ class ReplicaManager:
         self._saved_high_watermarks: dict[TopicPartition, Offset] = {}
         self._creating: set[PartitionKey] = set()
         self._tasks = BackgroundTasks(loop, "the replica manager")
-        self._tick_timer: asyncio.TimerHandle | None = None
         self._saved_s = clock.monotonic_s()
         self.liveness = liveness
         self.liveness.on_gone = self._on_brokers_gone
@@ -131,7 +132,6 @@ class ReplicaManager:
             probe,
             lag_ms_max=lag_ms_max,
         )
-
         self.repair = ReplicaRepair(broker_id, loop, clock, image, self.elector, self._table, directory, self._rebuild)
 
     @property

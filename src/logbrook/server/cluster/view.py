@@ -6,6 +6,7 @@ from logbrook.core.metadata import Topic, TopicNotFoundError
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import BrokerId
 from logbrook.server.cluster.liveness import BrokerLiveness
+from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster_view import NO_LEADER, BrokerAddress, CurrentLeader, PartitionView
 from logbrook.server.topics import Topics
 
@@ -14,12 +15,23 @@ class ImageView:
     """A `ClusterView`. There is no controller: each broker names itself, since any broker takes such requests.
 
     A leader whose process has ended is not one: a client that is told so asks again soon, and else after a second.
+
+    This broker is one of the brokers, also while its registration is gone: a client that has reached it must not forget
+    it, for want of another one to ask.
     """
 
-    def __init__(self, broker_id: BrokerId, image: ClusterImage, topics: Topics, liveness: BrokerLiveness) -> None:
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        image: ClusterImage,
+        topics: Topics,
+        membership: Membership,
+        liveness: BrokerLiveness,
+    ) -> None:
         self._broker_id = broker_id
         self._image = image
         self._topics = topics
+        self._membership = membership
         self._liveness = liveness
 
     @property
@@ -27,14 +39,14 @@ class ImageView:
         return self._broker_id
 
     def brokers(self, listener: str = DEFAULT_LISTENER) -> list[BrokerAddress]:
-        addresses = (self._address(broker_id, listener) for broker_id in sorted(self._image.brokers))
+        addresses = (self._address(number, listener) for number in sorted({*self._image.brokers, self._broker_id}))
         return [address for address in addresses if address is not None]
 
     def fenced_brokers(self) -> list[BrokerAddress]:
         return [
             BrokerAddress(broker_id, node.host, node.port, node.rack or None)
             for broker_id, node in sorted(self._image.nodes.items())
-            if broker_id not in self._image.brokers
+            if broker_id not in self._image.brokers and broker_id != self._broker_id
         ]
 
     def partition(self, topic: Topic, number: int) -> PartitionView:
@@ -71,7 +83,10 @@ class ImageView:
 
     def _address(self, broker_id: int, listener: str) -> BrokerAddress | None:
         broker = self._image.brokers.get(BrokerId(broker_id))
-        address = None if broker is None else broker.registration.address(listener)
-        if broker is None or address is None:
+        registration = None if broker is None else broker.registration
+        if registration is None and broker_id == self._broker_id:
+            registration = self._membership.registration
+        address = None if registration is None else registration.address(listener)
+        if registration is None or address is None:
             return None
-        return BrokerAddress(broker_id, *address, broker.registration.rack or None)
+        return BrokerAddress(broker_id, *address, registration.rack or None)

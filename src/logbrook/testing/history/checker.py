@@ -45,7 +45,7 @@ class Counts:
     unknown_found: int
     """Writes without a response that are in the log."""
     duplicates_allowed: int
-    """Duplicates written by producers that are not idempotent."""
+    """Duplicates written by producers that are not idempotent, or in another producer epoch."""
     polled: int
     polled_again: int
     """Records delivered to a group more than once."""
@@ -127,7 +127,8 @@ def _duplicates_allowed(history: HistoryIndex) -> int:
         len(offsets) - 1
         for partition in history.partitions.values()
         for value, offsets in partition.offsets_of.items()
-        if len(offsets) > 1 and partition.producer_of.get(value) not in history.idempotent
+        if len(offsets) > 1
+        and (partition.producer_of.get(value) not in history.idempotent or partition.is_of_several_epochs(offsets))
     )
 
 

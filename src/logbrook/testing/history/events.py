@@ -9,7 +9,7 @@ client library is not a new write.)
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Concatenate, NamedTuple, ParamSpec, TextIO, get_args
 
@@ -240,12 +240,20 @@ class FinalMarkers(NamedTuple):
     offsets: list[int]
 
 
+class FinalProducers(NamedTuple):
+    """The batches of idempotent producers in a partition, at the end: first and next offset, producer id and epoch."""
+
+    at_ns: int
+    partition: TopicPartition
+    batches: Sequence[tuple[int, int, int, int]]
+
+
 _ProducerEvent = ProducerStarted | Sent | Acknowledged | Failed | Unknown | TransactionalIdTaken
 _CommitEvent = TransactionCommitted | TransactionUnknown | TransactionFailed
 _TransactionEvent = TransactionBegun | _CommitEvent | TransactionAborted
 _ConsumerEvent = Polled | Resumed | Committed | CommitUnknown | CommittedSeen | LatestSeen
 _BrokerEvent = TopicCreated | BrokerStarted | BrokerKilled | BrokerStopped
-_FinalEvent = FinalTopics | FinalRead | FinalCommittedRead | FinalMarkers
+_FinalEvent = FinalTopics | FinalRead | FinalCommittedRead | FinalMarkers | FinalProducers
 Event = _ProducerEvent | _TransactionEvent | _ConsumerEvent | _BrokerEvent | _FinalEvent
 
 _KINDS = {kind.__name__: kind for kind in get_args(Event)}
@@ -268,6 +276,14 @@ class Recorder:
     ) -> None:
         """Record an event of this kind with the current time and the given further fields."""
         self._events.append(kind(self.now_ns(), *args, **kwargs))
+
+    @property
+    def count(self) -> int:
+        return len(self._events)
+
+    def since(self, count: int) -> list[Event]:
+        """The events after the first `count`, in the order in which they were recorded."""
+        return self._events[count:]
 
     def events(self) -> list[Event]:
         """The events recorded so far, in time order."""

@@ -16,6 +16,7 @@ from logbrook.testing.history.events import (
     Failed,
     FinalCommittedRead,
     FinalMarkers,
+    FinalProducers,
     FinalRead,
     Polled,
     ProducerStarted,
@@ -83,10 +84,21 @@ class PartitionHistory:
     """The records that a read_committed consumer receives at the end."""
     visible_values: set[str] = field(default_factory=set)
     markers: set[int] = field(default_factory=set)
+    epoch_of: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Producer id and epoch of the records of idempotent producers, by offset; empty if they were not read."""
     disputed: set[int] = field(default_factory=set)
     """Offsets of transactions with a reported anomaly: consumers that skip them are not reported too."""
     reported: set[int] = field(default_factory=set)
     """Offsets with a reported anomaly: its consequences are not reported again."""
+
+    def is_of_several_epochs(self, offsets: list[int]) -> bool:
+        """True if each record has a producer epoch of its own.
+
+        A producer that begins a new epoch repeats records whose outcome it does not know, and no broker can tell:
+        librdkafka does so in all partitions when a batch of one is out of order (its issue 4953).
+        """
+        epochs = {self.epoch_of.get(offset) for offset in offsets}
+        return len(epochs) == len(offsets) and None not in epochs
 
     def known_offsets(self) -> list[int]:
         """All offsets known to hold a record that consumers must receive, in order."""
@@ -140,6 +152,10 @@ class HistoryIndex:
             self._partition(committed_read.partition).committed_read = committed_read
         for markers in self.of(FinalMarkers):
             self._partition(markers.partition).markers.update(markers.offsets)
+        for producers in self.of(FinalProducers):
+            epoch_of = self._partition(producers.partition).epoch_of
+            for first, end, producer_id, epoch in producers.batches:
+                epoch_of.update(dict.fromkeys(range(first, end), (producer_id, epoch)))
         for partition in self.partitions.values():
             partition.visible = dict(partition.committed_read.records if partition.committed_read else ())
             partition.visible_values = set(partition.visible.values())

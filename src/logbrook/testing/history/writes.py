@@ -101,7 +101,9 @@ def _check_failed(history: HistoryIndex, partition: PartitionHistory) -> None:
 def _check_duplicates(history: HistoryIndex, partition: PartitionHistory) -> None:
     for value, offsets in partition.offsets_of.items():
         producer = partition.producer_of.get(value)
-        if len(offsets) > 1 and producer in history.idempotent and partition.reported.isdisjoint(offsets):
+        if len(offsets) == 1 or partition.is_of_several_epochs(offsets):
+            continue
+        if producer in history.idempotent and partition.reported.isdisjoint(offsets):
             history.report(
                 Rule.DUPLICATE, partition=partition.partition, producer=producer, value=value, offsets=offsets
             )

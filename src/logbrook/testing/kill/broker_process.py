@@ -55,8 +55,16 @@ class BrokerProcess(ChildProcess):
 
     def stop(self, timeout_s: float) -> None:
         """Send SIGTERM. Raises BrokerFailedError if it does not exit in time or with a code other than 0."""
+        self.begin_stop()
+        self.finish_stop(timeout_s)
+
+    def begin_stop(self) -> None:
+        """Send SIGTERM. Raises BrokerFailedError if it had exited by itself."""
         self.check_running()
         self.signal(SIGTERM)
+
+    def finish_stop(self, timeout_s: float) -> None:
+        """Wait for the exit after `begin_stop`. Raises as `stop` does."""
         try:
             code = self.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -3,7 +3,9 @@
 Importing this module needs confluent-kafka; the rest of the test kit does not.
 """
 
+import logging
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, TypeVar
 
 from logbrook.model import TopicPartition
@@ -39,6 +41,7 @@ __all__ = [
     "reader",
     "record_delivery",
     "retry",
+    "serve",
 ]
 
 _POLL_INTERVAL_MS_MAX = 6_000
@@ -48,8 +51,14 @@ _FLUSH_STEP_S = 0.1
 
 _T = TypeVar("_T")
 
+# Fenced producers are part of the load, and each writes its end to standard error otherwise.
+_logger = logging.getLogger(__name__)
+_logger.addHandler(logging.NullHandler())
+_logger.propagate = False
+
 _COMMON: dict[str, Any] = {
     "log_level": 0,
+    "logger": _logger,
     "log.connection.close": False,
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 100,
@@ -90,6 +99,13 @@ def retry(call: Callable[[], _T], before_retry: Callable[[], None] = lambda: Non
             if error.fatal() or not is_retriable(error):
                 raise
         before_retry()
+
+
+def serve(sender: Producer, seconds: float) -> None:
+    """Handle delivery reports for some time."""
+    until = monotonic() + seconds
+    while (remaining := until - monotonic()) > 0:
+        sender.poll(remaining)
 
 
 def flush_all(state: LoadState, name: str, sender: Producer) -> None:

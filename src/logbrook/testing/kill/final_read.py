@@ -8,8 +8,8 @@ from typing import NamedTuple
 from logbrook.client import Client
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset
-from logbrook.records.batch import iter_headers
-from logbrook.testing.history.events import FinalCommittedRead, FinalMarkers, FinalRead, FinalTopics
+from logbrook.records.batch import NO_PRODUCER_ID, BatchHeader, iter_headers
+from logbrook.testing.history.events import FinalCommittedRead, FinalMarkers, FinalProducers, FinalRead, FinalTopics
 from logbrook.testing.kill import clients
 from logbrook.testing.kill.clients import Consumer, KafkaError
 from logbrook.testing.kill.load_client import LoadState, value_of
@@ -30,7 +30,16 @@ def read_everything(state: LoadState, partitions: list[TopicPartition], timeout_
         state.recorder.record(FinalCommittedRead, partition, read.end, read.records)
     with Client(state.address) as client:
         for partition in existing:
-            state.recorder.record(FinalMarkers, partition, list(_markers(client, partition)))
+            headers = list(_headers(client, partition))
+            markers = [header for header in headers if header.is_control]
+            offsets = [offset for header in markers for offset in range(header.base_offset, header.next_offset)]
+            state.recorder.record(FinalMarkers, partition, offsets)
+            batches = [
+                (header.base_offset, header.next_offset, header.producer_id, header.producer_epoch)
+                for header in headers
+                if header.producer_id != NO_PRODUCER_ID and not header.is_control
+            ]
+            state.recorder.record(FinalProducers, partition, batches)
 
 
 class _Read(NamedTuple):
@@ -87,15 +96,13 @@ def _read_with(
     }
 
 
-def _markers(client: Client, partition: TopicPartition) -> Iterator[int]:
-    """Yield the offsets of control records, which client libraries do not deliver."""
+def _headers(client: Client, partition: TopicPartition) -> Iterator[BatchHeader]:
+    """Yield the headers of all batches, which client libraries do not deliver."""
     offset = 0
     while True:
         fetched = client.fetch(partition.topic, partition.partition, Offset(offset), max_wait_ms=0)
         headers = [header for _, header in iter_headers(fetched.records)]
         if not headers:
             return
-        for header in headers:
-            if header.is_control:
-                yield from range(header.base_offset, header.next_offset)
+        yield from headers
         offset = headers[-1].next_offset

@@ -1,5 +1,6 @@
 """The load of a kill test: all clients, from start to drain."""
 
+from collections.abc import Mapping, Sequence
 from time import monotonic
 
 from logbrook.model import TopicPartition
@@ -7,7 +8,7 @@ from logbrook.testing.history.events import TopicCreated
 from logbrook.testing.kill import clients
 from logbrook.testing.kill.clients import ClientPartition, Consumer, KafkaError, KafkaException, NewTopic
 from logbrook.testing.kill.load_client import TOPIC, LoadClient, LoadState
-from logbrook.testing.kill.members import members
+from logbrook.testing.kill.members import LoadMember, members
 from logbrook.testing.kill.prober import Prober
 from logbrook.testing.kill.producers import producers
 from logbrook.testing.kill.topic_maker import TopicMaker
@@ -21,37 +22,43 @@ _CLIENT_END_TIMEOUT_S = 30.0
 _ABANDONED_END_TIMEOUT_S = 3.0
 
 
-class KillLoad:
-    """All clients of a run. Started once the broker is ready, drained after its last restart."""
+class ClientLoad:
+    """All clients of a run. Started once the broker is ready, drained after its last restart.
 
-    def __init__(self, state: LoadState) -> None:
+    `readers` are consumers without a group. The topic has `replicas` replicas and these settings.
+    """
+
+    def __init__(
+        self,
+        state: LoadState,
+        writers: Sequence[LoadClient],
+        group_members: Sequence[LoadMember],
+        readers: Sequence[LoadClient] = (),
+        *,
+        replicas: int = 1,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._state = state
-        self.members = members(state)
-        self.topic_maker = TopicMaker(state, "topic-maker")
-        self._writers: list[LoadClient] = [*producers(state), *transactional_clients(state), self.topic_maker]
-        self._groups = {member.group for member in self.members}
-        self._readers: list[LoadClient] = [*self.members, Prober(state, "prober", self._groups)]
-
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        """All partitions that may have been written to."""
-        return [*self._state.partitions, *self.topic_maker.made]
+        self.members = group_members
+        self.writers = writers
+        self.groups = {member.group for member in self.members}
+        self._readers = [*self.members, *readers, Prober(state, "prober", self.groups)]
+        self._topic = NewTopic(TOPIC, len(state.partitions), replicas, config=dict(settings or {}))
 
     def start(self) -> None:
         """Raises KafkaException or TimeoutError if the broker does not create the topic."""
         admin = clients.admin_client(self._state.address)
-        topic = NewTopic(TOPIC, len(self._state.partitions), 1)
-        admin.create_topics([topic])[TOPIC].result(_ANSWER_TIMEOUT_S)
+        admin.create_topics([self._topic])[TOPIC].result(_ANSWER_TIMEOUT_S)
         self._state.recorder.record(TopicCreated, TOPIC, len(self._state.partitions))
-        for client in (*self._writers, *self._readers):
+        for client in (*self.writers, *self._readers):
             client.start()
 
     def drain(self) -> None:
         """Stop the writers after their last responses, let the groups read to the end, then stop the readers."""
-        self._stop(self._writers, _PRODUCERS_END_TIMEOUT_S)
+        self._stop(self.writers, _PRODUCERS_END_TIMEOUT_S)
         for member in self.members:
             member.may_leave = False
-        observers = {group: clients.consumer(self._state.address, group) for group in self._groups}
+        observers = {group: clients.consumer(self._state.address, group) for group in self.groups}
         if not wait_until(lambda: not self._lags(observers), _GROUPS_END_TIMEOUT_S):
             for lag in self._lags(observers):
                 self._state.problems.append(f"{lag}, {_GROUPS_END_TIMEOUT_S:.0f} s after the last write")
@@ -62,9 +69,9 @@ class KillLoad:
     def abandon(self) -> None:
         """Stop all clients without waiting for the broker, which will not be restarted."""
         self._state.is_abandoned = True
-        self._stop([*self._writers, *self._readers], _ABANDONED_END_TIMEOUT_S)
+        self._stop([*self.writers, *self._readers], _ABANDONED_END_TIMEOUT_S)
 
-    def _stop(self, running: list[LoadClient], timeout_s: float) -> None:
+    def _stop(self, running: Sequence[LoadClient], timeout_s: float) -> None:
         """Stop the clients; they share one deadline."""
         deadline = monotonic() + timeout_s
         for client in running:
@@ -99,3 +106,16 @@ class KillLoad:
             return error is None or error.code() != KafkaError._PARTITION_EOF
         finally:
             reader.close()
+
+
+class KillLoad(ClientLoad):
+    """The clients of a kill test."""
+
+    def __init__(self, state: LoadState) -> None:
+        self.topic_maker = TopicMaker(state, "topic-maker")
+        super().__init__(state, [*producers(state), *transactional_clients(state), self.topic_maker], members(state))
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions that may have been written to."""
+        return [*self._state.partitions, *self.topic_maker.made]

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from random import Random
 from threading import Event, Thread
 from time import monotonic, monotonic_ns
+from typing import NamedTuple
 
 from logbrook.model import TopicPartition
 from logbrook.testing.history import Recorder
@@ -13,13 +14,23 @@ TOPIC = "events"
 _SEPARATOR = b"|"
 
 
+class Pace(NamedTuple):
+    """The rate of writers: the largest number of records that are sent at once, and the mean pause after them."""
+
+    burst_max: int = 40
+    pause_s: float = 0.0
+
+
 class LoadState:
     """Shared by all clients of a run: the broker's address, the history, and the problems of clients."""
 
-    def __init__(self, address: str, seed: int, partitions: int, isolation: str = "read_committed") -> None:
+    def __init__(
+        self, address: str, seed: int, partitions: int, isolation: str = "read_committed", pace: Pace | None = None
+    ) -> None:
         self.address = address
         self.seed = seed
         self.isolation = isolation
+        self.pace = pace or Pace()
         self.recorder = Recorder(monotonic_ns)
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.problems: list[str] = []

@@ -44,10 +44,11 @@ class ProducerClient(LoadClient):
         producer = clients.producer(self.state.address, **settings, **{"enable.idempotence": self._idempotent})
         number = self._outstanding = 0
         while not self.stopping.is_set() and monotonic() < until:
-            for _ in range(self.rng.randint(1, 40)):
+            for _ in range(self.rng.randint(1, self.state.pace.burst_max)):
                 number += 1
                 self._send(producer, name, f"{name}:{number}")
             producer.poll(self.rng.choice((0, 0.002, 0.01, 0.03)))
+            clients.serve(producer, self.rng.uniform(0, 2 * self.state.pace.pause_s))
             while self._outstanding > _OUTSTANDING_MAX and not self.stopping.is_set():
                 producer.poll(0.05)
         clients.flush_all(self.state, name, producer)

@@ -69,6 +69,7 @@ class TransactionalClient(LoadClient):
         try:
             active = self._acquire()
             while not self.stopping.is_set():
+                clients.serve(active.producer, self.rng.uniform(0, 2 * self.state.pace.pause_s))
                 with suppress(_NoOpenTransactionError, _SequenceReusedError):
                     active = self._transact(active)
                     if monotonic() <= active.until:
@@ -106,7 +107,7 @@ class TransactionalClient(LoadClient):
         transaction = f"{active.name}/{self._transactions}"
         active.producer.begin_transaction()
         self.state.recorder.record(events.TransactionBegun, active.name, transaction)
-        for _ in range(self.rng.randint(1, _VALUES_MAX)):
+        for _ in range(self.rng.randint(1, min(_VALUES_MAX, 2 * self.state.pace.burst_max))):
             self._send(active)
         active.producer.poll(self.rng.choice((0, 0.005, 0.03)))
         end = self.rng.choices(list(_ENDS), weights=list(_ENDS.values()))[0]

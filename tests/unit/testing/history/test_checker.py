@@ -15,6 +15,7 @@ from logbrook.testing.history.events import (
     Committed,
     CommittedSeen,
     CommitUnknown,
+    FinalProducers,
     FinalRead,
     FinalTopics,
     LatestSeen,
@@ -124,6 +125,19 @@ def test_a_write_without_an_answer_may_not_be_there_twice_if_it_is_idempotent(re
     recorder.record(Unknown, "idem", P0, "a", "timed out")
     end(recorder, "aa")
     assert found(recorder) == [Anomaly.of(Rule.DUPLICATE, partition=P0, offsets=[0, 1], producer="idem", value="a")]
+
+
+@pytest.mark.parametrize(("second_epoch", "rules"), [(0, [Rule.DUPLICATE]), (1, [])])
+def test_a_record_may_be_there_twice_if_its_producer_has_begun_another_epoch(
+    recorder: Recorder, second_epoch: int, rules: list[Rule]
+) -> None:
+    recorder.record(Sent, "idem", P0, "a")
+    recorder.record(Acknowledged, "idem", P0, 1, "a")
+    end(recorder, "aa")
+    recorder.record(FinalProducers, P0, [(0, 1, 7, 0), (1, 2, 7, second_epoch)])
+    verdict = check(recorder.events())
+    assert [anomaly.rule for anomaly in verdict.anomalies] == rules
+    assert verdict.counts.duplicates_allowed == second_epoch
 
 
 def test_a_plain_producer_may_write_again_and_it_is_counted(recorder: Recorder) -> None:
