@@ -1,7 +1,7 @@
 """Consoles for the browser: real processes, real brokers, and Debian's Chromium driven by playwright.
 
 The time goes into importing the console's libraries, starting a browser and loading pages. All tests therefore share
-three consoles forked from one process (`forked_consoles.py`), one browser and one tab.
+four consoles forked from one process (`forked_consoles.py`), one browser and one tab.
 """
 
 import json
@@ -32,7 +32,7 @@ from playwright.sync_api import (
 )
 
 from logbrook.client import Client
-from logbrook.testing import Broker
+from logbrook.testing import Broker, Cluster
 from logbrook.testing.processes import free_port
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -117,15 +117,23 @@ def empty_broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="package")
-def consoles(broker: Broker, metrics: str, empty_broker: Broker) -> Iterator[dict[str, str]]:
+def cluster() -> Iterator[Cluster]:
+    """Three brokers in different racks. A test that kills a broker restarts it."""
+    with Cluster(nodes=3, racks=["a", "b", "c"], lease_s=2.0) as started:
+        yield started
+
+
+@pytest.fixture(scope="package")
+def consoles(broker: Broker, metrics: str, empty_broker: Broker, cluster: Cluster) -> Iterator[dict[str, str]]:
     """The addresses of the consoles that the fixtures below name."""
-    addresses = {name: f"127.0.0.1:{free_port()}" for name in ("plain", "guarded", "empty")}
-    plain, guarded, empty = (("--listen", address) for address in addresses.values())
+    addresses = {name: f"127.0.0.1:{free_port()}" for name in ("plain", "guarded", "empty", "clustered")}
+    plain, guarded, empty, clustered = (("--listen", address) for address in addresses.values())
     running = ForkedConsoles(
         [
             (*plain, "--bootstrap", broker.bootstrap_servers, "--metrics", metrics),
             (*guarded, "--bootstrap", broker.bootstrap_servers, "--metrics", "", "--token", "open sesame"),
             (*empty, "--bootstrap", empty_broker.bootstrap_servers, "--metrics", "127.0.0.1:1"),
+            (*clustered, "--bootstrap", cluster.bootstrap_servers, "--metrics", ""),
         ]
     )
     try:
@@ -151,6 +159,12 @@ def guarded_console(consoles: dict[str, str]) -> str:
 def empty_console(consoles: dict[str, str]) -> str:
     """The address of the console of `empty_broker`, which has no metrics."""
     return consoles["empty"]
+
+
+@pytest.fixture(scope="package")
+def cluster_console(consoles: dict[str, str]) -> str:
+    """The address of the console of `cluster`."""
+    return consoles["clustered"]
 
 
 # Playwright runs an event loop in this thread, with which tests of other folders would fail.

@@ -240,7 +240,7 @@ def _cancel(admin: Admin, chosen: Iterable[PartitionOverview], *, as_json: bool,
             partition._asdict()
             | {
                 "from": list(moving[partition].target),
-                "to": [replica for replica in moving[partition].replicas if replica not in moving[partition].adding],
+                "to": list(moving[partition].before_move),
                 "size_bytes": 0,
             }
             for partition in cancelled

@@ -111,7 +111,7 @@ def carry_out(
 
     The limit is removed in any case, also after Ctrl-C.
     """
-    before = {partition.partition: _settled_replicas(partition) for partition in overview.partitions}
+    before = {partition.partition: partition.before_move for partition in overview.partitions}
     targets = {**(also_wait_for or {}), **plan}
     throttle = MoveThrottle(admin.configs, before, targets)
     with termination_as_interrupt():
@@ -146,8 +146,7 @@ class _Waiting:
         self._show = show
         assignment = {partition.partition: partition for partition in overview.partitions}
         self._bytes = {
-            partition: _copied_bytes(_settled_replicas(assignment[partition]), target, assignment[partition].size_bytes)
-            or 0
+            partition: _copied_bytes(assignment[partition].before_move, target, assignment[partition].size_bytes) or 0
             for partition, target in targets.items()
             if partition in assignment
         }
@@ -197,11 +196,6 @@ class _Waiting:
         done = len(self._targets) - len(missing)
         size = f"{size_text(copied)} of {size_text(total)} ({percent} %)"
         return f"{done} of {plural(len(self._targets), 'partition')}, {size}, {seconds:.0f} s"
-
-
-def _settled_replicas(partition: PartitionOverview) -> tuple[int, ...]:
-    """Return the replicas from before the move under way."""
-    return tuple(replica for replica in partition.replicas if replica not in partition.adding)
 
 
 def _copied_bytes(before: Sequence[int], target: Sequence[int], size_bytes: int | None) -> int | None:

@@ -205,7 +205,7 @@ def _print_partitions(shown: list[PartitionOverview], *, as_json: bool = False) 
 
 def _print_map(overview: ClusterOverview, shown: list[PartitionOverview], *, as_json: bool) -> None:
     rows = [
-        partition.partition._asdict() | {"nodes": {str(node): mark for node, mark in marks(partition).items()}}
+        partition.partition._asdict() | {"nodes": {str(node): role.value for node, role in partition.roles.items()}}
         for partition in shown
     ]
     if as_json:
@@ -216,20 +216,6 @@ def _print_map(overview: ClusterOverview, shown: list[PartitionOverview], *, as_
         ["partition", *nodes],
         [[f"{row['topic']}-{row['partition']}", *(row["nodes"].get(node, ".") for node in nodes)] for row in rows],
     )
-
-
-def marks(partition: PartitionOverview) -> dict[int, str]:
-    """Return the role of each replica in the map of `cluster partitions --map`."""
-    return {
-        replica: "L"
-        if replica == partition.leader
-        else "F"
-        if replica in partition.in_sync
-        else "+"
-        if replica in partition.adding
-        else "lag"
-        for replica in partition.replicas
-    }
 
 
 def _print_more(count: int, option: str) -> None:
@@ -277,7 +263,7 @@ def _status_json(overview: ClusterOverview) -> dict[str, Any]:
 def move_json(partition: PartitionOverview) -> dict[str, Any]:
     """Return a move under way for JSON and tables."""
     return partition.partition._asdict() | {
-        "from": [replica for replica in partition.replicas if replica not in partition.adding],
+        "from": list(partition.before_move),
         "to": list(partition.target),
         "copied_bytes": partition.copied_bytes,
         "size_bytes": partition.bytes_to_copy,
@@ -285,7 +271,6 @@ def move_json(partition: PartitionOverview) -> dict[str, Any]:
 
 
 def _partition_json(partition: PartitionOverview) -> dict[str, Any]:
-    state = "offline" if partition.is_offline else "under-replicated" if partition.is_under_replicated else "ok"
     return partition.partition._asdict() | {
         "leader": partition.leader,
         "replicas": list(partition.replicas),
@@ -294,5 +279,5 @@ def _partition_json(partition: PartitionOverview) -> dict[str, Any]:
         "adding": list(partition.adding),
         "removing": list(partition.removing),
         "size_bytes": partition.size_bytes,
-        "state": state,
+        "state": partition.state,
     }

@@ -7,6 +7,7 @@ ListPartitionReassignments and DescribeLogDirs. What a broker does not tell is N
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from logbrook.client.admin_replicas import OngoingMove, ReplicaAdmin
 from logbrook.client.client import Address, Client
@@ -30,6 +31,16 @@ DOWN = "down"
 NOT_ANSWERING = "not answering"
 
 _NO_LEADER = -1
+
+
+class ReplicaRole(StrEnum):
+    """The role of a replica; the value is its mark in a map of who leads what."""
+
+    LEADER = "L"
+    IN_SYNC = "F"
+    LAGGING = "lag"
+    # Not in sync yet: a move adds it.
+    ADDING = "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,27 @@ class PartitionOverview:
     def target(self) -> tuple[int, ...]:
         """The replicas when the move under way has ended, the preferred leader first."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @property
+    def state(self) -> str:
+        return "offline" if self.is_offline else "under-replicated" if self.is_under_replicated else "ok"
+
+    @property
+    def roles(self) -> dict[int, ReplicaRole]:
+        """The role of each replica, by broker."""
+        return {replica: self._role(replica) for replica in self.replicas}
+
+    def _role(self, replica: int) -> ReplicaRole:
+        if replica == self.leader:
+            return ReplicaRole.LEADER
+        if replica in self.in_sync:
+            return ReplicaRole.IN_SYNC
+        return ReplicaRole.ADDING if replica in self.adding else ReplicaRole.LAGGING
+
+    @property
+    def before_move(self) -> tuple[int, ...]:
+        """The replicas without those that the move under way adds."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
     def size_bytes(self) -> int | None:

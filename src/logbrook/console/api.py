@@ -1,4 +1,4 @@
-"""The HTTP API under /api: produce, fetch, topics, groups, pipelines and health as JSON, for curl and scripts.
+"""The HTTP API under /api: produce, fetch, topics, groups, cluster, pipelines and health as JSON, for curl and scripts.
 
 An error is `{"error": {"code": ..., "message": ...}}` with a matching HTTP status. The code is Kafka's if the cluster
 refused the request.
@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse
 from logbrook.client.admin import Admin
 from logbrook.client.admin_topics import CLUSTER_DEFAULT
 from logbrook.client.offset_specs import Earliest, OffsetSpec
+from logbrook.console.api_cluster import add_cluster
 from logbrook.console.api_docs import api_docs_page
 from logbrook.console.api_errors import add_error_handlers, refuse_unknown_parameters
 from logbrook.console.api_inputs import PartitionsIn, ResetIn, SettingText, TopicIn, TrimIn
@@ -71,6 +72,7 @@ def create_api(access: ClusterAccess, pipelines: PipelineReports, stopping: asyn
     _add_topic_changes(api, access)
     add_messages(api, access, stopping)
     _add_groups(api, access)
+    add_cluster(api, access)
 
     @api.get("/pipelines", tags=["pipelines"])
     async def list_pipelines() -> list[PipelineOut]:

@@ -4,12 +4,12 @@ A page shows the state of `ConsoleContext.sampler` on a timer, and calls the clu
 May import the rest of `console` except `api` and `app`.
 """
 
-from logbrook.console.pages import broker, groups, overview, pipelines, topics
+from logbrook.console.pages import broker, cluster, groups, overview, pipelines, topics
 from logbrook.console.pages.layout import ConsoleContext, add_error_page
 
 
 def add_pages(console: ConsoleContext) -> None:
     """Register every page with nicegui."""
-    for page in (overview, topics, groups, pipelines, broker):
+    for page in (overview, topics, groups, pipelines, cluster, broker):
         page.add(console)
     add_error_page(console)

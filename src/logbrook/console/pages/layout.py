@@ -31,6 +31,7 @@ _LINKS = (
     ("Topics", "/topics", "topic"),
     ("Groups", "/groups", "group"),
     ("Pipelines", "/pipelines", "account_tree"),
+    ("Cluster", "/cluster", "hub"),
     ("Broker", "/broker", "dns"),
 )
 _STYLE = """
