@@ -3,6 +3,7 @@
 python -m bench.peers                              all measurements, about four hours
 python -m bench.peers --quick                      two short rounds, about 5 minutes; saved only with --results
 python -m bench.peers --systems logbrook,kafka --only latency,restart
+python -m bench.peers --only cluster               the measurements whose names begin with it: clusters of three nodes
 python -m bench.peers --report                     only write docs/BENCHMARKS.md and its charts from the results
 """
 
@@ -17,7 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from bench.peers import coordinators, footprint, java, latency, report, restart, scale, throughput
+from bench.clusters.nodes import ClusterError
+from bench.peers import cluster, coordinators, footprint, java, latency, report, restart, scale, throughput
 from bench.peers.kafka import Kafka
 from bench.peers.lab import QUICK, Amounts, Lab
 from bench.peers.load import LoadError
@@ -42,6 +44,9 @@ MEASUREMENTS: dict[str, Callable[[Lab], Iterator[Row]]] = {
     "rebalance": coordinators.measure_rebalances,
     "transactions": coordinators.measure_transactions,
     "restart": restart.run,
+    "cluster_load": cluster.measure_load,
+    "cluster_operations": cluster.measure_operations,
+    "cluster_failover": cluster.measure_failover,
 }
 _IN_MEMORY = {"tmpfs", "ramfs"}
 
@@ -95,7 +100,7 @@ def _run(name: str, lab: Lab, results: Results, path: Path | None) -> bool:
         for row in MEASUREMENTS[name](lab):
             print(_line(row), flush=True)
             results.merge([row])
-    except LoadError as error:
+    except (LoadError, ClusterError) as error:
         lab.say(f"{name} failed: {error}")
         return False
     finally:
@@ -155,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
         "--only",
         type=_some_of(MEASUREMENTS),
         default=list(MEASUREMENTS),
-        help=f"some of {','.join(MEASUREMENTS)}",
+        help=f"some of {','.join(MEASUREMENTS)}; cluster is all that begin with it",
     )
     promises = {promise.value: promise for promise in (Promise.LESS, Promise.DISK)}
     parser.add_argument(
@@ -176,7 +181,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _some_of(choices: Mapping[str, object]) -> Callable[[str], list[str]]:
     def parse(text: str) -> list[str]:
-        names = text.split(",")
+        # The beginning of several names, up to an underscore, stands for all of them.
+        groups = {name: [choice for choice in choices if choice.startswith(f"{name}_")] for name in text.split(",")}
+        names = [choice for name, group in groups.items() for choice in (group if name not in choices else [name])]
+        names += [name for name, group in groups.items() if not group and name not in choices]
         if unknown := [name for name in names if name not in choices]:
             raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there are: {', '.join(choices)}")
         return names

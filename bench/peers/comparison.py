@@ -8,7 +8,7 @@ from bench.peers.results import Row
 
 OURS = "Logbrook"
 # Measured under both promises and compared under the same one; other measurements use each system's defaults.
-PAIRED = frozenset({"throughput", "java", "latency", "end_to_end", "transactions"})
+PAIRED = frozenset({"throughput", "java", "latency", "end_to_end", "transactions", "cluster_load"})
 # A property of the client, not of the system.
 _NOT_COMPARED = "CPU of the load"
 

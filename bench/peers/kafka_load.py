@@ -39,7 +39,7 @@ _MEMBERS = 10
 
 class KafkaLoad(Load):
     def create(self, job: Job) -> None:
-        topic = NewTopic(job.topic, job.partitions, 1, config=job.settings)
+        topic = NewTopic(job.topic, job.partitions, job.replicas, config=job.settings)
         admin = _admin(job)
         admin.create_topics([topic], operation_timeout=WAIT_S_MAX)[job.topic].result(WAIT_S_MAX)
         _wait_until(lambda: _leaders(admin, job.topic) == job.partitions, "every partition has a leader")

@@ -36,10 +36,23 @@ class Amounts:
     log_gb: float = 10.0
     java_messages: int = 1_000_000
     memory_bytes: int = 256_000_000
+    # The bytes that a node of a cluster misses, and the rounds of measurements that take minutes.
+    missed_bytes: int = 5_000_000_000
+    long_rounds: int = 3
+    failovers: int = 5
 
 
 QUICK = Amounts(
-    rounds=2, throughput_s=0.2, warm_up_s=2.0, latency_s=1.0, log_gb=0.5, java_messages=200_000, memory_bytes=64_000_000
+    rounds=2,
+    throughput_s=0.2,
+    warm_up_s=2.0,
+    latency_s=1.0,
+    log_gb=0.5,
+    java_messages=200_000,
+    memory_bytes=64_000_000,
+    missed_bytes=100_000_000,
+    long_rounds=1,
+    failovers=1,
 )
 
 
@@ -151,14 +164,17 @@ class Lab:
         runs = [running.spend("produce", replace(job, count=count))[0] for _ in range(2)]
         return sum(run.messages for run in runs), sum(run.ended_s - run.started_s for run in runs)
 
-    def settle(self, running: Running) -> None:
-        """Wait until the server is idle: some servers create and delete topics after they have answered."""
+    def settle(self, running: Running, share: float = _QUIET_SHARE) -> None:
+        """Wait until the server is idle: some servers create and delete topics after they have answered.
+
+        An idle server uses less than `share` of a core.
+        """
         until = time.monotonic() + WAIT_S_MAX
         pause = Event()
         while time.monotonic() < until:
             before = running.server.cpu_s()
             pause.wait(_QUIET_S)
-            if running.server.cpu_s() - before < _QUIET_SHARE * _QUIET_S:
+            if running.server.cpu_s() - before < share * _QUIET_S:
                 return
         raise LoadError(f"{running.system.name} does not become idle within {WAIT_S_MAX:.0f} s")
 

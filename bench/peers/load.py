@@ -43,6 +43,7 @@ class Job:
     in_turn: bool = False
     count: int = 1
     rate: int = 0
+    replicas: int = 1
     settings: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -93,6 +93,13 @@ class Server(ABC):
     def peak_rss_mib(self) -> float:
         return self._status_mib("VmHWM")
 
+    def pss_mib(self) -> float:
+        """Return the memory with a share of what is mapped by other processes, too."""
+        for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+        raise RuntimeError("/proc/PID/smaps_rollup has no Pss on this kernel")
+
     def _status_mib(self, name: str) -> float:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith(f"{name}:"):

@@ -29,10 +29,12 @@ _SETTLED_WINDOWS = 3
 _SETTLED_SHARE = 0.1
 _WARM_UP_RUN_S = 2.0
 # Above this share of its available cores, the load is the bottleneck, not the server.
-_LOAD_IS_LIMIT = 0.9
+LOAD_IS_LIMIT = 0.9
 
 
-class _Cell(NamedTuple):
+class Cell(NamedTuple):
+    """Messages of one size and codec, to a number of partitions."""
+
     size: int
     partitions: int
     codec: str
@@ -45,8 +47,8 @@ class _Cell(NamedTuple):
 
 
 _CELLS = (
-    *(_Cell(*cell) for cell in product(_SIZES, _PARTITIONS, _CODECS)),
-    *(_Cell(1_000, 16, codec, in_turn=True) for codec in _CODECS),
+    *(Cell(*cell) for cell in product(_SIZES, _PARTITIONS, _CODECS)),
+    *(Cell(1_000, 16, codec, in_turn=True) for codec in _CODECS),
 )
 
 
@@ -67,28 +69,29 @@ def _warm_up(lab: Lab, running: Running) -> None:
     All systems follow the same rule. It takes the longest where code is compiled while it runs, as in Kafka's JVM.
     """
     lab.say(f"warming up {running.system.name}")
-    cells = (_Cell(100, 1, "none"), _Cell(1_000, 16, running.system.codecs[-1]))
+    cells = (Cell(100, 1, "none"), Cell(1_000, 16, running.system.codecs[-1]))
     run_s = min(_WARM_UP_RUN_S, lab.amounts.throughput_s)
-    counts = [_probe(lab, running, cell, run_s) for cell in cells]
+    counts = [probe_count(lab, running, cell, run_s) for cell in cells]
     costs: list[float] = []
     until = time.monotonic() + lab.amounts.warm_up_s
-    while time.monotonic() < until and not _is_settled(costs):
+    while time.monotonic() < until and not is_settled(costs):
         samples = Samples("throughput")
         for cell, count in zip(cells, counts, strict=True):
             _round(lab, running, cell, count, samples)
         costs.append(sum(row.median for row in samples.rows() if "CPU of the server" in row.metric))
-    state = "is warm" if _is_settled(costs) else f"is not steady after {lab.amounts.warm_up_s:.0f} s"
+    state = "is warm" if is_settled(costs) else f"is not steady after {lab.amounts.warm_up_s:.0f} s"
     lab.say(f"{running.system.name} {state}; CPU s/GB per window: {', '.join(f'{cost:.2f}' for cost in costs)}")
 
 
-def _is_settled(costs: list[float]) -> bool:
+def is_settled(costs: list[float]) -> bool:
+    """True if a server is warm: the last windows had about the same cost."""
     last = costs[-_SETTLED_WINDOWS:]
     return len(last) == _SETTLED_WINDOWS and max(last) <= (1 + _SETTLED_SHARE) * min(last)
 
 
-def _measure(lab: Lab, servers: list[Running], cell: _Cell) -> list[Row]:
+def _measure(lab: Lab, servers: list[Running], cell: Cell) -> list[Row]:
     samples = Samples("throughput")
-    counts = {running.of: _probe(lab, running, cell, lab.amounts.throughput_s) for running in servers}
+    counts = {running.of: probe_count(lab, running, cell, lab.amounts.throughput_s) for running in servers}
     promise = servers[0].variant.promise
     for _ in lab.rounds(f"throughput, {promise}: {cell}", samples):
         for running in servers:
@@ -96,7 +99,7 @@ def _measure(lab: Lab, servers: list[Running], cell: _Cell) -> list[Row]:
     return samples.rows()
 
 
-def _probe(lab: Lab, running: Running, cell: _Cell, run_s: float) -> int:
+def probe_count(lab: Lab, running: Running, cell: Cell, run_s: float) -> int:
     """Return the number of messages for a run of `run_s` seconds, estimated by two runs of increasing length."""
     count_min = max(_PROBE_MESSAGES_MIN, _PROBE_BYTES // cell.size)
     count = count_min
@@ -110,7 +113,7 @@ def _probe(lab: Lab, running: Running, cell: _Cell, run_s: float) -> int:
     return count
 
 
-def _round(lab: Lab, running: Running, cell: _Cell, count: int, samples: Samples) -> None:
+def _round(lab: Lab, running: Running, cell: Cell, count: int, samples: Samples) -> None:
     job = running.job(lab.topic(), **cell._asdict(), count=count)
     with lab.created(running, job):
         primed, _ = lab.prime(running, job)
@@ -129,7 +132,7 @@ def _add(
     samples: Samples,
     running: Running,
     verb: str,
-    cell: _Cell,
+    cell: Cell,
     spent: Spent,
     server_cpu_s: float,
     processes: int,
@@ -138,7 +141,7 @@ def _add(
     took_s = spent.ended_s - spent.started_s
     gb = spent.messages * cell.size / 1e9
     load_cores = spent.cpu_s / took_s
-    note = "load" if load_cores > _LOAD_IS_LIMIT * min(processes, os.cpu_count() or 1) else ""
+    note = "load" if load_cores > LOAD_IS_LIMIT * min(processes, os.cpu_count() or 1) else ""
     samples.add(running.of, what, f"{verb}, throughput", "MB/s", 1e3 * gb / took_s, higher_is_better=True, note=note)
     samples.add(running.of, what, f"{verb}, CPU of the server", "s/GB", server_cpu_s / gb)
     samples.add(running.of, what, f"{verb}, CPU of the load", "s/GB", spent.cpu_s / gb)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,7 @@ TOPIC = "t"
 NODES = (1, 2, 3)
 # No scenario ends a lease.
 LEASE_S = 60.0
+LAG_MS_MAX = 2_000
 # A fetch of a follower waits for half a second.
 SOON_S = 0.45
 
@@ -70,7 +72,7 @@ class ThreeBrokers:
         async def connect(host: str, port: int) -> PeerConnection:
             return await PeerConnection.connect(host, port, host_of(number), local_host=host_of(number))
 
-        return ClusterLink(connection, connect, lease_s=LEASE_S)
+        return ClusterLink(connection, connect, lease_s=LEASE_S, replica_lag_ms_max=LAG_MS_MAX)
 
     def run(self, scenario: Callable[["ThreeBrokers"], Awaitable[None]]) -> None:
         async def run() -> None:
@@ -83,8 +85,11 @@ class ThreeBrokers:
                     await broker.stop()
             self._store.close()
 
+        failures: list[dict[str, Any]] = []
+        self.loop.set_exception_handler(lambda _loop, context: failures.append(context))
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
             runner.run(run())
+        assert failures == []
 
     async def kill(self, number: int) -> None:
         self._connections[number].is_cut_off = True
@@ -170,6 +175,21 @@ def test_the_isr_of_many_partitions_is_changed_in_few_transactions() -> None:
             assert cluster.registration(partition).isr == (1, 2)
         # One transaction for 40 partitions.
         assert cluster.revision - revision == 3
+
+    ThreeBrokers().run(scenario)
+
+
+def test_followers_that_lag_are_dropped_by_a_tick() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3], [1, 3, 2])
+        revision = cluster.revision
+        for number in (1, 2):
+            cluster.loop.network.cut_off(host_of(number), host_of(3))
+        await pause(2 * LAG_MS_MAX / 1000)
+        assert [cluster.registration(partition).isr for partition in (0, 1)] == [(1, 2), (1, 2)]
+        assert cluster.revision == revision + 1
+        for number in (1, 2):
+            cluster.loop.network.reconnect(host_of(number), host_of(3))
 
     ThreeBrokers().run(scenario)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from logbrook.config import LogConfig
 from logbrook.core.cluster.elections import ELECTIONS_PER_TRANSACTION
-from logbrook.core.cluster.image import ClusterImage, ImagePartition
+from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey
 from logbrook.core.cluster.partition import finish_reassignment, step_down
 from logbrook.core.replication.follower import EpochEnd, ReplicaFetch, find_divergence
 from logbrook.core.replication.leader import AdvanceHighWatermark, LeaderEffect, PartitionLeader, ProposeRegistration
@@ -91,7 +91,7 @@ class LeadingReplicas:
         self._lag_ms_max = lag_ms_max
         self._tasks = BackgroundTasks(loop, "the leading replicas")
         # Not sent to the store yet.
-        self._proposals: list[tuple[Replica, PartitionLeader, ProposeRegistration]] = []
+        self._proposals: dict[PartitionKey, tuple[Replica, PartitionLeader, ProposeRegistration]] = {}
         self._is_handing_over = False
 
     async def stop(self) -> None:
@@ -396,7 +396,8 @@ class LeadingReplicas:
                 assert replica.leader is not None
                 if not self._proposals:
                     self._tasks.spawn(self._propose_all())
-                self._proposals.append((replica, replica.leader, effect))
+                # A tick may repeat a proposal.
+                self._proposals[replica.key] = (replica, replica.leader, effect)
 
     def _advance(self, replica: Replica, offset: Offset) -> None:
         log = replica.log
@@ -420,7 +421,8 @@ class LeadingReplicas:
 
     async def _propose_all(self) -> None:
         """Commit the proposals of this turn of the event loop, bundled: a lost broker was in the ISR of many."""
-        proposals, self._proposals = self._proposals, []
+        proposals = [*self._proposals.values()]
+        self._proposals.clear()
         for number in range(0, len(proposals), ELECTIONS_PER_TRANSACTION):
             await self._propose(proposals[number : number + ELECTIONS_PER_TRANSACTION])
 

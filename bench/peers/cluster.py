@@ -1,0 +1,292 @@
+"""Clusters of three nodes of Logbrook (with an etcd) and Kafka: replication factor 3, acks=all, two in sync at least.
+
+CPU and memory are those of all nodes; etcd counts for Logbrook, and has rows of its own. All processes share one
+machine, so throughput is a measure of the CPU that replication takes.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from threading import Event
+from typing import Any, NamedTuple
+
+from bench.broker_process import warm_page_cache
+from bench.clusters.failover import RATE, Fault, measure
+from bench.clusters.kafka import kafka_cluster
+from bench.clusters.logbrook import etcd_command, logbrook_cluster
+from bench.clusters.nodes import NODES, BenchCluster
+from bench.peers.lab import Lab, Running, by_default, promised
+from bench.peers.load import Job, Spent
+from bench.peers.results import Row, Samples
+from bench.peers.system import Promise, Server, System, UnavailableError, Variant
+from bench.peers.throughput import LOAD_IS_LIMIT, Cell, is_settled, probe_count
+
+_CELLS = (Cell(1_000, 1, "none"), Cell(1_000, 16, "none"))
+_ACK_RATE = 1_000
+_RATE_REACHED = 0.95
+_WARM_UP_RUN_S = 2.0
+_WARM_UP_S_MIN = 10.0
+_SETTLE_S = 5.0
+# Three nodes of Kafka that have nothing to do use more of a core than one.
+_IDLE_CORES = 0.4
+_PARTITIONS = 1_000
+_FAILOVER_PARTITIONS = 3
+_MISSED_PARTITIONS = 16
+_SETTINGS = {"min.insync.replicas": "2"}
+
+
+class ClusterServer(Server):
+    """All processes of a cluster, as one server."""
+
+    def __init__(self, cluster: BenchCluster) -> None:
+        self.cluster = cluster
+        self.address = cluster.bootstrap_servers
+
+    @property
+    def pid(self) -> int:
+        raise NotImplementedError("a cluster has several processes")
+
+    def launch(self) -> None:
+        self.cluster.__enter__()
+
+    def stop(self) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        self.cluster.__exit__(None, None, None)
+
+    def cpu_s(self) -> float:
+        return sum(server.cpu_s() for server in self.cluster.servers)
+
+    def store_cpu_s(self) -> float:
+        return 0.0 if self.cluster.store is None else self.cluster.store.cpu_s()
+
+
+class ClusterRunning(Running):
+    """A cluster and the workers that load it. Topics have a replica on each node."""
+
+    server: ClusterServer
+
+    @property
+    def cluster(self) -> BenchCluster:
+        return self.server.cluster
+
+    def job(self, topic: str, **fields: Any) -> Job:
+        job = super().job(topic, **fields)
+        return replace(job, replicas=len(NODES), settings={**job.settings, **_SETTINGS})
+
+
+class _Cost(NamedTuple):
+    """CPU time of a run: of all processes, and of these of etcd."""
+
+    cpu_s: float
+    store_cpu_s: float
+
+
+def _logbrook(variant: Variant, directory: Path, with_proxies: bool) -> BenchCluster:
+    durability = {Promise.DISK: "fsync", Promise.LESS: "interval"}[variant.promise]
+    return logbrook_cluster(directory, durability, with_proxies=with_proxies)
+
+
+def _kafka(_: Variant, directory: Path, with_proxies: bool) -> BenchCluster:
+    # Its promise is a topic setting.
+    return kafka_cluster(directory, with_proxies=with_proxies)
+
+
+_CLUSTERS: dict[str, Callable[[Variant, Path, bool], BenchCluster]] = {"Logbrook": _logbrook, "Kafka": _kafka}
+
+
+def measure_load(lab: Lab) -> Iterator[Row]:
+    """Measure throughput, CPU and latency under each promise, and memory at rest and after the load."""
+    for promise in lab.promises:
+        with _serving(lab, promised(promise)) as clusters:
+            if not clusters:
+                continue
+            memory = Samples("cluster_load")
+            Event().wait(_SETTLE_S)
+            for running in clusters:
+                _add_memory(memory, running, "at rest")
+            for running in clusters:
+                _warm_up(lab, running)
+            for cell in _CELLS:
+                yield from _measure_throughput(lab, clusters, cell)
+            for cell in _CELLS:
+                yield from _measure_latency(lab, clusters, cell)
+            Event().wait(_SETTLE_S)
+            for running in clusters:
+                _add_memory(memory, running, "after the load")
+            yield from memory.rows()
+
+
+def measure_operations(lab: Lab) -> Iterator[Row]:
+    """Measure the creation of many partitions, and the time a node needs for what it has missed."""
+    samples = Samples("cluster_operations")
+    with _serving(lab, by_default) as clusters:
+        for running in clusters:
+            _warm_up(lab, running)
+        for _ in lab.rounds(f"cluster: {_PARTITIONS:,} partitions", samples):
+            for running in clusters:
+                _create_partitions(lab, running, samples)
+        for number in range(lab.amounts.long_rounds):
+            for running in clusters:
+                lab.say(f"cluster: catching up, {running.system.name}, round {number}")
+                _catch_up(lab, running, samples)
+    yield from samples.rows()
+
+
+def measure_failover(lab: Lab) -> Iterator[Row]:
+    """Measure how long writes stop after each fault of a leader."""
+    samples = Samples("cluster_failover")
+    for faults, with_proxies in (((Fault.STOP, Fault.KILL, Fault.PAUSE), False), ((Fault.CUT,), True)):
+        with _serving(lab, by_default, with_proxies=with_proxies) as clusters:
+            topics = count()
+            for fault in faults:
+                for number in range(lab.amounts.failovers):
+                    for running in clusters:
+                        lab.say(f"cluster: {fault}, {running.system.name}, round {number}")
+                        settings = dict(running.variant.topic_settings)
+                        name = f"failover-{next(topics)}"
+                        outage = measure(running.cluster, fault, name, _FAILOVER_PARTITIONS, settings)
+                        what = f"{fault}, {RATE:,} messages/s"
+                        for metric, value in (
+                            ("longest gap between acknowledgements", outage.gap_s),
+                            ("longest time from send to acknowledgement", outage.latency_s),
+                            ("until a new client can write", outage.new_client_s),
+                        ):
+                            samples.add(running.of, what, metric, "s", value)
+                        samples.add(running.of, what, "acknowledged messages lost", "messages", outage.lost)
+    yield from samples.rows()
+
+
+@contextmanager
+def _serving(
+    lab: Lab, pick: Callable[[System], Variant | None], *, with_proxies: bool = False
+) -> Iterator[list[ClusterRunning]]:
+    """Run a cluster of each system that has them, all at once; they take turns within a round."""
+    with ExitStack() as stack:
+        clusters = []
+        for system in lab.systems:
+            variant = pick(system)
+            if variant is None or system.name not in _CLUSTERS:
+                continue
+            try:
+                etcd_command()
+            except UnavailableError as error:
+                lab.say(f"skipping clusters: {error}")
+                break
+            lab.say(f"starting a cluster of {system.name} ({variant.settings.replace('`', '')})")
+            directory = stack.enter_context(lab.directory())
+            cluster = stack.enter_context(_CLUSTERS[system.name](variant, directory, with_proxies))
+            clusters.append(ClusterRunning(system, variant, ClusterServer(cluster), lab.workers))
+        yield clusters
+
+
+def _spend(running: ClusterRunning, job: Job) -> tuple[Spent, _Cost]:
+    """Produce with one process, which is faster than the clusters. Return its time, and the CPU time of the cluster."""
+    store_before = running.server.store_cpu_s()
+    spent, cpu_s = running.spend("produce", job)
+    return spent, _Cost(cpu_s, running.server.store_cpu_s() - store_before)
+
+
+def _warm_up(lab: Lab, running: ClusterRunning) -> None:
+    """Load the cluster for ten seconds at least, and until its CPU time per GB no longer changes."""
+    lab.say(f"warming up {running.system.name}")
+    counts = [probe_count(lab, running, cell, _WARM_UP_RUN_S) for cell in _CELLS]
+    costs: list[float] = []
+    started = time.monotonic()
+    seconds_max = max(_WARM_UP_S_MIN, lab.amounts.warm_up_s)
+    while (took := time.monotonic() - started) < _WARM_UP_S_MIN or (took < seconds_max and not is_settled(costs)):
+        cost = 0.0
+        for cell, number in zip(_CELLS, counts, strict=True):
+            job = running.job(lab.topic(), **cell._asdict(), count=number)
+            with lab.created(running, job):
+                spent, (cpu_s, _) = _spend(running, job)
+            cost += 1e9 * cpu_s / (spent.messages * cell.size)
+        costs.append(cost)
+    lab.say(f"{running.system.name}: CPU s/GB per window: {', '.join(f'{cost:.2f}' for cost in costs)}")
+
+
+def _measure_throughput(lab: Lab, clusters: list[ClusterRunning], cell: Cell) -> list[Row]:
+    samples = Samples("cluster_load")
+    counts = {running.of: probe_count(lab, running, cell, lab.amounts.throughput_s) for running in clusters}
+    promise = clusters[0].variant.promise
+    for _ in lab.rounds(f"cluster throughput, {promise}: {cell}", samples):
+        for running in clusters:
+            job = running.job(lab.topic(), **cell._asdict(), count=counts[running.of])
+            with lab.created(running, job):
+                lab.prime(running, job)
+                # Twice the bytes on each node: for the segments and for a write-ahead log.
+                warm_page_cache(2 * len(NODES) * job.count * cell.size)
+                spent, cost = _spend(running, job)
+            _add_throughput(samples, running, str(cell), cell.size, spent, cost)
+    return samples.rows()
+
+
+def _add_throughput(samples: Samples, running: ClusterRunning, what: str, size: int, spent: Spent, cost: _Cost) -> None:
+    took_s = spent.ended_s - spent.started_s
+    gb = spent.messages * size / 1e9
+    note = "load" if spent.cpu_s / took_s > LOAD_IS_LIMIT * min(1, os.cpu_count() or 1) else ""
+    samples.add(running.of, what, "produce, throughput", "MB/s", 1e3 * gb / took_s, higher_is_better=True, note=note)
+    samples.add(running.of, what, "CPU of all nodes", "s/GB", cost.cpu_s / gb)
+    if running.cluster.store is not None:
+        samples.add(running.of, what, "CPU of etcd, which is part of it", "s/GB", cost.store_cpu_s / gb)
+    samples.add(running.of, what, "CPU of the load", "s/GB", spent.cpu_s / gb)
+
+
+def _measure_latency(lab: Lab, clusters: list[ClusterRunning], cell: Cell) -> list[Row]:
+    samples = Samples("cluster_load")
+    what = f"{cell}, {_ACK_RATE:,} messages/s"
+    promise = clusters[0].variant.promise
+    for _ in lab.rounds(f"cluster latency, {promise}: {what}", samples):
+        for running in clusters:
+            number = int(_ACK_RATE * lab.amounts.latency_s)
+            job = running.job(lab.topic(), partitions=cell.partitions, size=cell.size, rate=_ACK_RATE, count=number)
+            with lab.created(running, job):
+                latencies_ms = running.call("acknowledged", job)
+            note = "" if latencies_ms["rate"] > _RATE_REACHED * _ACK_RATE else "rate"
+            for quantile in ("p50", "p99"):
+                samples.add(running.of, what, f"ack, {quantile}", "ms", latencies_ms[quantile], note=note)
+    return samples.rows()
+
+
+def _add_memory(samples: Samples, running: ClusterRunning, when: str) -> None:
+    nodes, store = running.cluster.nodes.values(), running.cluster.store
+    for metric, size_of in (("RSS of three nodes", Server.rss_mib), ("PSS of three nodes", Server.pss_mib)):
+        alone = sum(size_of(node) for node in nodes)
+        samples.add(running.of, f"{when}, without etcd", metric, "MiB", alone)
+        with_store = alone + (0.0 if store is None else size_of(store))
+        samples.add(running.of, f"{when}, with etcd", metric, "MiB", with_store)
+
+
+def _create_partitions(lab: Lab, running: ClusterRunning, samples: Samples) -> None:
+    job = running.job(lab.topic(), size=100, partitions=_PARTITIONS, count=_PARTITIONS)
+    running.call("ready", job)
+    started = time.monotonic()
+    running.call("create", job)
+    running.call("produce", job)
+    created_s = time.monotonic() - started
+    samples.add(running.of, f"{_PARTITIONS:,} partitions made, and a message in each", "time", "s", created_s)
+    lab.settle(running, _IDLE_CORES)
+    running.call("delete", job)
+    lab.settle(running, _IDLE_CORES)
+
+
+def _catch_up(lab: Lab, running: ClusterRunning, samples: Samples) -> None:
+    """Stop a node, write to the others, start it, and wait until it is in sync."""
+    cluster, node = running.cluster, NODES[-1]
+    size = lab.amounts.missed_bytes
+    job = running.job(lab.topic(), size=10_000, partitions=_MISSED_PARTITIONS, count=size // 10_000)
+    with lab.created(running, job):
+        cluster.nodes[node].stop()
+        running.call("produce", job)
+        started = time.monotonic()
+        cluster.nodes[node].launch()
+        cluster.wait_until_in_sync(job.topic, job.partitions)
+        took_s = time.monotonic() - started
+    what = f"a node starts after it has missed {lab.amounts.missed_bytes / 1e9:g} GB"
+    samples.add(running.of, what, "until it is in sync", "s", took_s)
+    cluster.wait_for_nodes()
