@@ -2,6 +2,7 @@
 
 import pytest
 
+from logbrook.server.cluster.leading import LeadingReplicas
 from logbrook.testing.simulation.cluster_campaign import ClusterSimulationRun, run_cluster_seeds
 from tests.simulation import planted_cluster_bugs as bugs
 from tests.simulation.planted_cluster_bugs import Plant
@@ -22,6 +23,16 @@ def test_a_seed_decides_everything() -> None:
         run.run()
     assert first.events == second.events
     assert first.history == second.history
+
+
+def test_a_background_task_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(LeadingReplicas, "on_tick", fail)
+    failure = run_cluster_seeds(0, 1, seconds=2)
+    assert failure is not None
+    assert "planted" in str(failure)
 
 
 # The bugs that the first two schedules find.

@@ -12,9 +12,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from logbrook.config import Durability
-from logbrook.model import TopicPartition
+from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
@@ -103,6 +104,7 @@ class SimulationRun:
         self._seconds = seconds
         self._random = Random(seed)
         self._is_over = False
+        self._task_error: Exception | None = None
         self._values = 0
         self.events: list[str] = []
         self.history = ClientHistory()
@@ -124,14 +126,23 @@ class SimulationRun:
 
     def run(self) -> None:
         """Raises SimulationFailureError."""
-        broken: AssertionError | None = None
+        broken: BaseException | None = None
+        self._loop.set_exception_handler(self._on_task_failed)
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._run())
         except* AssertionError as errors:
             broken = _first(errors)
+        broken = broken or self._task_error
         if broken is not None:
             raise SimulationFailureError(self._seed, self.events, str(broken) or repr(broken)) from broken
+
+    def _on_task_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A background task of a broker has failed: with another error than those of faults it is a bug."""
+        error = context.get("exception")
+        if isinstance(error, Exception) and not isinstance(error, OSError | LogbrookError):
+            self._task_error = self._task_error or error
+        loop.default_exception_handler(context)
 
     async def _run(self) -> None:
         await self._start()
