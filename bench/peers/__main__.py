@@ -1,6 +1,6 @@
 """Benchmark Logbrook, Kafka, Redis Streams and NATS JetStream, and write the results.
 
-python -m bench.peers                              all measurements, about four hours
+python -m bench.peers                              all measurements, about six hours
 python -m bench.peers --quick                      two short rounds, about 5 minutes; saved only with --results
 python -m bench.peers --systems logbrook,kafka --only latency,restart
 python -m bench.peers --only cluster               the measurements whose names begin with it: clusters of three nodes

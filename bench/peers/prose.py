@@ -12,7 +12,7 @@ the median of five rounds, from an earlier version. There Kafka's JIT compiler i
 latency, transactions and CPU time in those sections are worse than those of a broker that has been under load for
 minutes."""
 
-NOTHING_YET = "Nothing has been measured yet: `make bench-peers` takes about four hours."
+NOTHING_YET = "Nothing has been measured yet: `make bench-peers` takes about six hours."
 
 PROMISES = """\
 Systems are compared by the durability that an acknowledgement promises, not by the names of their settings. Logbrook
@@ -94,6 +94,31 @@ until a client has a message acknowledged. Redis runs with its synced append-onl
 lose everything. An amount in brackets is the size of a log that was limited by memory.""",
         ("bench-restart.svg",),
     ),
+    "cluster_load": (
+        "Three nodes: throughput, latency, CPU and memory",
+        """Clusters of three nodes on one machine, each with replication factor 3, acks=all and `min.insync.replicas=2`.
+Logbrook keeps its metadata in an etcd of one member, which counts: rows with etcd include it, and its share of the CPU
+has a row of its own. Kafka's three nodes are broker and controller each (KRaft), with the 1 GiB heap of its start
+script. All seven processes and the load share two cores, so throughput is above all a measure of CPU.""",
+        ("bench-cluster-disk.svg", "bench-cluster-memory.svg"),
+    ),
+    "cluster_operations": (
+        "Three nodes: many partitions, and a node that has to catch up",
+        """1,000 partitions with three replicas each, until every partition has acknowledged a message; and the time
+from the start of a node that was stopped while the others were written to, until it is in sync with everything. Each
+system has its defaults.""",
+        (),
+    ),
+    "cluster_failover": (
+        "Three nodes: failover",
+        """A producer of librdkafka with its defaults and acks=all writes to a topic with three partitions; then the
+leader of the first one is killed, paused, cut off from the network, or stopped. Of each partition the longest time
+between two acknowledgements counts, so that partitions which only wait for a follower count, too. librdkafka waits a
+minute for the answer of a leader that is paused or cut off, whatever the other nodes do. The time until a new client
+can write to the first partition depends on the cluster alone. Everything is read back in the end: no acknowledged
+message may be lost.""",
+        ("bench-cluster-failover.svg",),
+    ),
 }
 
 # file: (title, measurement, metric, promise or "" for the defaults)
@@ -120,6 +145,19 @@ CHARTS: dict[str, tuple[str, str, str, str]] = {
         "Restart after SIGKILL to first acknowledged message",
         "restart",
         "start to first acknowledged message",
+        "",
+    ),
+    "bench-cluster-disk.svg": (
+        "Three nodes, synced before the acknowledgement",
+        "cluster_load",
+        "produce, throughput",
+        "disk",
+    ),
+    "bench-cluster-memory.svg": ("RSS of three nodes", "cluster_load", "RSS of three nodes", "disk"),
+    "bench-cluster-failover.svg": (
+        "Three nodes: until a new client can write",
+        "cluster_failover",
+        "until a new client can write",
         "",
     ),
 }
@@ -153,4 +191,6 @@ METHOD = """## Method and limitations
 - Kafka runs with the JVM options of its scripts and its own defaults, except for the replication factors of internal
   topics, which are 1 on one node. Formatting its directory is not part of a start.
 - Systems that cannot sync before they acknowledge (such as NATS 2.9) are not in those tables.
-- Nothing is replicated. Kafka, Redis and NATS support replication; Logbrook runs on one node."""
+- Only the sections on three nodes replicate. Their nodes share one machine and its disk, so that a sync of one node
+  delays those of the others, and the network is the loopback interface. etcd syncs, too. Before a measurement each
+  cluster is under load for at least 10 s, and until its CPU time per GB no longer changes. Memory is of one run."""

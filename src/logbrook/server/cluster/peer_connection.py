@@ -1,5 +1,7 @@
 """A connection to another broker on the event loop: requests are sent at once and answered in order.
 
+Bytes are received into the memory of the response that they belong to, and not copied.
+
 Every request raises OSError if the connection is lost, TimeoutError (an OSError) if there is no response in time, or
 ProtocolError if the response cannot be decoded. After any of them the connection is closed.
 """
@@ -22,21 +24,31 @@ R = TypeVar("R", bound=ApiMessage)
 CONNECT_S_MAX = 2.0
 _LENGTH = Struct(">i")
 _FRAME_BYTES_MAX = 256 << 20
+# Small responses, and the beginning of each.
+_START_BYTES = 4096
+# Memory up to this size is kept for the next response: the kernel clears every page of fresh memory.
+_KEPT_BYTES_MAX = 8 << 20
 _ELEMENTS_MAX = 10_000_000
 
 
-class PeerConnection(asyncio.Protocol):
+class PeerConnection(asyncio.BufferedProtocol):
     """Connect with `connect`. `client_id` names this broker in the logs of the other one.
 
-    `on_lost()` is called when the other broker closes the connection, or the network does.
+    `on_lost()` is called when the other broker closes the connection, or the network does. With `reuses_memory` a
+    response is valid until the next request is sent, of which there is one at a time.
     """
 
     def __init__(self, client_id: str) -> None:
         self.on_lost: Callable[[], None] = lambda: None
+        self.reuses_memory = False
         self._client_id = client_id
-        self._received = bytearray()
+        self._start = memoryview(bytearray(_START_BYTES))
+        self._memory = self._start[:0]
+        # The memory of the response that is being received, None while its length is unknown, and the bytes it has.
+        self._frame: memoryview | None = None
+        self._filled = 0
         self._correlation_id = 0
-        self._responses: deque[asyncio.Future[bytes]] = deque()
+        self._responses: deque[asyncio.Future[memoryview]] = deque()
         self._transport: asyncio.Transport | None = None
         self._is_closed_here = False
 
@@ -64,13 +76,13 @@ class PeerConnection(asyncio.Protocol):
         correlation_id = self._correlation_id
         start = RequestStart(message.API_KEY, version, correlation_id)
         has_tags = version >= message.FLEXIBLE_SINCE
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self._responses.append(future)
         self._transport.writelines(frame_request(start, self._client_id, encode(message, version), has_tags=has_tags))
         try:
             async with asyncio.timeout(timeout_s):
                 frame = await future
-            reader = Reader(memoryview(frame), elements_max=_ELEMENTS_MAX)
+            reader = Reader(frame, elements_max=_ELEMENTS_MAX)
             if read_int32(reader) != correlation_id:
                 raise ConnectionResetError("a response to another request")
             if version >= response.FLEXIBLE_SINCE:
@@ -90,22 +102,51 @@ class PeerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        while len(self._received) >= _LENGTH.size:
-            length = _LENGTH.unpack_from(self._received)[0]
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        memory = self._start if self._frame is None else self._frame
+        return memory[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        if self._frame is None:
+            self._begin_frames()
+        elif self._filled == len(self._frame):
+            frame, self._frame, self._filled = self._frame, None, 0
+            self._respond(frame)
+
+    def _begin_frames(self) -> None:
+        """Take the responses that are complete, and memory for one that is not."""
+        start, end = self._start, self._filled
+        position = self._filled = 0
+        while end - position >= _LENGTH.size:
+            length = _LENGTH.unpack_from(start, position)[0]
             if not 0 <= length <= _FRAME_BYTES_MAX:
                 self.close()
                 return
-            end = _LENGTH.size + length
-            if len(self._received) < end:
+            position += _LENGTH.size
+            received = min(end - position, length)
+            frame = self._take(length)
+            frame[:received] = start[position : position + received]
+            if received < length:
+                self._frame, self._filled = frame, received
                 return
-            frame = bytes(memoryview(self._received)[_LENGTH.size : end])
-            del self._received[:end]
-            if self._responses:
-                future = self._responses.popleft()
-                if not future.done():
-                    future.set_result(frame)
+            position += length
+            self._respond(frame)
+        self._filled = end - position
+        start[: self._filled] = bytes(start[position:end])
+
+    def _take(self, length: int) -> memoryview:
+        if not self.reuses_memory or length > _KEPT_BYTES_MAX:
+            return memoryview(bytearray(length))
+        if len(self._memory) < length:
+            self._memory = memoryview(bytearray(length))
+        return self._memory[:length]
+
+    def _respond(self, frame: memoryview) -> None:
+        if self._responses:
+            future = self._responses.popleft()
+            if not future.done():
+                future.set_result(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._is_closed_here:

@@ -229,6 +229,8 @@ class ReplicaFetcher:
         except OSError as error:
             self._owner.on_unreachable(self.leader, error)
             raise
+        # The next fetch is sent when all records of the last response are synced.
+        self._connection.reuses_memory = True
         self._owner.on_connected(self._connection, self.leader)
         self._session_id = self._session_epoch = 0
         self._forgotten.clear()
