@@ -181,6 +181,8 @@ class PartitionLeader:
         progress.synced_end_offset = fetch_offset
         effects = self._advance()
         if is_eligible and replica not in self.registration.isr and self._has_caught_up(progress):
+            # It joins at the high watermark, and has the whole time to reach the end of the log.
+            progress.caught_up_ms = now_ms
             effects += self._propose({*self.registration.isr, replica}, now_ms)
         return effects
 

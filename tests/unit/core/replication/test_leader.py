@@ -1,0 +1,39 @@
+"""The leader's view of its followers."""
+
+from logbrook.core.cluster.partition import PartitionRegistration
+from logbrook.core.replication.leader import PartitionLeader, ProposeRegistration
+from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+EPOCH = BrokerEpoch(7)
+LAG_MS = 1_000
+
+
+def registration(*isr: BrokerId) -> PartitionRegistration:
+    return PartitionRegistration((ONE, TWO), isr, ONE, EPOCH, LeaderEpoch(4), elr=() if TWO in isr else (TWO,))
+
+
+def test_a_follower_that_joins_the_isr_has_the_whole_time_to_reach_the_end_of_the_log() -> None:
+    """It joins at the high watermark, which cannot move without it. Dropped at once, it would join again, forever."""
+    leader = PartitionLeader(
+        ONE,
+        registration(ONE),
+        1,
+        log_end_offset=Offset(58),
+        synced_end_offset=Offset(58),
+        high_watermark=Offset(58),
+        min_insync=2,
+        lag_ms_max=LAG_MS,
+        now_ms=0,
+    )
+    leader.on_append(Offset(59))
+    leader.on_sync(Offset(59))
+    now_ms = 10 * LAG_MS
+    (joins,) = leader.on_fetch(TWO, EPOCH, Offset(58), now_ms, is_eligible=True)
+    assert isinstance(joins, ProposeRegistration)
+    assert set(joins.registration.isr) == {ONE, TWO}
+    leader.on_registration(joins.registration, 2)
+    assert leader.on_tick(now_ms + LAG_MS - 1, {ONE, TWO}) == []
+    (leaves,) = leader.on_tick(now_ms + LAG_MS + 1, {ONE, TWO})
+    assert isinstance(leaves, ProposeRegistration)
+    assert leaves.registration.isr == (ONE,)
