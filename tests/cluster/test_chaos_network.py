@@ -2,8 +2,7 @@
 
 import os
 import socket
-import subprocess
-import sys
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from threading import Thread
@@ -15,13 +14,6 @@ from logbrook.testing.processes import free_port, wait_until
 
 WAIT_S = 20.0
 QUIET_S = 0.2
-# Connects to a port, sends a line, and prints the first line that it gets.
-PEER = """
-import socket, sys
-with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
-    connection.sendall(b"hello\\n")
-    print(connection.makefile().readline(), flush=True)
-"""
 
 
 @pytest.fixture
@@ -165,23 +157,33 @@ def test_other_links_are_not_cut(network: ChaosNetwork, stack: ExitStack) -> Non
     assert far.recv(100) == b"forwarded"
 
 
-def test_the_process_that_connects_decides_which_link_it_is(network: ChaosNetwork, stack: ExitStack) -> None:
+def request(client_id: str) -> bytes:
+    """The start of a request of Kafka's protocol."""
+    return struct.pack(">ihhih", 100, 3, 12, 1, len(client_id)) + client_id.encode()
+
+
+def test_the_client_id_of_the_first_request_decides_which_link_it_is(network: ChaosNetwork, stack: ExitStack) -> None:
     node = Node(stack)
     port = network.listen("broker-1", node.port)
-    wait_until_open(port)
+    network.listen("broker-2", free_port())
     network.cut("broker-2", "broker-1")
-    command = [sys.executable, "-S", "-c", PEER, str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as peer:
-        # It connects later than its process id is known: the interpreter takes longer to start.
-        network.set_process("broker-2", peer.pid)
-        client = connect(stack, port)
-        client.sendall(b"from a client")
-        assert node.accept().recv(100) == b"from a client"
-        network.heal("broker-2", "broker-1")
-        accepted = node.accept()
-        assert accepted.recv(100) == b"hello\n"
-        accepted.sendall(b"answer\n")
-        assert peer.communicate(timeout=WAIT_S)[0].strip() == b"answer"
+    broker = connect(stack, port)
+    # In two parts: the name is complete with the second one.
+    broker.sendall(request("broker-2")[:16])
+    broker.sendall(request("broker-2")[16:])
+    client = connect(stack, port)
+    client.sendall(request("broker-3, but not a node"))
+    assert node.accept().recv(100) == request("broker-3, but not a node")
+    assert is_quiet(broker)
+    network.heal("broker-2", "broker-1")
+    accepted = node.accept()
+    with accepted.makefile("rb") as file:
+        assert file.read(len(request("broker-2"))) == request("broker-2")
+    accepted.sendall(b"answer")
+    assert broker.recv(100) == b"answer"
+    network.cut("broker-1", "broker-2")
+    accepted.sendall(b"held")
+    assert is_quiet(broker)
 
 
 def test_a_port_refuses_connections_while_its_node_does_not_listen(network: ChaosNetwork, stack: ExitStack) -> None:

@@ -40,11 +40,6 @@ class ChildProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
-    def pid(self) -> int:
-        assert self._process is not None, "it is running"
-        return self._process.pid
-
-    @property
     def exit_code(self) -> int | None:
         """The exit code, until `wait` has returned it."""
         return None if self._process is None else self._process.poll()

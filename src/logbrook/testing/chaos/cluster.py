@@ -105,7 +105,6 @@ class ChaosCluster:
 
     def start(self, number: int) -> None:
         self.brokers[number].start()
-        self.network.set_process(broker_node(number), self.brokers[number].pid)
 
     def kill(self, number: int) -> None:
         """Raises BrokerFailedError if it had exited by itself."""
@@ -165,6 +164,7 @@ class ChaosCluster:
 
 
 def broker_node(number: int) -> str:
+    """Return the name of a broker in the network, which is its client id in connections to other brokers."""
     return f"broker-{number}"
 
 

@@ -18,11 +18,10 @@ _EXIT_TIMEOUT_S = 10
 class ChaosNetwork:
     """The handle of the proxy's process, which ends with this one. Used by one thread.
 
-    A node is `broker-N`, `etcd-N` or CLIENT. `ChaosNetwork` knows which broker connects by the ids of their processes.
+    A node is `broker-N`, `etcd-N` or CLIENT. A broker's client id is its name, by which the proxy knows who connects.
     """
 
     def __init__(self) -> None:
-        self._pids: dict[str, int] = {}
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -56,11 +55,6 @@ class ChaosNetwork:
         port = free_port()
         self._command("listen", node=node, source=source, port=port, to_port=to_port)
         return port
-
-    def set_process(self, node: str, pid: int) -> None:
-        """The node's connections are from now on those of this process."""
-        self._pids[node] = pid
-        self._command("processes", pids=self._pids)
 
     def refuse(self, node: str) -> None:
         """The process of a node has ended: refuse connections until it listens again."""

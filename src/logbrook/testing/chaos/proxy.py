@@ -4,8 +4,7 @@ It is this file run as a script, and imports nothing of Logbrook so that it star
 objects, one per line of standard input, each answered by a line; it ends at the end of its input.
 
     listen     accept connections to `node` on `port` and forward them to `to_port`; `source` is the node that connects
-               there, or empty: then it is determined by the process that has the other end of the connection
-    processes  the process ids of the nodes by name
+               there, or empty: then it is the client id of the first request, if there is a node with this name
     cut        hold what `source` sends to `target`: nothing is lost, nothing arrives, and nothing is closed
     heal       forward it again, or with `is_reset` break the connections between the two
     refuse     refuse connections to `node` until it listens again
@@ -16,7 +15,6 @@ the sender's buffers fill, and the end of a connection does not arrive either. N
 
 import asyncio
 import json
-import os
 import socket
 import struct
 import sys
@@ -27,6 +25,8 @@ _HOST = "127.0.0.1"
 _PROBE_S = 0.02
 _BUFFER_BYTES_MAX = 1 << 20
 _RESET = struct.pack("ii", 1, 0)
+# The start of a request of Kafka's protocol: length, API key, API version, correlation id, length of the client id.
+_REQUEST_START = struct.Struct(">ihhih")
 
 
 class ChaosProxy:
@@ -35,7 +35,6 @@ class ChaosProxy:
     def __init__(self) -> None:
         self.cuts: set[tuple[str, str]] = set()
         self.links: set[_Link] = set()
-        self._pids: dict[str, int] = {}
         self._listeners: list[_ProxyListener] = []
 
     async def run(self) -> None:
@@ -53,8 +52,6 @@ class ChaosProxy:
                 listener = _ProxyListener(self, command["node"], command["source"], command["port"], command["to_port"])
                 self._listeners.append(listener)
                 listener.refuse()
-            case "processes":
-                self._pids = command["pids"]
             case "cut":
                 self.cuts.add((command["source"], command["target"]))
                 for link in self._links_of(command):
@@ -71,14 +68,15 @@ class ChaosProxy:
         ends = {command["source"], command["target"]}
         return [link for link in self.links if {link.source, link.target} == ends]
 
-    def node_at(self, port: int, to_port: int) -> str:
-        """Return the node that has the connection from `port` to `to_port` of this host; CLIENT if it is no node."""
-        inode = _inode_of(port, to_port)
-        if inode is not None:
-            for node, pid in self._pids.items():
-                if _has_socket(pid, inode):
-                    return node
-        return CLIENT
+    def node_of(self, start: bytes) -> str | None:
+        """Return the node that a request is from, CLIENT if it is no node, or None if more bytes must be known."""
+        if len(start) < _REQUEST_START.size:
+            return None
+        length = _REQUEST_START.unpack_from(start)[-1]
+        if len(start) < _REQUEST_START.size + max(0, length):
+            return None
+        name = start[_REQUEST_START.size : _REQUEST_START.size + max(0, length)].decode(errors="replace")
+        return name if any(listener.node == name for listener in self._listeners) else CLIENT
 
 
 class _ProxyListener:
@@ -131,13 +129,27 @@ class _Link:
         self.target = listener.node
         self.near: _LinkEnd | None = None
         self.far: _LinkEnd | None = None
+        # Received from the source before the target was connected.
+        self._start = b""
         self._connecting: asyncio.Task[None] | None = None
 
-    def accepted(self, near: "_LinkEnd", port: int) -> None:
+    def accepted(self, near: "_LinkEnd") -> None:
         self.near = near
-        self.source = self.source or self._proxy.node_at(port, self._listener.port)
         self._proxy.links.add(self)
-        self.apply_cuts()
+        if self.source:
+            self.apply_cuts()
+
+    def received(self, end: "_LinkEnd", data: bytes) -> None:
+        if self.source:
+            other = self.other(end)
+            assert other is not None, "nothing is read before the target is connected"
+            other.write(data)
+            return
+        self._start += data
+        source = self._proxy.node_of(self._start)
+        if source is not None:
+            self.source = source
+            self.apply_cuts()
 
     def is_cut(self, end: "_LinkEnd") -> bool:
         """True if what this end receives must not reach the other one."""
@@ -151,6 +163,9 @@ class _Link:
         assert self.near is not None
         if self.far is None and self._connecting is None and not self.is_cut(self.near):
             self._connecting = asyncio.create_task(self._connect())
+        if self.far is not None and self._start and not self.is_cut(self.near):
+            self.far.write(self._start)
+            self._start = b""
         for end in (self.near, self.far):
             if end is not None:
                 end.update()
@@ -173,8 +188,7 @@ class _Link:
         if self not in self._proxy.links:
             self.far.abort()
             return
-        self.near.update()
-        self.far.update()
+        self.apply_cuts()
 
     def ended(self, end: "_LinkEnd", *, is_reset: bool) -> None:
         """An end is closed. The other one learns of it, unless that direction is cut: then when it is healed."""
@@ -211,14 +225,10 @@ class _LinkEnd(asyncio.Protocol):
         transport.set_write_buffer_limits(_BUFFER_BYTES_MAX)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._link.near is None:
-            # Nothing is read before the source is known and the target is connected.
-            transport.pause_reading()
-            self._link.accepted(self, transport.get_extra_info("peername")[1])
+            self._link.accepted(self)
 
     def data_received(self, data: bytes) -> None:
-        other = self._link.other(self)
-        if other is not None:
-            other.write(data)
+        self._link.received(self, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closed = True
@@ -242,6 +252,7 @@ class _LinkEnd(asyncio.Protocol):
             if not is_cut:
                 self._link.ended(self, is_reset=self._is_reset)
         elif other is None or other.is_full or is_cut:
+            # Nothing is read before the target is connected, except for what tells the source.
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -268,31 +279,6 @@ class _LinkEnd(asyncio.Protocol):
         other = self._link.other(self)
         if other is not None:
             other.update()
-
-
-def _inode_of(port: int, to_port: int) -> str | None:
-    """Return the inode of the socket of this host that is connected from `port` to `to_port`."""
-    ends = f":{port:04X}", f":{to_port:04X}"
-    with open("/proc/net/tcp") as file:
-        for line in file:
-            fields = line.split(maxsplit=10)
-            if fields[1].endswith(ends[0]) and fields[2].endswith(ends[1]):
-                return fields[9]
-    return None
-
-
-def _has_socket(pid: int, inode: str) -> bool:
-    directory = f"/proc/{pid}/fd"
-    try:
-        for descriptor in os.listdir(directory):
-            try:
-                if os.readlink(f"{directory}/{descriptor}") == f"socket:[{inode}]":
-                    return True
-            except FileNotFoundError:
-                continue
-    except OSError:
-        pass
-    return False
 
 
 if __name__ == "__main__":
