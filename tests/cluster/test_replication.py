@@ -188,6 +188,29 @@ def test_a_leader_whose_disk_is_full_hands_over(
         assert cluster.stored("orders", partition, on=1) == [b"while its disk is full"]
 
 
+def test_writes_do_not_wait_for_a_follower_whose_disk_is_full() -> None:
+    with Cluster(nodes=3, topics={"orders": 1}, lease_s=30, replica_lag_ms_max=300_000) as cluster:
+        leader = cluster.wait_for_leader("orders")
+        full = next(number for number in cluster.brokers if number != leader)
+        with cluster.brokers[full].fault("disk_full"):
+            for value in ("first", "second"):
+                cluster.produce("orders", value)
+            assert full not in cluster.isr("orders")
+        assert cluster.wait_for_isr("orders") == [1, 2, 3]
+        assert cluster.stored("orders", on=full) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("full", [1, 2])
+def test_a_topic_can_be_written_to_although_a_broker_has_no_space_for_its_replica(full: int) -> None:
+    with Cluster(nodes=3, lease_s=30, replica_lag_ms_max=300_000) as cluster:
+        with cluster.brokers[full].fault("disk_full"):
+            cluster.create_topic("orders", assignments=[[1, 2, 3]])
+            cluster.produce("orders", "first")
+            assert full not in cluster.isr("orders")
+        assert cluster.wait_for_isr("orders") == [1, 2, 3]
+        assert cluster.stored("orders", on=full) == [b"first"]
+
+
 def latest_offset(cluster: Cluster, number: int, timestamp: int = LATEST) -> tuple[ErrorCode, int]:
     """Ask one broker for the latest offset of the topic."""
     partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)

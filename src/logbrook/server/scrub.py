@@ -62,6 +62,7 @@ class Scrubber:
         self._host = host
         self._saved_s = clock.monotonic_s()
         self._rate = float(_RATE_MIN)
+        self._position = ScrubPosition(clock.now_ms())
         self.bytes_read = 0
         self.rounds_finished = 0
         # The share of the current round that is done.
@@ -71,8 +72,9 @@ class Scrubber:
         """Scrub until the broker stops."""
         if await self._host.stopped_within(_FIRST_ROUND_S):
             return
+        self._position = await self._host.in_thread(self._load)
         while True:
-            position = await self._host.in_thread(self._load)
+            position = self._position
             due_ms = position.began_ms + self._interval_ms if position.is_finished else 0
             while self._clock.now_ms() < due_ms:
                 wait_s = min(_WAIT_S_MAX, (due_ms - self._clock.now_ms()) / 1000)
@@ -138,8 +140,9 @@ class Scrubber:
 
     async def _save(self, position: ScrubPosition) -> None:
         self._saved_s = self._clock.monotonic_s()
+        self._position = position
         try:
             await self._host.in_thread(lambda: write_sealed(self._files, SCRUB, list(position)))
         except IO_FAILURES as error:
-            # The next round begins earlier than needed.
+            # After a restart the next round begins earlier than needed.
             _logger.warning("scrub position not saved", error=error)

@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 
+from logbrook.server import scrub as scrub_module
 from logbrook.server.scrub import ScrubPosition
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.paths import SCRUB
 from logbrook.testing import MemoryFiles
 from logbrook.testing.clock import FakeClock
+from logbrook.testing.processes import wait_until
 from tests.unit.server.shell_kit import Shell, batch_of
 
 A_WEEK_MS = 7 * 86_400_000
@@ -85,3 +87,19 @@ def test_the_position_is_kept_and_the_next_round_waits_for_the_interval() -> Non
         # A damaged file is no reason to stop: the scrub begins again.
         shell.call(lambda: flip(files, SCRUB))
         assert shell.broker.maintenance.scrubber._load() == ScrubPosition(clock.now_ms())
+
+
+def test_a_round_that_cannot_be_recorded_on_a_full_disk_is_not_repeated_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scrub_module, "_FIRST_ROUND_S", 0.0)
+    files = MemoryFiles()
+    with Shell(files=files) as shell:
+        files.capacity_bytes = files.used_bytes()
+        scrubber = shell.broker.maintenance.scrubber
+        running = asyncio.run_coroutine_threadsafe(scrubber.run(), shell.services.loop)
+        assert wait_until(lambda: scrubber.rounds_finished > 0, 30)
+        # Several times as long as a round takes.
+        assert not wait_until(lambda: scrubber.rounds_finished > 1, 0.3)
+        files.capacity_bytes = None
+        running.cancel()

@@ -49,6 +49,10 @@ class Replica:
         # End offset and size of the appends that consumers do not see yet.
         self.uncounted: deque[tuple[Offset, int]] = deque()
 
+    def is_on_disk_of(self, log: Log) -> bool:
+        """True if it is in the same data directory."""
+        return self.log is not None and self.log.environment is log.environment
+
 
 class ReplicaTable:
     """The replicas of one broker, by the key of the metadata store and by the name of the partition."""

@@ -46,6 +46,7 @@ from logbrook.server.cluster.replica import Replica
 from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.logs import RateLimitedWarnings
+from logbrook.storage.errors import DiskFullError
 from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
 from logbrook.storage.truncation import truncate
@@ -79,6 +80,8 @@ class FollowedReplicas(Protocol):
     def move_high_watermark(self, replica: Replica, offset: Offset) -> None: ...
 
     def replace_log(self, replica: Replica, start_offset: Offset) -> None: ...
+
+    def on_disk_full(self, log: Log) -> None: ...
 
     def on_connected(self, connection: PeerConnection, broker_id: BrokerId) -> None: ...
 
@@ -354,6 +357,8 @@ class ReplicaFetcher:
                         error=error,
                     )
                     fetched.blocked_until_s = self._clock.monotonic_s() + _FAILED_S
+                    if isinstance(error, DiskFullError):
+                        self._owner.on_disk_full(replica.log)
                 if data.error_code:
                     fetched.blocked_until_s = self._clock.monotonic_s() + _FAILED_S
         if appends:

@@ -18,7 +18,7 @@ from logbrook.core.cluster.image import (
     PartitionKey,
     parse_partition_key,
 )
-from logbrook.core.cluster.partition import PartitionRegistration, withdraw
+from logbrook.core.cluster.partition import PartitionRegistration, change_isr, step_down, withdraw
 from logbrook.core.metadata import TOPIC_PREFIX, ClusterMetadata, Topic
 from logbrook.core.replication.follower import PartitionFollower
 from logbrook.model import LogbrookError, TopicPartition
@@ -41,7 +41,7 @@ from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.topic_logs import TopicLogs
 from logbrook.storage.data_directories import AnyDirectory
-from logbrook.storage.errors import StorageError
+from logbrook.storage.errors import DiskFullError, StorageError
 from logbrook.storage.log import Log
 
 _TICK_S = 0.2
@@ -53,6 +53,7 @@ _LEAVE_S_MAX = 1.0
 _LEAVE_POLL_S = 0.005
 _CREATION_RETRY_S = 1.0
 _WITHDRAWAL_S = 1.0
+_LEAVE_AGAIN_S = 1.0
 _UNCLEAN_SETTING = "unclean.leader.election.enable"
 
 _logger = event_logger(__name__)
@@ -100,6 +101,7 @@ class ReplicaManager:
         self._fetchers: dict[FetcherKey, ReplicaFetcher] = {}
         self._saved_high_watermarks: dict[TopicPartition, Offset] = {}
         self._creating: set[PartitionKey] = set()
+        self._is_leaving = False
         self._tasks = BackgroundTasks(loop, "the replica manager")
         self._saved_s = clock.monotonic_s()
         self.liveness = liveness
@@ -320,6 +322,8 @@ class ReplicaManager:
                     break
                 except (LogbrookError, OSError) as error:
                     _logger.error("replica log creation failed", partition=replica.partition, error=error)
+                    if isinstance(error, DiskFullError):
+                        await self._leave([replica])
                     await pause(_CREATION_RETRY_S)
         finally:
             self._creating.discard(replica.key)
@@ -437,6 +441,41 @@ class ReplicaManager:
     def on_unreachable(self, broker_id: BrokerId, error: OSError) -> None:
         """A fetcher cannot connect to its leader."""
         self.liveness.on_unreachable(broker_id, error)
+
+    def on_disk_full(self, log: Log) -> None:
+        """An append to a follower's log was refused: no leader waits for this broker until it has caught up again."""
+        if not self._is_leaving:
+            self._is_leaving = True
+            followers = [replica for replica in self._table.by_key.values() if replica.follower is not None]
+            self._tasks.spawn(self._leave_on_disk([replica for replica in followers if replica.is_on_disk_of(log)]))
+
+    async def _leave_on_disk(self, replicas: Iterable[Replica]) -> None:
+        try:
+            await self._leave(replicas)
+            await pause(_LEAVE_AGAIN_S)
+        finally:
+            self._is_leaving = False
+
+    async def _leave(self, replicas: Iterable[Replica]) -> None:
+        """Leave the ISRs of these partitions, for want of disk space, and hand them over that this broker leads."""
+        changes = [change for replica in replicas if (change := self._departure(replica.key)) is not None]
+        if changes:
+            _logger.warning("in-sync replicas left", reason="disk full", partitions=len(changes))
+            await self.elector.commit(changes)
+
+    def _departure(self, key: PartitionKey) -> StoreTransaction | None:
+        """Return the change by which this broker leaves an ISR, None if it is not in it or nobody else can lead."""
+        partition = self.image.partitions.get(key)
+        if partition is None or self.broker_id not in partition.registration.isr:
+            return None
+        registration, min_insync = partition.registration, self._min_insync_of(key)
+        others = [member for member in registration.isr if member != self.broker_id and member in self.liveness]
+        after: PartitionRegistration | None = None
+        if others and registration.leader == self.broker_id:
+            after = step_down(registration, others[0], self.image.brokers[others[0]].epoch, min_insync)
+        elif registration.leader in others:
+            after = change_isr(registration, set(registration.isr) - {self.broker_id}, min_insync)
+        return None if after is None else self.elector.change_of(partition.epoch, key, after)
 
     def _min_insync_of(self, key: PartitionKey) -> int:
         topic = self._metadata.topic_with_any_state(key.topic_id)
