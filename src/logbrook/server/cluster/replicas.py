@@ -63,6 +63,7 @@ class ReplicaManager:
     """One per broker, on the event loop. `fetch_purgatory` has the waiting fetches of consumers."""
 
     _tick_timer: asyncio.TimerHandle | None = None
+    _is_leaving = False
 
     def __init__(
         self,
@@ -101,7 +102,6 @@ class ReplicaManager:
         self._fetchers: dict[FetcherKey, ReplicaFetcher] = {}
         self._saved_high_watermarks: dict[TopicPartition, Offset] = {}
         self._creating: set[PartitionKey] = set()
-        self._is_leaving = False
         self._tasks = BackgroundTasks(loop, "the replica manager")
         self._saved_s = clock.monotonic_s()
         self.liveness = liveness
