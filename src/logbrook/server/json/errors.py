@@ -8,6 +8,7 @@ from typing import Any
 
 from logbrook.config.kafka_settings import InvalidSettingError
 from logbrook.core import metadata
+from logbrook.core.cluster.features import InvalidLevelError, UnsupportedLevelError
 from logbrook.core.cluster.placement import InvalidReplicationFactorError
 from logbrook.core.coordinator import CoordinatorLoadingError, CoordinatorNotAvailableError, NotCoordinatorError
 from logbrook.core.groups import errors as groups
@@ -71,6 +72,8 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     cluster_errors.NotEnoughReplicasAfterAppendError: JsonError.NOT_READY,
     cluster_errors.ReplicationTimedOutError: JsonError.NOT_READY,
     cluster_errors.OffsetNotAvailableError: JsonError.NOT_READY,
+    InvalidLevelError: JsonError.INVALID_REQUEST,
+    UnsupportedLevelError: JsonError.INVALID_REQUEST,
     WrongClusterError: JsonError.INVALID_REQUEST,
     WrongNodeError: JsonError.INVALID_REQUEST,
     groups.RebalanceInProgressError: JsonError.GROUP_IN_USE,
