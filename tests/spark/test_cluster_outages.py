@@ -88,7 +88,7 @@ def restart(brokers: dict[int, BrokerProcess], killed: BrokerProcess) -> None:
     wait_until(lambda: is_in_sync(brokers), "all replicas in sync", READY_S_MAX)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_queries_into_a_topic_and_a_table_go_on_when_a_broker_of_a_cluster_is_killed(
     spark: SparkSession, brokers: dict[int, BrokerProcess], tmp_path: Path
 ) -> None:
