@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from logbrook.client import ClientError
 from logbrook.config import BrokerConfig
 from logbrook.model import TopicPartition
 from logbrook.ports import OsFiles
@@ -94,7 +95,7 @@ def is_written(cluster: Cluster, topic: str) -> bool:
     """Write a record; False if the partition's leader is being replaced."""
     try:
         cluster.produce(topic, "after")
-    except Exception:
+    except ClientError:
         return False
     return True
 
