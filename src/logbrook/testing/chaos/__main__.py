@@ -12,6 +12,7 @@ from time import monotonic
 from rich.console import Console
 from rich.table import Table
 
+from logbrook.testing.arguments import positive
 from logbrook.testing.chaos.cluster import why_no_small_disk
 from logbrook.testing.chaos.outcome import ChaosOutcome, StepResult, summary, table
 from logbrook.testing.chaos.plan import ChaosPlan, FaultKind, FaultStep, plans
@@ -77,9 +78,9 @@ def _parse() -> argparse.Namespace:
         prog="python -m logbrook.testing.chaos",
         description="Inject faults into clusters under load and check that nothing acknowledged is lost.",
     )
-    parser.add_argument("--faults", type=_positive, default=200, help="total number of faults (%(default)s)")
+    parser.add_argument("--faults", type=positive, default=200, help="total number of faults (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first run; later runs count up (%(default)s)")
-    parser.add_argument("--per-run", type=_positive, default=20, help="faults of one cluster (%(default)s)")
+    parser.add_argument("--per-run", type=positive, default=20, help="faults of one cluster (%(default)s)")
     parser.add_argument(
         "--kinds", nargs="*", default=[], choices=[kind.name for kind in FaultKind], help="these, in this order"
     )
@@ -87,13 +88,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--java", default="", metavar="CLASSPATH", help="add a Java producer, with Kafka's clients")
     parser.add_argument("--spark", action="store_true", help="add a streaming query that copies the topic exactly once")
     return parser.parse_args()
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
 
 
 class _ChaosReport:

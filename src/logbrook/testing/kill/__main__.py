@@ -12,6 +12,7 @@ from time import monotonic
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from logbrook.testing.arguments import positive
 from logbrook.testing.kill.plan import FLAGS, SMALL_FILES, ClientMissingError, Kill, KillOutcome, KillPlan, summary
 
 _LINE_EVERY_S = 5.0
@@ -55,18 +56,11 @@ def _parse() -> argparse.Namespace:
         prog="python -m logbrook.testing.kill",
         description="Kill a loaded broker repeatedly and check that nothing acknowledged is lost.",
     )
-    parser.add_argument("--kills", type=_positive, default=100, help="total number of kills (%(default)s)")
+    parser.add_argument("--kills", type=positive, default=100, help="total number of kills (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first run; later runs count up (%(default)s)")
-    parser.add_argument("--per-run", type=_positive, default=25, help="kills of one broker and history (%(default)s)")
+    parser.add_argument("--per-run", type=positive, default=25, help="kills of one broker and history (%(default)s)")
     parser.add_argument("--keep", metavar="DIR", help="keep history, log and data of failed runs there")
     return parser.parse_args()
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
 
 
 @contextmanager
