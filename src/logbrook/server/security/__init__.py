@@ -6,6 +6,7 @@
     sasl            the exchange of one SASL authentication
     authentication  verifies passwords and tokens; limits failures
     oauth           verifies JSON web tokens
+    token_keys      the keys that they are signed with
     users_file      users who exist before any is created over the protocol
     state           users, ACLs and quotas, from the metadata store
     audit           the audit log

@@ -65,6 +65,8 @@ class Authentication:
     def stop(self) -> None:
         if self._hashing is not None:
             self._hashing.shutdown(cancel_futures=True)
+        if self._tokens is not None:
+            self._tokens.stop()
 
     def new_exchange(self, mechanism: SaslMechanism) -> SaslExchange:
         """Begin an authentication with an enabled mechanism."""

@@ -4,7 +4,7 @@
     DEFAULT                           the distinguished name as it is
 
 A distinguished name is written as by Java (RFC 2253): the most specific part first, `CN=alice,OU=sales,O=Example`.
-Attributes that RFC 2253 does not name have OpenSSL's name (`serialNumber=1`); Java writes a number and hexadecimal bytes.
+Attributes that RFC 2253 does not name have OpenSSL's name (`serialNumber=1`); Java writes a number and bytes.
 """
 
 import re
