@@ -157,6 +157,42 @@ class FrameReader:
         self._frame[: self._filled] = frame
 
 
+class SaslFrameReader(FrameReader):
+    """The frames of a client that authenticates: requests, or tokens without a header while `has_tokens()` is true."""
+
+    __slots__ = ("START_BYTES", "_has_tokens", "_token_bytes_max")
+
+    def __init__(
+        self,
+        buffers: ReceiveBuffers,
+        size_max_of: Callable[[int], int],
+        has_tokens: Callable[[], bool],
+        token_bytes_max: int,
+    ) -> None:
+        super().__init__(buffers, size_max_of)
+        self._has_tokens = has_tokens
+        self._token_bytes_max = token_bytes_max
+
+    def _split(self, stop: int, frames: list[memoryview]) -> None:
+        self.START_BYTES = 0 if self._has_tokens() else REQUEST_START_BYTES
+        super()._split(stop, frames)
+
+    def _frame_size_at(self, chunk: memoryview, position: int) -> int:
+        if not self._has_tokens():
+            return super()._frame_size_at(chunk, position)
+        (size,) = _LENGTH.unpack_from(chunk, position)
+        if size < 0:
+            raise MalformedMessageError(f"a token of {size} bytes")
+        if size > self._token_bytes_max:
+            raise FrameTooLargeError(size, self._token_bytes_max)
+        return int(size)
+
+
+def frame_token(token: bytes) -> tuple[list[Piece], int]:
+    """Return a token of SASL with its length in front, and its size in bytes."""
+    return [_LENGTH.pack(len(token)) + token], _LENGTH.size + len(token)
+
+
 def frame_response(correlation_id: int, body: Pieces, *, has_tags: bool) -> tuple[list[Piece], int]:
     """Return a response with its length and header in front, and its size in bytes."""
     joined, size = assemble(body)

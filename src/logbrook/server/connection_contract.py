@@ -47,8 +47,9 @@ class RequestDispatcher(Protocol):
 class ConnectionRegistry(Protocol):
     """The owner of all connections, with the limits that they share.
 
-    `heard_from` is called with the first request. `reserve` returns False if the connection may not read more of its
-    request; the registry calls `resume_reading` later. `adopt` keeps a task running after its connection is closed.
+    `heard_from` is called with the first request of an authenticated client. `reserve` returns False if the connection
+    may not read more of its request; the registry calls `resume_reading` later. `adopt` keeps a task running after its
+    connection is closed.
     """
 
     receive_buffers: ReceiveBuffers

@@ -15,10 +15,13 @@ from logbrook.protocol.errors import UnsupportedApiError, UnsupportedVersionErro
 from logbrook.protocol.framing import (
     FrameReader,
     ReceiveBuffers,
+    SaslFrameReader,
     frame_response,
+    frame_token,
     read_request_body,
     read_request_start,
 )
+from logbrook.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from logbrook.protocol.response_errors import response_error_codes
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.api import Api, HandlerResult, RequestContext, Response
@@ -35,6 +38,8 @@ from logbrook.server.session import (
 _PRODUCE = 0
 _API_VERSIONS = 18
 _OTHERS_BYTES_MIN = 1 << 20
+# The version of a token without Kafka's header.
+_RAW_TOKEN = -1
 
 
 class DecodedRequest:
@@ -100,7 +105,12 @@ class KafkaDispatcher:
     def new_reader(self, buffers: ReceiveBuffers, session: ConnectionSession) -> FrameReader:
         if session.is_authenticated:
             return FrameReader(buffers, self.size_max)
-        return FrameReader(buffers, lambda api_key: self._session_size_max(session, api_key))
+        return SaslFrameReader(
+            buffers,
+            lambda api_key: self._session_size_max(session, api_key),
+            lambda: session.has_raw_tokens,
+            UNAUTHENTICATED_BYTES_MAX,
+        )
 
     def _session_size_max(self, session: ConnectionSession, api_key: int) -> int:
         """Raises UnsupportedApiError or NotAuthenticatedError."""
@@ -119,6 +129,8 @@ class KafkaDispatcher:
 
     def receive(self, frame: memoryview, session: ConnectionSession) -> DecodedRequest:
         """Decode a frame. Raises ProtocolError; the protocol's only response to it is to disconnect."""
+        if session.has_raw_tokens:
+            return self._receive_token(frame, session)
         api_key, version, correlation_id = read_request_start(frame)
         now_s = self._now_s()
         session.check(api_key, now_s)
@@ -141,6 +153,14 @@ class KafkaDispatcher:
         context = RequestContext(version, client_id, session)
         return DecodedRequest(api, response_version, correlation_id, request, context, size, now_s)
 
+    def _receive_token(self, frame: memoryview, session: ConnectionSession) -> DecodedRequest:
+        """Return a token that came without Kafka's header as the request that it would be in."""
+        api = self._apis[SaslAuthenticateRequest.API_KEY]
+        self.probe.requests[api.name, 0] += 1
+        self.probe.bytes_received += len(frame)
+        request = SaslAuthenticateRequest(auth_bytes=frame)
+        return DecodedRequest(api, _RAW_TOKEN, 0, request, RequestContext(0, "", session), len(frame), self._now_s())
+
     def handle(self, request: DecodedRequest) -> HandlerResult:
         return request.api.handle(self._services, request.request, request.context)
 
@@ -151,10 +171,22 @@ class KafkaDispatcher:
         if response is None:
             return [], 0
         version = request.version
+        if version == _RAW_TOKEN:
+            return self._encode_token(response)
         if codes := response_error_codes(response, version):
             probe.count_errors(api.name, codes)
         # KIP-511: the header of an ApiVersions response never has tags, so that every client can read it.
         has_tags = version >= response.FLEXIBLE_SINCE and api.key != _API_VERSIONS
         pieces, size = frame_response(request.correlation_id, encode(response, version), has_tags=has_tags)
         probe.bytes_sent += size
+        return pieces, size
+
+    def _encode_token(self, response: ApiMessage) -> tuple[Pieces, int]:
+        """Return a token without Kafka's header; there is none to say that the authentication failed."""
+        assert isinstance(response, SaslAuthenticateResponse)
+        if response.error_code:
+            self.probe.count_errors(response.API_NAME, response_error_codes(response, 0))
+            return [], 0
+        pieces, size = frame_token(bytes(response.auth_bytes))
+        self.probe.bytes_sent += size
         return pieces, size

@@ -35,9 +35,10 @@ async def handle(
         lifetime_ms = _begin_session(services, session, exchange, authenticated)
     except AuthenticationFailedError as error:
         services.probe.authentication_failures += 1
-        await services.authentication.delay_failure(
+        delay_s = services.authentication.count_failure(
             session.host, exchange.mechanism, exchange.user, error, session.listener
         )
+        await session.wait(delay_s)
         session.is_failed = True
         return SaslAuthenticateResponse(
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=f"{PUBLIC_REASON} ({exchange.mechanism})"
@@ -57,6 +58,7 @@ def _begin_session(
     if session.is_authenticated and authenticated.principal != session.principal:
         raise AuthenticationFailedError(f"{session.principal} re-authenticated as {authenticated.principal}")
     session.exchange = None
+    session.has_raw_tokens = False
     session.principal = authenticated.principal
     session.mechanism = exchange.mechanism
     session.is_authenticated = True
