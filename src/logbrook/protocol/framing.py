@@ -19,6 +19,9 @@ _LENGTH_AND_API_KEY = Struct(">ih")
 _RESPONSE_START = Struct(">ii")
 _CORRELATION_ID_BYTES = 4
 REQUEST_START_BYTES = _REQUEST_START.size
+# The first bytes of a TLS connection. As a request it would be one of 369 MB, which only Produce may have.
+_TLS_HANDSHAKE = 0x1603
+_TLS_CLIENT_HELLO = 1
 # A partial frame gets twice the memory of the bytes received. At first it gets 16 times, unless memory is scarce, so
 # that 1 MB need not grow.
 _GROWTH = 2
@@ -145,6 +148,8 @@ class FrameReader:
     def _frame_size_at(self, chunk: memoryview, position: int) -> int:
         """Return the size of the frame at `position`. Raises FrameTooLargeError or MalformedMessageError."""
         size, api_key = _LENGTH_AND_API_KEY.unpack_from(chunk, position)
+        if size >> 16 == _TLS_HANDSHAKE and api_key & 0xFF == _TLS_CLIENT_HELLO:
+            raise MalformedMessageError("the beginning of TLS, on a listener without it")
         if size < self.START_BYTES:
             raise MalformedMessageError(f"a request of {size} bytes; its header has at least {self.START_BYTES}")
         size_max = self._size_max_of(api_key)

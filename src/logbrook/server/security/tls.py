@@ -79,7 +79,8 @@ def new_server_context(config: SecurityConfig) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[config.tls_version]
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    # A resumed session would keep the rights of a certificate whose authority is not trusted any more.
+    # A resumed session would keep the rights of a certificate whose authority is not trusted any more. Clients with
+    # TLS 1.2 can still resume one of the same context, for minutes; a reload ends that.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     try:
