@@ -77,7 +77,7 @@ class PasswordHashing:
         if queue:
             self._queues[host] = queue
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "password")
+            self._thread = ThreadPoolExecutor(1, "logbrook-password")
         hashing = self._loop.run_in_executor(self._thread, hash_password)
         hashing.add_done_callback(lambda done: self._finish(done, waiting))
 

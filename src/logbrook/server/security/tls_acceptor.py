@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.probe import ServerProbe
-from logbrook.server.security.tls import TlsContexts
+from logbrook.server.security.tls import TlsContexts, accepted_socket
 
 # Connections accepted in one turn of the event loop.
 _ACCEPTED_PER_TURN_MAX = 64
@@ -108,6 +108,7 @@ class TlsAcceptor:
         connected.close()
 
     async def _shake_hands(self, connected: socket.socket, peer: str) -> None:
+        accepted_socket.set(connected)
         try:
             await self._loop.connect_accepted_socket(
                 self._new_protocol,
