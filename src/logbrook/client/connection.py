@@ -293,9 +293,10 @@ class Connection:
     @property
     def _protocol_hint(self) -> str:
         """Advice for a connection that the broker closed before it answered anything but ApiVersions."""
-        if self._has_answered or self._uses_tls:
+        if self._has_answered:
             return ""
-        return "; if this repeats, the listener may have another security.protocol, such as SSL or SASL_SSL"
+        protocols = "SASL_SSL, or require a client certificate" if self._uses_tls else "SSL or SASL_SSL"
+        return f"; if this repeats, the listener may have another security.protocol, such as {protocols}"
 
     def _receive_frame(self, until_s: float, memory: bytearray | None) -> memoryview:
         prefix = bytes(self._transport.receive(_LENGTH.size, until_s))

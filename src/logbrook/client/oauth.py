@@ -74,7 +74,7 @@ def _fetch(options: OauthOptions) -> tuple[str, float]:
 
     url = options.endpoint_url
     try:
-        context = ssl.create_default_context(cafile=options.ca_file or None)
+        context = ssl.create_default_context(cafile=options.ca_file or None) if url.startswith("https") else None
         opener = urllib.request.build_opener(NoRedirects, urllib.request.HTTPSHandler(context=context))
         with opener.open(_grant_request(options), timeout=_TIMEOUT_S) as response:
             body = response.read(_RESPONSE_BYTES_MAX)

@@ -13,8 +13,6 @@ from functools import lru_cache
 from logbrook.client.errors import (
     BrokerCertificateError,
     ClientCertificateError,
-    ClientError,
-    ConnectionClosedError,
     SecurityOptionError,
     TlsHandshakeClosedError,
     WrongSecurityProtocolError,
@@ -132,7 +130,7 @@ def _naming(option: str, value: str, addition: str = "") -> Iterator[None]:
     try:
         yield
     except ssl.SSLError as error:
-        reason = (error.reason or str(error)).lower().replace("_", " ")
+        reason = (_reason(error) or str(error.args[0])).lower().replace("_", " ")
         raise SecurityOptionError(option, f"{value or 'the PEM text'}{addition} cannot be used: {reason}") from None
     except OSError as error:
         raise SecurityOptionError(option, f"{error.filename or value} cannot be read: {error.strerror}") from None
@@ -155,18 +153,20 @@ def _modified_ns(path: str) -> int:
         return 0
 
 
-def tls_error(host: str, port: int, error: OSError, *, is_handshake: bool, has_certificate: bool) -> ClientError:
-    """Return the error to raise for one of the TLS layer: one sentence about the cause and what to do."""
+def tls_error(host: str, port: int, error: OSError, *, is_handshake: bool, has_certificate: bool) -> Exception:
+    """Return the ClientError to raise for one of the TLS layer: one sentence about the cause and what to do.
+
+    If the error says only that the connection is lost, after the handshake, a ConnectionResetError.
+    """
     address = f"{host}:{port}"
-    reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+    reason = _reason(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         return BrokerCertificateError(host, port, _certificate_message(host, address, error))
     if reason in _CERTIFICATE_ALERTS or (reason == "SSLV3_ALERT_HANDSHAKE_FAILURE" and not has_certificate):
         return ClientCertificateError(host, port, f"{address} {_refusal_message(reason, has_certificate)}")
     if message := _protocol_message(reason, is_handshake):
         return WrongSecurityProtocolError(host, port, f"{address} {message}")
-    closed = TlsHandshakeClosedError if is_handshake else ConnectionClosedError
-    return closed(host, port, _short(error))
+    return TlsHandshakeClosedError(host, port, _short(error)) if is_handshake else ConnectionResetError(_short(error))
 
 
 def _refusal_message(reason: str, has_certificate: bool) -> str:
@@ -207,5 +207,10 @@ def _certificate_message(host: str, address: str, error: ssl.SSLCertVerification
 
 def _short(error: OSError) -> str:
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionResetError | BrokenPipeError):
-        return "the peer closed it"
-    return (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or str(error)
+        return "the broker closed it"
+    return _reason(error) or error.strerror or str(error)
+
+
+def _reason(error: OSError) -> str:
+    """Return OpenSSL's name of the error; not every SSLError has one."""
+    return getattr(error, "reason", None) or ""

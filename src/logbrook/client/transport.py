@@ -24,6 +24,7 @@ _GROWTH_BYTES = 256 * 1024
 _PIECES_MAX = 1024
 # Pieces are joined up to the size of a TLS record.
 _RECORD_BYTES = 16 * 1024
+_ALERT_S_MAX = 0.1
 
 
 class Transport:
@@ -113,11 +114,22 @@ class TlsTransport(Transport):
 
     def send(self, pieces: Sequence[Piece], until_s: float) -> None:
         with self._explaining():
-            for chunk in _joined(pieces):
-                unsent = memoryview(chunk)
-                while unsent:
-                    self._wait_until(until_s)
-                    unsent = unsent[self._tls.send(unsent) :]
+            try:
+                self._send(pieces, until_s)
+            except TimeoutError:
+                raise
+            except OSError:
+                # A broker that refuses the client's certificate sends an alert, which may be there already, and closes.
+                self._tls.settimeout(_ALERT_S_MAX)
+                self._tls.recv(1)
+                raise
+
+    def _send(self, pieces: Sequence[Piece], until_s: float) -> None:
+        for chunk in _joined(pieces):
+            unsent = memoryview(chunk)
+            while unsent:
+                self._wait_until(until_s)
+                unsent = unsent[self._tls.send(unsent) :]
 
     def receive(self, size: int, until_s: float, memory: bytearray | None = None) -> memoryview:
         with self._explaining():
