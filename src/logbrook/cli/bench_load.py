@@ -19,6 +19,7 @@ from time import monotonic, time
 from logbrook.client import BrokerError, Client
 from logbrook.client.client import ACKS_NONE, Address
 from logbrook.client.connection import Connection, InFlightRequest, poll_connections
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from logbrook.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from logbrook.records.batch import Codec, iter_headers, renew_crc
@@ -97,6 +98,7 @@ class BenchLoad:
     timeout_s: float
     rate: float | None = None
     count: int | None = None
+    security: ClientSecurity = PLAINTEXT_SECURITY
 
 
 @dataclass
@@ -124,7 +126,7 @@ def produce(
     is_stopped: Callable[[], bool],
 ) -> None:
     """Send batches until the count is reached or `is_stopped`, and wait for their responses. Raises ClientError."""
-    with Client(load.servers, client_id="logbrook-bench", timeout_s=load.timeout_s) as client:
+    with Client(load.servers, client_id="logbrook-bench", timeout_s=load.timeout_s, security=load.security) as client:
         _BenchProducer(client, load, partitions, counters).run(is_stopped)
 
 
@@ -141,7 +143,7 @@ def consume(
     """
     positions = dict(offsets)
     memory: bytearray = bytearray()
-    with Client(load.servers, client_id="logbrook-bench", timeout_s=load.timeout_s) as client:
+    with Client(load.servers, client_id="logbrook-bench", timeout_s=load.timeout_s, security=load.security) as client:
         while not is_stopped():
             # Report even if no more records come.
             counters()

@@ -66,8 +66,8 @@ def read_sasl(reader: SecurityOptionReader, protocol: SecurityProtocol) -> SaslO
         missing = "sasl.password" if username else "sasl.username"
         source = f"sasl.jaas.config has no {missing.removeprefix('sasl.')}" if jaas else "it is required"
         raise SecurityOptionError("sasl.jaas.config" if jaas else missing, f"{source} for {mechanism}")
-    if reader.has("sasl.oauthbearer.token", "sasl.oauthbearer.token.file", "sasl.oauthbearer.token.endpoint.url"):
-        raise SecurityOptionError("sasl.mechanism", f"it is {mechanism}, but options of OAUTHBEARER are given")
+    if other := reader.first_given("sasl.oauthbearer.", "https."):
+        raise SecurityOptionError(other, f"it is for sasl.mechanism=OAUTHBEARER, which is {mechanism}")
     return SaslOptions(mechanism, username, password)
 
 

@@ -46,7 +46,7 @@ def parse_client_security(options: Mapping[str, str]) -> ClientSecurity:
     tls, sasl = read_tls(reader), read_sasl(reader, protocol)
     if not protocol.uses_tls and (name := reader.first_given("ssl.", "enable.ssl.")):
         raise SecurityOptionError(name, f"it needs security.protocol=SSL or SASL_SSL, which is {protocol}")
-    if not protocol.uses_sasl and (name := reader.first_given("sasl.")):
+    if not protocol.uses_sasl and (name := reader.first_given("sasl.", "https.")):
         raise SecurityOptionError(name, f"it needs security.protocol=SASL_SSL or SASL_PLAINTEXT, which is {protocol}")
     return ClientSecurity(protocol, tls if protocol.uses_tls else TlsOptions(), sasl)
 

@@ -161,9 +161,6 @@ class SecurityOptionReader:
             raise SecurityOptionError(second, f"it has the same meaning as {first}, with another value; remove one")
         return next(iter(given.values()), "")
 
-    def has(self, *names: str) -> bool:
-        return any(self._options.get(name) for name in names)
-
     def boolean(self, name: str, default: bool) -> bool:
         text = self.text(name)
         if text.lower() not in ("", *_BOOLEANS):
