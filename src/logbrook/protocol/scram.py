@@ -16,9 +16,8 @@ import binascii
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass, field
 
-from logbrook.model.security import SaslMechanism
+from logbrook.model.security import SaslMechanism, ScramCredential
 from logbrook.protocol.errors import ProtocolError
 
 # Kafka's minimum. The maximum of a client protects it from a server that asks for hours of work.
@@ -47,16 +46,6 @@ _SERVER_FINAL = re.compile(rf"(?:e=(?P<error>[^\x00,]+)|v=(?P<signature>{_BASE64
 
 class ScramError(ProtocolError):
     """The exchange failed: a message is malformed, or the peer did not prove that it knows the user's secret."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScramCredential:
-    """The keys of a user with which a server verifies a password. `repr` leaves them out."""
-
-    salt: bytes = field(repr=False)
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
-    iterations: int
 
 
 def salted_password(mechanism: SaslMechanism, password: str, salt: bytes, iterations: int) -> bytes:

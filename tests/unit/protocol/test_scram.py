@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbrook.model.security import SaslMechanism
+from logbrook.model.security import SaslMechanism, ScramCredential
 from logbrook.protocol.scram import (
     ITERATIONS_MIN,
     ScramClientExchange,
-    ScramCredential,
     ScramError,
     ScramServerExchange,
     credential_of,
