@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,42 +18,8 @@ from logbrook.client.errors import (
 )
 from logbrook.client.security import ClientSecurity
 from tests.certificates import Certificates
+from tests.secured_broker import PASSWORD, SecuredBroker
 from tests.unit.cli.shell import Shell
-from tests.users_file import write_users_file
-
-PASSWORD = "s3cr3t-of-alice"
-
-
-class SecuredBroker:
-    """A broker with a listener per security protocol, and the options of clients that may use them."""
-
-    def __init__(self, folder: Path, **security: Any) -> None:
-        self.certificates = Certificates(folder)
-        issued = self.certificates.issue()
-        users = write_users_file(folder / "users.json", {"alice": PASSWORD})
-        self.user = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "alice", "sasl.password": PASSWORD}
-        self.trust = {"ssl.ca.location": str(self.certificates.ca)}
-        settings = {
-            "security": {
-                "protocol": "SASL_SSL",
-                "certificate": str(issued.certificate),
-                "key": str(issued.key),
-                "client_ca": str(self.certificates.ca),
-                "users_file": str(users),
-                "sasl_mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-                "failed_authentication_delay_ms": 0,
-            }
-            | security
-        }
-        self.broker = Broker(["orders"], settings=settings, client=self.options())
-
-    def options(self, **changes: str) -> dict[str, str]:
-        changed = {name.replace("_", "."): value for name, value in changes.items()}
-        return {"security.protocol": "SASL_SSL"} | self.user | self.trust | changed
-
-    def topics(self, options: dict[str, str]) -> list[str | None]:
-        with Client(self.broker.bootstrap_servers, timeout_s=10, security=parse_client_security(options)) as client:
-            return [topic.name for topic in client.metadata().topics]
 
 
 @pytest.fixture(scope="module")
