@@ -84,8 +84,6 @@ class Acls:
         allows_without_acl: bool = False,
         decisions_max: int = _DECISIONS_MAX,
     ) -> None:
-        self._super_users = frozenset(super_users)
-        self._allows_without_acl = allows_without_acl
         self._acls: set[AclBinding] = set()
         # By resource pattern, then by principal.
         self._by_pattern: dict[_Pattern, dict[str, set[AclBinding]]] = {}
@@ -94,9 +92,16 @@ class Acls:
         self._by_principal: dict[tuple[ResourceType, str], set[AclBinding]] = {}
         self._decisions: dict[_Decision, bool] = {}
         self._decisions_max = decisions_max
+        self.configure(super_users, allows_without_acl=allows_without_acl)
 
     def __len__(self) -> int:
         return len(self._acls)
+
+    def configure(self, super_users: Iterable[Principal], *, allows_without_acl: bool) -> None:
+        """Set the part of the rules that is not in the metadata store, but in the broker's settings."""
+        self._super_users = frozenset(super_users)
+        self._allows_without_acl = allows_without_acl
+        self._decisions.clear()
 
     def __contains__(self, acl: AclBinding) -> bool:
         return acl in self._acls
