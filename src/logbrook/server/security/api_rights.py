@@ -184,3 +184,7 @@ def rights_table() -> str:
             denial = need.denial if need.is_hidden else f"`{need.denial}`"
             lines.append(f"| {'' if number else name} | {rights} | {need.when} | {denial} |")
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(rights_table(), end="")
