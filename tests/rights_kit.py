@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from logbrook.core.acls import CLUSTER_NAME, ResourceType
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages import (
     add_offsets_to_txn,
@@ -71,7 +72,7 @@ from logbrook.server.security.api_rights import API_RIGHTS, ApiNeed
 R = TypeVar("R", bound=ApiMessage)
 
 TOPIC_CONFIG, BROKER_CONFIG, GROUP_CONFIG = 2, 4, 32
-_NO_PRODUCER = -1
+_UNKNOWN_PRODUCER = 1_000_000
 _RESPONSES = {api.request: api.response for api in all_apis()}
 _numbers = count(1)
 
@@ -110,15 +111,22 @@ class RightsCase(NamedTuple):
     request: Callable[[ResourceNames], ApiMessage]
     indexes: tuple[int, ...] = (0,)
     version: int | None = None
-    # True: the request needs names of resources that do not exist.
+    # True: the request needs names of resources that do not exist; except for a topic, if the request deletes it.
     is_fresh: bool = False
+    deletes: bool = False
 
     @property
     def needs(self) -> list[ApiNeed]:
         return [API_RIGHTS[self.api][index] for index in self.indexes]
 
-    def names(self, existing: ResourceNames) -> ResourceNames:
-        return existing.fresh() if self.is_fresh else existing
+    def names(self, admin: Asking, existing: ResourceNames) -> ResourceNames:
+        if not self.is_fresh:
+            return existing
+        names = existing.fresh()
+        if self.deletes:
+            created = _create_existing_topic(admin, names.topic)
+            names = names._replace(topic_id=created.topic_id)
+        return names
 
     def ask(self, client: Asking, names: ResourceNames) -> ApiMessage:
         request = self.request(names)
@@ -156,13 +164,12 @@ def _values(message: Message) -> Iterator[tuple[str, Any]]:
 
 def existing(admin: Asking, word: str) -> ResourceNames:
     """Create a topic, a group with an offset of it, and a transaction with a partition of it."""
-    topic = create_topics.CreatableTopic(name=f"{word}-topic", num_partitions=1, replication_factor=1)
-    request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
-    (created,) = admin.request(request, create_topics.CreateTopicsResponse).topics
-    assert created.error_code == ErrorCode.NONE, created.error_message
+    created = _create_existing_topic(admin, f"{word}-topic")
     names = ResourceNames(created.name, created.topic_id, f"{word}-group", f"{word}-id")
     _succeed(admin, _commit(names), 9)
-    init = init_producer_id.InitProducerIdRequest(transactional_id=names.transactional_id, transaction_timeout_ms=60_000)
+    init = init_producer_id.InitProducerIdRequest(
+        transactional_id=names.transactional_id, transaction_timeout_ms=60_000
+    )
     producer = admin.request(init, init_producer_id.InitProducerIdResponse, 4)
     assert producer.error_code == ErrorCode.NONE
     added = add_partitions_to_txn.AddPartitionsToTxnTopic(name=names.topic, partitions=[0])
@@ -174,6 +181,14 @@ def existing(admin: Asking, word: str) -> ResourceNames:
     )
     _succeed(admin, add, 3)
     return names
+
+
+def _create_existing_topic(admin: Asking, name: str) -> create_topics.CreatableTopicResult:
+    topic = create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    (created,) = admin.request(request, create_topics.CreateTopicsResponse).topics
+    assert created.error_code == ErrorCode.NONE, created.error_message
+    return created
 
 
 def _succeed(admin: Asking, request: ApiMessage, version: int) -> None:
@@ -189,20 +204,19 @@ def _commit(names: ResourceNames) -> ApiMessage:
 
 
 def _produce(names: ResourceNames, transactional_id: str | None) -> ApiMessage:
-    record = Record(0, 1_600_000_000_000, None, b"value", [])
-    is_transactional = transactional_id is not None
-    batch = build_batch(
-        [record],
-        producer_id=7 if is_transactional else _NO_PRODUCER,
-        producer_epoch=0 if is_transactional else _NO_PRODUCER,
-        base_sequence=0 if is_transactional else _NO_PRODUCER,
-        is_transactional=is_transactional,
-    )
+    record = Record(value=b"value", timestamp=1_600_000_000_000)
+    batch = build_batch([record])
+    if transactional_id is not None:
+        batch = build_batch(
+            [record],
+            producer_id=ProducerId(_UNKNOWN_PRODUCER),
+            producer_epoch=ProducerEpoch(0),
+            base_sequence=0,
+            transactional=True,
+        )
     data = produce.PartitionProduceData(index=0, records=batch)
     topic = produce.TopicProduceData(name=names.topic, topic_id=names.topic_id, partition_data=[data])
-    return produce.ProduceRequest(
-        transactional_id=transactional_id, acks=-1, timeout_ms=5_000, topic_data=[topic]
-    )
+    return produce.ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=5_000, topic_data=[topic])
 
 
 def _fetch(names: ResourceNames) -> ApiMessage:
@@ -239,11 +253,11 @@ def _add_partitions(names: ResourceNames) -> ApiMessage:
     topic = add_partitions_to_txn.AddPartitionsToTxnTopic(name=names.topic, partitions=[0])
     return add_partitions_to_txn.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=names.transactional_id,
-        v3_and_below_producer_id=1_000_000,
+        v3_and_below_producer_id=_UNKNOWN_PRODUCER,
         v3_and_below_topics=[topic],
         transactions=[
             add_partitions_to_txn.AddPartitionsToTxnTransaction(
-                transactional_id=names.transactional_id, producer_id=1_000_000, verify_only=True, topics=[topic]
+                transactional_id=names.transactional_id, producer_id=_UNKNOWN_PRODUCER, verify_only=True, topics=[topic]
             )
         ],
     )
@@ -253,7 +267,7 @@ def _txn_offset_commit(names: ResourceNames) -> ApiMessage:
     partition = txn_offset_commit.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=0)
     topic = txn_offset_commit.TxnOffsetCommitRequestTopic(name=names.topic, partitions=[partition])
     return txn_offset_commit.TxnOffsetCommitRequest(
-        transactional_id=names.transactional_id, group_id=names.group, producer_id=1_000_000, topics=[topic]
+        transactional_id=names.transactional_id, group_id=names.group, producer_id=_UNKNOWN_PRODUCER, topics=[topic]
     )
 
 
@@ -273,7 +287,7 @@ def _create_acl(names: ResourceNames) -> ApiMessage:
 
 def _marker(names: ResourceNames) -> ApiMessage:
     topic = write_txn_markers.WritableTxnMarkerTopic(name=names.topic, partition_indexes=[0])
-    marker = write_txn_markers.WritableTxnMarker(producer_id=1_000_000, producer_epoch=0, topics=[topic])
+    marker = write_txn_markers.WritableTxnMarker(producer_id=_UNKNOWN_PRODUCER, producer_epoch=0, topics=[topic])
     return write_txn_markers.WriteTxnMarkersRequest(markers=[marker])
 
 
@@ -316,7 +330,6 @@ def _list_offsets(names: ResourceNames) -> ApiMessage:
 def _offset_delete(names: ResourceNames) -> ApiMessage:
     partition = offset_delete.OffsetDeleteRequestPartition(partition_index=0)
     topic = offset_delete.OffsetDeleteRequestTopic(name=names.topic, partitions=[partition])
-    # Another group than the one whose offset has to stay.
     return offset_delete.OffsetDeleteRequest(group_id=names.group, topics=[topic])
 
 
@@ -382,7 +395,7 @@ CASES = [
     RightsCase(
         "AddOffsetsToTxn",
         lambda names: add_offsets_to_txn.AddOffsetsToTxnRequest(
-            transactional_id=names.transactional_id, group_id=names.group, producer_id=1_000_000
+            transactional_id=names.transactional_id, group_id=names.group, producer_id=_UNKNOWN_PRODUCER
         ),
         (0, 1),
     ),
@@ -403,7 +416,7 @@ CASES = [
         "DeleteGroups", lambda names: delete_groups.DeleteGroupsRequest(groups_names=[names.group]), is_fresh=True
     ),
     RightsCase("DeleteRecords", _delete_records),
-    RightsCase("DeleteTopics", _deletion, is_fresh=True),
+    RightsCase("DeleteTopics", _deletion, is_fresh=True, deletes=True),
     RightsCase(
         "DescribeAcls",
         lambda _: describe_acls.DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1),
@@ -441,12 +454,14 @@ CASES = [
     RightsCase("ElectLeaders", _election),
     RightsCase(
         "EndTxn",
-        lambda names: end_txn.EndTxnRequest(transactional_id=names.transactional_id, producer_id=1_000_000),
+        lambda names: end_txn.EndTxnRequest(transactional_id=names.transactional_id, producer_id=_UNKNOWN_PRODUCER),
     ),
     RightsCase("Fetch", _fetch, (0,)),
     RightsCase(
         "FindCoordinator",
-        lambda names: find_coordinator.FindCoordinatorRequest(key_type=0, key=names.group, coordinator_keys=[names.group]),
+        lambda names: find_coordinator.FindCoordinatorRequest(
+            key_type=0, key=names.group, coordinator_keys=[names.group]
+        ),
         (0,),
     ),
     RightsCase(
@@ -492,7 +507,7 @@ CASES = [
     RightsCase("Metadata", lambda names: _named_metadata(names, creates=True), (0, 2), is_fresh=True),
     RightsCase("OffsetCommit", _commit, (0, 1), 9),
     RightsCase("OffsetCommit", _commit, (0, 1), 10),
-    RightsCase("OffsetDelete", _offset_delete, (0, 1)),
+    RightsCase("OffsetDelete", _offset_delete, (0, 1), is_fresh=True),
     RightsCase("OffsetFetch", lambda names: _offset_fetch(names, is_all=False), (0, 1), 9),
     RightsCase("OffsetFetch", lambda names: _offset_fetch(names, is_all=False), (0, 1), 10),
     RightsCase("OffsetFetch", lambda names: _offset_fetch(names, is_all=True), (0, 2), 9),

@@ -5,6 +5,7 @@ resource, or, if `is_hidden`, a response that leaves the resource out. Handlers 
 `services.authorizer`; a test compares the two, for every API and every need. docs/SECURITY.md prints it.
 """
 
+import sys
 from typing import NamedTuple
 
 from logbrook.core.acls import AclOperation, ResourceType
@@ -187,4 +188,4 @@ def rights_table() -> str:
 
 
 if __name__ == "__main__":
-    print(rights_table(), end="")
+    sys.stdout.write(rights_table())

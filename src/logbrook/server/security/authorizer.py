@@ -5,9 +5,9 @@ takes effect for the next one. Denials are audited, except where the client did 
 what it may not see, and some rights are only asked for because another one would do as well.
 """
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from logbrook.config.security import SecurityConfig
 from logbrook.core.acls import CLUSTER_NAME, AclOperation, Acls, ResourceType
 from logbrook.model.security import Principal
 from logbrook.protocol.error_codes import ErrorCode
@@ -77,19 +77,11 @@ class Authorizer:
 
     __slots__ = ("_acls", "_audit", "is_enabled")
 
-    def __init__(
-        self,
-        acls: Acls,
-        audit: AuditLog,
-        *,
-        is_enabled: bool = False,
-        super_users: Iterable[Principal] = (),
-        allows_without_acl: bool = False,
-    ) -> None:
-        acls.configure(super_users, allows_without_acl=allows_without_acl)
+    def __init__(self, config: SecurityConfig, acls: Acls, audit: AuditLog) -> None:
+        acls.configure(config.super_principals, allows_without_acl=config.allow_everyone_if_no_acl)
         self._acls = acls
         self._audit = audit
-        self.is_enabled = is_enabled
+        self.is_enabled = config.authorization
 
     def allows(
         self,

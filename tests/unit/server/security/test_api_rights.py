@@ -40,21 +40,26 @@ class Matrix:
     def __init__(self, shell: HandlerShell) -> None:
         self._acls: Acls = shell.services.security.acls
         self._client = HandlerClient(shell, "alice", ConnectionSession(CLIENT_HOST, principal=ALICE))
-        self._existing = existing(shell.client(), "matrix")
+        self._admin = shell.client("admin")
+        self._existing = existing(self._admin, "matrix")
 
-    def codes(self, case: RightsCase, allowed: list[Right], denied: list[Right], *, has_all: bool = False) -> None:
+    def check(self, case: RightsCase, allowed: list[Right], denied: list[Right], *, has_all: bool = False) -> None:
         """Check the outcome of the case: a need is denied if no right of it is allowed, or all of them are denied."""
-        names = case.names(self._existing)
+        names = case.names(self._admin, self._existing)
         self._reset()
         acls = [_acl(right, names, PermissionType.ALLOW) for right in allowed]
         acls += [_acl(right, names, PermissionType.DENY) for right in denied]
         if has_all:
-            acls += [_everything(resource_type) for resource_type in ResourceType if resource_type is not ResourceType.ANY]
+            acls += [
+                _everything(resource_type) for resource_type in ResourceType if resource_type is not ResourceType.ANY
+            ]
         self._replay(self._acls.create(acls))
         response = case.ask(self._client, names)
         granted = set(allowed) - set(denied)
         lacking = [
-            need for need in case.needs if not (has_all and not set(need.rights) & set(denied)) and not granted & set(need.rights)
+            need
+            for need in case.needs
+            if not (has_all and not set(need.rights) & set(denied)) and not granted & set(need.rights)
         ]
         context = f"{case} allowed {allowed} denied {denied}: {error_codes(response)}"
         if lacking:
@@ -74,16 +79,12 @@ class Matrix:
 def _acl(right: Right, names: ResourceNames, permission: PermissionType) -> AclBinding:
     # A right on any topic is denied by one on all topics.
     name = "*" if right.is_on_any and permission is PermissionType.DENY else names.of(right.resource_type)
-    return AclBinding(
-        right.resource_type, PatternType.LITERAL, name, str(ALICE), "*", right.operation, permission
-    )
+    return AclBinding(right.resource_type, PatternType.LITERAL, name, str(ALICE), "*", right.operation, permission)
 
 
 def _everything(resource_type: ResourceType) -> AclBinding:
     name = "kafka-cluster" if resource_type is ResourceType.CLUSTER else "*"
-    return AclBinding(
-        resource_type, PatternType.LITERAL, name, "User:*", "*", AclOperation.ALL, PermissionType.ALLOW
-    )
+    return AclBinding(resource_type, PatternType.LITERAL, name, "User:*", "*", AclOperation.ALL, PermissionType.ALLOW)
 
 
 @pytest.fixture(scope="module")
@@ -100,14 +101,14 @@ def matrix() -> Iterator[Matrix]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_an_api_needs_exactly_the_rights_of_the_table(matrix: Matrix, case: RightsCase) -> None:
     first = [need.rights[0] for need in case.needs]
-    matrix.codes(case, [], [])
+    matrix.check(case, [], [])
     for number, need in enumerate(case.needs):
         others = first[:number] + first[number + 1 :]
-        matrix.codes(case, others, [])
+        matrix.check(case, others, [])
         for right in need.rights:
-            matrix.codes(case, [*others, right], [])
-            matrix.codes(case, [*others, right], [right])
-        matrix.codes(case, [], list(need.rights), has_all=True)
+            matrix.check(case, [*others, right], [])
+            matrix.check(case, [*others, right], [right])
+        matrix.check(case, [], list(need.rights), has_all=True)
 
 
 def test_every_api_is_in_the_table() -> None:
