@@ -34,9 +34,10 @@ from logbrook.server.api import Api, DeferredResponse, HandlerResult, RequestCon
 from logbrook.server.cluster.errors import NotLeaderError, OffsetNotAvailableError
 from logbrook.server.cluster.leading import NO_REPLICA
 from logbrook.server.cold_reads import CacheMisses
-from logbrook.server.errors import RequestRefusedError, error_code
+from logbrook.server.errors import error_code
 from logbrook.server.fetch_purgatory import DelayedFetch
 from logbrook.server.leader_epoch import check_leader_epoch
+from logbrook.server.security.authorizer import AuthorizationFailedError
 from logbrook.server.services import Services
 from logbrook.storage.errors import NotCachedError, OffsetOutOfRangeError, ReadFailedError
 from logbrook.storage.log import Log
@@ -66,8 +67,7 @@ def handle(services: Services, request: FetchRequest, context: RequestContext) -
         )
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
-    authorizer = services.authorizer
-    if replica_id >= 0 and not authorizer.allows_cluster(context, AclOperation.CLUSTER_ACTION):
+    if replica_id >= 0 and not services.authorizer.allows_cluster(context, AclOperation.CLUSTER_ACTION):
         return _RefusedFetch(services, request, session, context).begin()
     if replica_id >= 0:
         return _ReplicaFetch(services, request, session, context).begin()
@@ -129,7 +129,6 @@ class _Fetch:
         self._services = services
         self._purgatory = services.fetch_purgatory
         self._context = context
-        self._listener = context.listener
         self._may_follow = context.version >= _FOLLOWERS_SINCE
         # The leaders of partitions that other brokers lead.
         self._leaders: dict[int, NodeEndpoint] = {}
@@ -345,7 +344,7 @@ class _Fetch:
 
     def _refer(self, data: PartitionData, partition: TopicPartition) -> None:
         """Tell the client the leader of a partition, so that it need not ask for the metadata (KIP-951)."""
-        leader = self._services.view.current_leader(partition, self._listener)
+        leader = self._services.view.current_leader(partition, self._context.listener)
         if leader is not None:
             address = leader.address
             data.current_leader = LeaderIdAndEpoch(leader_id=address.broker_id, leader_epoch=leader.leader_epoch)
@@ -491,8 +490,7 @@ class _RefusedFetch(_Fetch):
     """A fetch of a follower that may not act as a broker. As in Kafka, every partition has the error."""
 
     def _authorize(self, topic: str) -> None:
-        message = f"a follower of {topic!r} needs CLUSTER_ACTION on the cluster"
-        raise RequestRefusedError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+        raise AuthorizationFailedError(self._context.principal, AclOperation.CLUSTER_ACTION, ResourceType.TOPIC, topic)
 
 
 def _topic_response(key: bytes | str) -> FetchableTopicResponse:

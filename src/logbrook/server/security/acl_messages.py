@@ -1,4 +1,4 @@
-"""What the handlers of CreateAcls, DescribeAcls and DeleteAcls share.
+"""ACLs in the messages of CreateAcls, DescribeAcls and DeleteAcls, and the checks that their handlers share.
 
 Their messages have ACLs and filters with numbers for the names. Without an authorizer all three are refused with
 SECURITY_DISABLED: ACLs that nobody enforces would give a false sense of security.
