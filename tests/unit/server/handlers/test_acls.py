@@ -1,6 +1,7 @@
 """CreateAcls, DescribeAcls and DeleteAcls: with an authorizer, and SECURITY_DISABLED on a broker without one."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def create(client: HandlerClient, *acls: AclBinding) -> list[int]:
     return [result.error_code for result in client.request(request, CreateAclsResponse).results]
 
 
-def delete(client: HandlerClient, **fields: object) -> DeleteAclsResponse:
+def delete(client: HandlerClient, **fields: Any) -> DeleteAclsResponse:
     wanted = DeleteAclsFilter(
         **{"resource_type_filter": ANY, "pattern_type_filter": ANY, "operation": ANY, "permission_type": ANY, **fields}
     )
@@ -107,15 +108,19 @@ def test_acls_are_described_by_resource_pattern(secured: HandlerShell) -> None:
     described = client.request(request, DescribeAclsResponse)
     assert described.error_code == ErrorCode.NONE
     assert [
-        (resource.resource_type, resource.pattern_type, resource.resource_name, acl.principal, acl.host, *of_entry(acl))
+        (
+            resource.resource_type,
+            resource.pattern_type,
+            resource.resource_name,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission_type,
+        )
         for resource in described.resources
         for acl in resource.acls
     ] == sorted([ALLOWED, write, prefixed])
     assert len(described.resources) == 2
-
-
-def of_entry(acl: object) -> tuple[int, int]:
-    return acl.operation, acl.permission_type  # type: ignore[attr-defined]
 
 
 def test_an_unknown_filter_is_refused(secured: HandlerShell) -> None:

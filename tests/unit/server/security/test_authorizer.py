@@ -61,7 +61,7 @@ class SecuredShell(HandlerShell):
         acls = self.services.security.acls
         self.run(self.services.topics.change_security(lambda: acls.delete(acls.matching(AclFilter()))))
 
-    def create(self, name: str) -> bytes:
+    def create_topic(self, name: str) -> bytes:
         """Create a topic and return its id."""
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         (created,) = self.admin.request(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse).topics
@@ -81,7 +81,7 @@ def shell() -> Iterator[SecuredShell]:
 
 
 def test_metadata_does_not_reveal_whether_a_topic_exists(shell: SecuredShell) -> None:
-    topic_id = shell.create("secret")
+    topic_id = shell.create_topic("secret")
     named = shell.metadata(MetadataRequestTopic(name="secret"), MetadataRequestTopic(name="missing"))
     assert named == [(DENIED, "secret", ZERO_UUID), (DENIED, "missing", ZERO_UUID)]
     assert shell.metadata() == []
@@ -90,7 +90,7 @@ def test_metadata_does_not_reveal_whether_a_topic_exists(shell: SecuredShell) ->
 
 
 def test_authorized_operations_are_those_that_the_acls_allow(shell: SecuredShell) -> None:
-    shell.create("orders")
+    shell.create_topic("orders")
     shell.allow(READ, "orders")
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name="orders")],
@@ -108,7 +108,7 @@ def test_authorized_operations_are_those_that_the_acls_allow(shell: SecuredShell
 
 
 def test_a_host_without_an_acl_is_denied(shell: SecuredShell) -> None:
-    shell.create("orders")
+    shell.create_topic("orders")
     shell.allow(DESCRIBE, "orders")
     assert [code for code, _, _ in shell.metadata(MetadataRequestTopic(name="orders"))] == [ErrorCode.NONE]
     shell.alice = HandlerClient(shell, "alice", ConnectionSession("10.0.0.9", principal=ALICE))
@@ -119,7 +119,7 @@ def test_only_the_unauthorized_topics_of_a_produce_request_fail(shell: SecuredSh
     batch = bytes(build_batch([Record(value=b"value", timestamp=1)]))
     topics = []
     for name in ("mine", "theirs", "missing"):
-        topic_id = shell.create(name) if name != "missing" else ZERO_UUID
+        topic_id = shell.create_topic(name) if name != "missing" else ZERO_UUID
         data = PartitionProduceData(index=0, records=batch)
         topics.append(TopicProduceData(name=name, topic_id=topic_id, partition_data=[data]))
     shell.allow(WRITE, "mine")
@@ -129,7 +129,7 @@ def test_only_the_unauthorized_topics_of_a_produce_request_fail(shell: SecuredSh
 
 
 def test_a_revoked_right_ends_an_incremental_fetch_session(shell: SecuredShell) -> None:
-    topic = FetchTopic(topic_id=shell.create("orders"), partitions=[FetchPartition(partition=0)])
+    topic = FetchTopic(topic_id=shell.create_topic("orders"), partitions=[FetchPartition(partition=0)])
     shell.allow(READ, "orders")
     first = shell.alice.request(FetchRequest(max_wait_ms=0, session_epoch=0, topics=[topic]), FetchResponse)
     assert first.responses[0].partitions[0].error_code == ErrorCode.NONE
@@ -147,7 +147,7 @@ def test_a_revoked_right_ends_an_incremental_fetch_session(shell: SecuredShell) 
 
 
 def test_a_right_that_is_revoked_while_a_fetch_waits_is_missed_when_it_is_woken(shell: SecuredShell) -> None:
-    topic_id = shell.create("orders")
+    topic_id = shell.create_topic("orders")
     shell.allow(READ, "orders")
     topic = FetchTopic(topic_id=topic_id, partitions=[FetchPartition(partition=0)])
     waiting = shell.alice.send(FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[topic]), FetchResponse)
@@ -159,11 +159,11 @@ def test_a_right_that_is_revoked_while_a_fetch_waits_is_missed_when_it_is_woken(
     )
     assert shell.admin.request(produced, ProduceResponse).responses[0].partition_responses[0].error_code == 0
     partition = shell.alice.receive(waiting).responses[0].partitions[0]
-    assert (partition.error_code, bytes(partition.records or b"")) == (DENIED, b"")
+    assert (partition.error_code, partition.records) == (DENIED, b"")
 
 
 def test_deleting_by_id_reveals_the_name_only_to_those_who_may_describe_it(shell: SecuredShell) -> None:
-    topic_id = shell.create("secret")
+    topic_id = shell.create_topic("secret")
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=1_000)
 
     def deleted() -> tuple[int, str | None]:
@@ -188,7 +188,7 @@ def test_the_settings_of_a_new_topic_are_hidden_from_those_who_may_not_describe_
 def test_denials_are_audited_unless_the_client_did_not_name_the_resource(
     shell: SecuredShell, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shell.create("secret")
+    shell.create_topic("secret")
     with caplog.at_level("INFO", "logbrook.audit"):
         shell.metadata()
         assert not caplog.records
