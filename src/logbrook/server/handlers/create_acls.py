@@ -5,19 +5,17 @@ from logbrook.model import LogbrookError
 from logbrook.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from logbrook.server.api import Api, RequestContext
 from logbrook.server.errors import error_code, errors_in, report_error
-from logbrook.server.security.acl_messages import acl_of, change_acls, refuse_acl_request
+from logbrook.server.security.acl_messages import acl_of, change_acls, check_acl_request
 from logbrook.server.services import Services
 
 
 async def handle(services: Services, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
     results = [AclCreationResult() for _ in request.creations]
-    refusal = refuse_acl_request(services, context, AclOperation.ALTER)
     # Valid ACLs, each with the results of its creations.
     new: dict[AclBinding, list[AclCreationResult]] = {}
     for creation, result in zip(request.creations, results, strict=True):
         with errors_in(result):
-            if refusal is not None:
-                raise refusal
+            check_acl_request(services, context, AclOperation.ALTER)
             acl = acl_of(creation)
             acl.check()
             new.setdefault(acl, []).append(result)
