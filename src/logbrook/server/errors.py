@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
 from logbrook.config.kafka_settings import InvalidSettingError
-from logbrook.core import coordinator, fetch_sessions, metadata, users
+from logbrook.core import coordinator, fetch_sessions, metadata, quota_entities, users
 from logbrook.core.cluster import features, partition, placement
 from logbrook.core.groups import errors as groups
 from logbrook.core.replication import leader
@@ -99,6 +99,7 @@ _CODES: dict[type[LogbrookError], ErrorCode] = {
     transactions.InvalidPatternError: ErrorCode.INVALID_REGULAR_EXPRESSION,
     fetch_sessions.FetchSessionNotFoundError: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     fetch_sessions.InvalidFetchSessionEpochError: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    quota_entities.InvalidQuotaError: ErrorCode.INVALID_REQUEST,
     topic_changes.ChangePendingError: ErrorCode.REQUEST_TIMED_OUT,
     users.UnknownCredentialError: ErrorCode.RESOURCE_NOT_FOUND,
     session.NotAuthenticatedError: ErrorCode.ILLEGAL_SASL_STATE,

@@ -12,6 +12,7 @@ from logbrook.core.cluster.features import InvalidLevelError, UnsupportedLevelEr
 from logbrook.core.cluster.placement import InvalidReplicationFactorError
 from logbrook.core.coordinator import CoordinatorLoadingError, CoordinatorNotAvailableError, NotCoordinatorError
 from logbrook.core.groups import errors as groups
+from logbrook.core.quota_entities import InvalidQuotaError
 from logbrook.core.users import UnknownCredentialError
 from logbrook.model import InvalidPartitionError, InvalidTopicNameError, LogbrookError, UnknownPartitionNameError
 from logbrook.ports.metadata_store import MetadataStoreError
@@ -61,6 +62,7 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     InvalidPartitionError: JsonError.PARTITION_NOT_FOUND,
     UnknownPartitionNameError: JsonError.PARTITION_NOT_FOUND,
     InvalidSettingError: JsonError.INVALID_REQUEST,
+    InvalidQuotaError: JsonError.INVALID_REQUEST,
     InvalidRequestError: JsonError.INVALID_REQUEST,
     RecordTooLargeError: JsonError.RECORD_TOO_LARGE,
     RequestRefusedError: JsonError.INVALID_REQUEST,
