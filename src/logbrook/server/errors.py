@@ -23,6 +23,7 @@ from logbrook.server import leader_epoch, session, topic_changes
 from logbrook.server.cluster import errors as cluster_errors
 from logbrook.server.cluster import identity_file, membership
 from logbrook.server.security import errors as security_errors
+from logbrook.server.security import quotas as security_quotas
 from logbrook.storage import errors as storage
 
 T = TypeVar("T")
@@ -100,6 +101,7 @@ _CODES: dict[type[LogbrookError], ErrorCode] = {
     fetch_sessions.FetchSessionNotFoundError: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     fetch_sessions.InvalidFetchSessionEpochError: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     quota_entities.InvalidQuotaError: ErrorCode.INVALID_REQUEST,
+    security_quotas.ThrottlingQuotaExceededError: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     topic_changes.ChangePendingError: ErrorCode.REQUEST_TIMED_OUT,
     users.UnknownCredentialError: ErrorCode.RESOURCE_NOT_FOUND,
     session.NotAuthenticatedError: ErrorCode.ILLEGAL_SASL_STATE,

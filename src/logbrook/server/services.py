@@ -21,6 +21,7 @@ from logbrook.server.record_inspection import RecordInspector
 from logbrook.server.response_memory import ResponseMemory
 from logbrook.server.security.audit import AuditLog
 from logbrook.server.security.authentication import Authentication
+from logbrook.server.security.quotas import QuotaEnforcement
 from logbrook.server.security.state import SecurityState
 from logbrook.server.topics import Topics
 
@@ -53,3 +54,6 @@ class Services:
     replicas: ReplicaManager | None = None
     cluster_admin: ClusterAdmin | None = None
     cluster_features: ClusterFeatures | None = None
+
+    def __post_init__(self) -> None:
+        self.quotas = QuotaEnforcement(self.security.quotas, self.config.network, self.loop, self.clock, self.probe)

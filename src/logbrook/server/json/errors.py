@@ -24,6 +24,7 @@ from logbrook.server.cluster.identity_file import WrongNodeError
 from logbrook.server.cluster.membership import WrongClusterError
 from logbrook.server.errors import RequestRefusedError, find_by_class
 from logbrook.server.security.errors import AuthenticationFailedError, InvalidSecurityError
+from logbrook.server.security.quotas import ThrottlingQuotaExceededError
 from logbrook.server.topic_changes import ChangePendingError
 from logbrook.storage import errors as storage
 
@@ -62,7 +63,9 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     InvalidPartitionError: JsonError.PARTITION_NOT_FOUND,
     UnknownPartitionNameError: JsonError.PARTITION_NOT_FOUND,
     InvalidSettingError: JsonError.INVALID_REQUEST,
+    # Quotas are set over Kafka's protocol only, and mutations of clients of this protocol are not counted.
     InvalidQuotaError: JsonError.INVALID_REQUEST,
+    ThrottlingQuotaExceededError: JsonError.NOT_READY,
     InvalidRequestError: JsonError.INVALID_REQUEST,
     RecordTooLargeError: JsonError.RECORD_TOO_LARGE,
     RequestRefusedError: JsonError.INVALID_REQUEST,

@@ -8,6 +8,8 @@
     oauth           verifies JSON web tokens
     users_file      users who exist before any is created over the protocol
     state           users, ACLs and quotas, from the metadata store
+    quotas          enforces quotas: counts what clients use, and throttles them
+    request_usage   what one request uses of its client's quotas
     audit           the audit log
 
 A connection's state is its `server.session.ConnectionSession`. The package may import `core`, `config`, `protocol` and
