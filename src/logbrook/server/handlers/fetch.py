@@ -7,6 +7,9 @@ first, and the fetch reads again when they are; if other partitions have records
 While responses hold all memory that they may (`response_memory`), a fetch reads no records, and waits for a second at
 most.
 
+A response above the client's quota is sent without records, with the time after which the client may ask again
+(KIP-219). Followers have no quota.
+
 A fetch that waits keeps the results of empty partitions. When it is woken it reads again only the partitions that
 changed and those that had records; the records themselves are not kept in memory while it waits.
 """
@@ -38,6 +41,7 @@ from logbrook.server.errors import error_code
 from logbrook.server.fetch_purgatory import DelayedFetch
 from logbrook.server.leader_epoch import check_leader_epoch
 from logbrook.server.security.authorizer import AuthorizationFailedError
+from logbrook.server.security.quotas import FetchQuota
 from logbrook.server.services import Services
 from logbrook.storage.errors import NotCachedError, OffsetOutOfRangeError, ReadFailedError
 from logbrook.storage.log import Log
@@ -71,7 +75,7 @@ def handle(services: Services, request: FetchRequest, context: RequestContext) -
         return _RefusedFetch(services, request, session, context).begin()
     if replica_id >= 0:
         return _ReplicaFetch(services, request, session, context).begin()
-    return _Fetch(services, request, session, context).begin()
+    return _Fetch(services, request, session, context, services.quotas.fetch(context)).begin()
 
 
 API = Api(FetchRequest, FetchResponse, handle)
@@ -121,13 +125,22 @@ class _PartitionRead:
 
 
 class _Fetch:
-    """One request in flight. It reads when it begins, and again whenever it is woken."""
+    """One request in flight. It reads when it begins, and again whenever it is woken. Followers have no quota."""
 
     def __init__(
-        self, services: Services, request: FetchRequest, session: FetchContext, context: RequestContext
+        self,
+        services: Services,
+        request: FetchRequest,
+        session: FetchContext,
+        context: RequestContext,
+        quota: FetchQuota | None = None,
     ) -> None:
         self._services = services
         self._purgatory = services.fetch_purgatory
+        self._quota = quota
+        if quota is not None:
+            request.max_bytes = min(request.max_bytes, quota.bytes_max)
+            request.min_bytes = min(request.min_bytes, request.max_bytes)
         self._context = context
         self._may_follow = context.version >= _FOLLOWERS_SINCE
         # The leaders of partitions that other brokers lead.
@@ -363,6 +376,8 @@ class _Fetch:
         read.partition = None
 
     def _respond(self) -> FetchResponse:
+        if self._quota is not None and (throttle_ms := self._quota.take(sum(read.size for read in self._reads))):
+            return self._throttled(throttle_ms)
         session = self._session
         topics: dict[bytes | str, FetchableTopicResponse] = {}
         for read in self._reads:
@@ -394,6 +409,13 @@ class _Fetch:
             responses=list(topics.values()),
             node_endpoints=list(self._leaders.values()),
         )
+
+    def _throttled(self, throttle_ms: int) -> FetchResponse:
+        """Return a response without partitions. A session continues; one that would begin now does not."""
+        if not self._session.is_full:
+            return FetchResponse(session_id=self._session.session_id, throttle_time_ms=throttle_ms)
+        self._services.fetch_sessions.close(self._session.session_id)
+        return FetchResponse(throttle_time_ms=throttle_ms)
 
 
 class _ReplicaFetch(_Fetch):

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 
 from prometheus_client import ProcessCollector, generate_latest
 
-from logbrook.server.metrics.broker import BROKER, CONNECTIONS, REQUESTS, TRAFFIC
+from logbrook.server.metrics.broker import BROKER, CONNECTIONS, QUOTAS, REQUESTS, TRAFFIC
 from logbrook.server.metrics.cluster import CLUSTER
 from logbrook.server.metrics.coordinators import GROUPS, TRANSACTIONS
 from logbrook.server.metrics.declaration import Metric
@@ -25,6 +25,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     "The broker": BROKER,
     "Connections": CONNECTIONS,
     "Requests": REQUESTS,
+    "Quotas": QUOTAS,
     "Topics": TRAFFIC,
     "Partitions": PARTITIONS,
     "Consumer groups": GROUPS,

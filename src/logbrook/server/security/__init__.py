@@ -11,6 +11,8 @@
     authorizer      decides what a client may do, by the ACLs
     api_rights      the table of the rights that each API needs
     acl_messages    ACLs in the messages of the protocol
+    quotas          enforces quotas: counts what clients use, and throttles them
+    request_usage   what one request uses of its client's quotas
     audit           the audit log
 
 A connection's state is its `server.session.ConnectionSession`. The package may import `core`, `config`, `protocol` and
