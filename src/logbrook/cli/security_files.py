@@ -47,7 +47,7 @@ class SecurityFilesError(LogbrookError):
 
 @dataclass(frozen=True, slots=True)
 class ClientAccess:
-    """What a client needs to log in to a broker with SASL_SSL."""
+    """The address and credentials with which a client logs in to a broker with SASL_SSL."""
 
     bootstrap: str
     authority: str

@@ -64,7 +64,8 @@ class QuotaAdmin:
             )
             for entry in response.entries or ()
         ]
-        return sorted(quotas, key=lambda quota: sorted((part, name or "") for part, name in quota.entity.items()))
+        parts = (USER_PART, CLIENT_ID_PART, IP_PART)
+        return sorted(quotas, key=lambda quota: [quota.entity.get(part) or "" for part in parts])
 
     def set(self, target: QuotaTarget, limits: Mapping[str, float]) -> None:
         """Set limits of an entity; its others stay."""

@@ -64,32 +64,30 @@ class UserAdmin:
         mechanisms: Iterable[SaslMechanism] = SCRAM_MECHANISMS,
         iterations: int = DEFAULT_ITERATIONS,
     ) -> None:
-        """Create or replace the user's credentials for these mechanisms, all or none."""
-        upsertions = []
+        """Create or replace the user's credentials for these mechanisms.
+
+        Kafka takes one credential of a user per request, so there is a request per mechanism.
+        """
         for mechanism in mechanisms:
             salt = secrets.token_bytes(_SALT_BYTES)
-            upsertions.append(
-                ScramCredentialUpsertion(
-                    name=name,
-                    mechanism=_NUMBERS[mechanism],
-                    iterations=iterations,
-                    salt=salt,
-                    salted_password=salted(mechanism, password, salt, iterations),
-                )
+            upsertion = ScramCredentialUpsertion(
+                name=name,
+                mechanism=_NUMBERS[mechanism],
+                iterations=iterations,
+                salt=salt,
+                salted_password=salted(mechanism, password, salt, iterations),
             )
-        self._alter(f"setting the password of user {name}", AlterUserScramCredentialsRequest(upsertions=upsertions))
+            request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
+            self._alter(f"setting the password of user {name}", request)
 
     def delete(self, users: Iterable[UserInfo], mechanisms: Sequence[SaslMechanism] = SCRAM_MECHANISMS) -> None:
         """Delete the users' credentials for these mechanisms. A user without any is gone."""
         chosen = list(users)
-        deletions = [
-            ScramCredentialDeletion(name=user.name, mechanism=_NUMBERS[mechanism])
-            for user in chosen
-            for mechanism in user.iterations
-            if mechanism in mechanisms
-        ]
-        operation = f"deleting {', '.join(user.name for user in chosen)}"
-        self._alter(operation, AlterUserScramCredentialsRequest(deletions=deletions))
+        for mechanism in mechanisms:
+            names = [user.name for user in chosen if mechanism in user.iterations]
+            deletions = [ScramCredentialDeletion(name=name, mechanism=_NUMBERS[mechanism]) for name in names]
+            if deletions:
+                self._alter(f"deleting {', '.join(names)}", AlterUserScramCredentialsRequest(deletions=deletions))
 
     def _describe(self, names: Sequence[str] | None) -> list[UserInfo]:
         wanted = None if names is None else [UserName(name=name) for name in dict.fromkeys(names)]

@@ -101,6 +101,11 @@ class HumanFormatter(logging.Formatter):
         return f"\x1b[{code}m{text}\x1b[0m" if self._coloured else text
 
 
+def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an event as JSON can represent them: truncated, and without the values of secrets."""
+    return _plain_mapping(fields, depth=0)
+
+
 class RateLimitedWarnings:
     """Logs at most one warning per key and interval; the next one carries the number of those suppressed.
 

@@ -1,0 +1,258 @@
+"""The administrative APIs, and the changes that a request asked for, with their results.
+
+The dispatcher calls `changes_of` when a request of one of these APIs has been handled, also if its client has
+disconnected meanwhile. So no handler can forget its audit events, and a test proves that every API is here or is known
+to change nothing administrative. Requests that only validate are left out. Values of settings of topics are given; of
+other settings only the names.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeAlias
+
+from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from logbrook.protocol.messages.alter_configs import AlterConfigsRequest
+from logbrook.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from logbrook.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from logbrook.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from logbrook.protocol.messages.create_acls import CreateAclsRequest
+from logbrook.protocol.messages.create_partitions import CreatePartitionsRequest
+from logbrook.protocol.messages.create_topics import CreateTopicsRequest
+from logbrook.protocol.messages.delete_acls import DeleteAclsRequest
+from logbrook.protocol.messages.delete_groups import DeleteGroupsRequest
+from logbrook.protocol.messages.delete_records import DeleteRecordsRequest
+from logbrook.protocol.messages.delete_topics import DeleteTopicsRequest
+from logbrook.protocol.messages.elect_leaders import ElectLeadersRequest
+from logbrook.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from logbrook.protocol.messages.offset_delete import OffsetDeleteRequest
+from logbrook.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from logbrook.protocol.messages.update_features import UpdateFeaturesRequest
+from logbrook.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from logbrook.protocol.schema import ApiMessage
+
+
+class AuditedChange(NamedTuple):
+    """A change that was asked for: made, or refused with an error code."""
+
+    action: str
+    resource: str
+    error_code: int
+    fields: Mapping[str, Any]
+
+
+_Changes: TypeAlias = Iterator[AuditedChange]
+
+
+class _ResourceKind(IntEnum):
+    """Types of resources with settings (ConfigResource), with Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+_ACL_RESOURCES = {2: "topic", 3: "group", 4: "cluster", 5: "transactional-id", 6: "delegation-token", 7: "user"}
+_ACL_PERMISSIONS = {2: "deny", 3: "allow"}
+# By number; 0 and 1 are unknown and any.
+_ACL_OPERATIONS = (
+    *("unknown", "any", "all", "read", "write", "create", "delete", "alter", "describe", "cluster-action"),
+    *("describe-configs", "alter-configs", "idempotent-write", "create-tokens", "describe-tokens", "two-phase-commit"),
+)
+_ACL_PATTERNS = {3: "literal", 4: "prefixed"}
+_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+
+
+def changes_of(request: ApiMessage, response: ApiMessage | None) -> list[AuditedChange]:
+    """Return the changes of a request of an audited API; none if it only validates."""
+    if response is None or getattr(request, "validate_only", False):
+        return []
+    return list(AUDITED[request.API_KEY](request, response))
+
+
+def _topics_created(request: Any, response: Any) -> _Changes:
+    wanted = {topic.name: topic for topic in request.topics}
+    for result in response.topics:
+        topic = wanted.get(result.name)
+        fields = {} if topic is None else {"settings": {config.name: config.value for config in topic.configs}}
+        if not result.error_code:
+            fields |= {"partitions": result.num_partitions}
+        yield AuditedChange("create topic", f"topic {result.name}", result.error_code, fields)
+
+
+def _topics_deleted(_request: Any, response: Any) -> _Changes:
+    for result in response.responses:
+        name = result.name or f"id {urlsafe_b64encode(result.topic_id).decode().rstrip('=')}"
+        yield AuditedChange("delete topic", f"topic {name}", result.error_code, {})
+
+
+def _partitions_created(request: Any, response: Any) -> _Changes:
+    counts = {topic.name: topic.count for topic in request.topics}
+    for result in response.results:
+        fields = {"partitions": counts.get(result.name)}
+        yield AuditedChange("add partitions", f"topic {result.name}", result.error_code, fields)
+
+
+def _settings_altered(request: Any, response: Any) -> _Changes:
+    wanted = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    for result in response.responses:
+        resource = wanted.get((result.resource_type, result.resource_name))
+        configs = [] if resource is None else resource.configs
+        is_topic = result.resource_type == _ResourceKind.TOPIC
+        settings: Any = {config.name: config.value for config in configs} if is_topic else [c.name for c in configs]
+        kinds = _ResourceKind._value2member_map_
+        kind = _ResourceKind(result.resource_type).name.lower() if result.resource_type in kinds else "resource"
+        name = f"{kind} {result.resource_name or 'default'}"
+        yield AuditedChange("change settings", name, result.error_code, {"settings": settings})
+
+
+def _records_deleted(_request: Any, response: Any) -> _Changes:
+    for topic in response.topics:
+        for result in topic.partitions:
+            fields = {"log_start_offset": result.low_watermark}
+            name = f"partition {topic.name}-{result.partition_index}"
+            yield AuditedChange("delete records", name, result.error_code, fields)
+
+
+def _groups_deleted(_request: Any, response: Any) -> _Changes:
+    for result in response.results:
+        yield AuditedChange("delete group", f"group {result.group_id}", result.error_code, {})
+
+
+def _offsets_deleted(request: Any, response: Any) -> _Changes:
+    if response.error_code:
+        yield AuditedChange("delete offsets", f"group {request.group_id}", response.error_code, {})
+        return
+    for topic in response.topics:
+        for result in topic.partitions:
+            fields = {"partition": f"{topic.name}-{result.partition_index}"}
+            yield AuditedChange("delete offsets", f"group {request.group_id}", result.error_code, fields)
+
+
+def _acls_created(request: Any, response: Any) -> _Changes:
+    for acl, result in zip(request.creations, response.results, strict=False):
+        resource = _acl_resource(acl.resource_type, acl.resource_pattern_type, acl.resource_name)
+        yield AuditedChange("add ACL", resource, result.error_code, _acl_fields(acl))
+
+
+def _acls_deleted(_request: Any, response: Any) -> _Changes:
+    for result in response.filter_results:
+        if result.error_code:
+            yield AuditedChange("remove ACL", "matching ACLs", result.error_code, {})
+        for acl in result.matching_acls:
+            resource = _acl_resource(acl.resource_type, acl.pattern_type, acl.resource_name)
+            yield AuditedChange("remove ACL", resource, acl.error_code, _acl_fields(acl))
+
+
+def _acl_resource(kind: int, pattern: int, name: str) -> str:
+    word = _ACL_PATTERNS.get(pattern, str(pattern))
+    return f"{_ACL_RESOURCES.get(kind, str(kind))} {name}" + (f" ({word})" if word != "literal" else "")
+
+
+def _acl_fields(acl: Any) -> dict[str, Any]:
+    is_defined = 0 <= acl.operation < len(_ACL_OPERATIONS)
+    return {
+        "acl_principal": acl.principal,
+        "acl_host": acl.host,
+        "operation": _ACL_OPERATIONS[acl.operation] if is_defined else acl.operation,
+        "permission": _ACL_PERMISSIONS.get(acl.permission_type, acl.permission_type),
+    }
+
+
+def _quotas_altered(request: Any, response: Any) -> _Changes:
+    for entry, result in zip(request.entries, response.entries, strict=False):
+        parts = [f"{part.entity_type} {part.entity_name or '<default>'}" for part in entry.entity]
+        quotas = {change.key: None if change.remove else change.value for change in entry.ops}
+        yield AuditedChange("change quotas", ", ".join(parts), result.error_code, {"quotas": quotas})
+
+
+def _users_altered(request: Any, response: Any) -> _Changes:
+    """Neither salts nor salted passwords are in the events."""
+    results = {result.user: result.error_code for result in response.results}
+    for action, changes in (("set password", request.upsertions), ("delete user", request.deletions)):
+        for change in changes:
+            fields = {"mechanism": _MECHANISMS.get(change.mechanism, change.mechanism)}
+            error_code = results.get(change.name, ErrorCode.UNKNOWN_SERVER_ERROR)
+            yield AuditedChange(action, f"user {change.name}", error_code, fields)
+
+
+def _replicas_reassigned(request: Any, response: Any) -> _Changes:
+    wanted = {
+        (topic.name, partition.partition_index): partition.replicas
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    for topic in response.responses:
+        for result in topic.partitions:
+            replicas = wanted.get((topic.name, result.partition_index))
+            fields = {"replicas": "cancelled" if replicas is None else list(replicas)}
+            name = f"partition {topic.name}-{result.partition_index}"
+            yield AuditedChange("reassign replicas", name, result.error_code or response.error_code, fields)
+    if response.error_code and not response.responses:
+        yield AuditedChange("reassign replicas", "partitions", response.error_code, {})
+
+
+def _leaders_elected(request: Any, response: Any) -> _Changes:
+    fields = {"election": "unclean" if request.election_type else "preferred"}
+    for topic in response.replica_election_results:
+        for result in topic.partition_result:
+            name = f"partition {topic.topic}-{result.partition_id}"
+            if result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+                yield AuditedChange("elect leader", name, result.error_code, fields)
+    if response.error_code and not response.replica_election_results:
+        yield AuditedChange("elect leader", "partitions", response.error_code, fields)
+
+
+def _directories_altered(_request: Any, response: Any) -> _Changes:
+    for topic in response.results:
+        for result in topic.partitions:
+            name = f"partition {topic.topic_name}-{result.partition_index}"
+            yield AuditedChange("move to directory", name, result.error_code, {})
+
+
+def _features_updated(request: Any, response: Any) -> _Changes:
+    results = {result.feature: result.error_code for result in response.results}
+    for update in request.feature_updates:
+        error_code = response.error_code or results.get(update.feature, 0)
+        fields = {"level": update.max_version_level}
+        yield AuditedChange("change feature level", f"feature {update.feature}", error_code, fields)
+
+
+def _broker_unregistered(request: Any, response: Any) -> _Changes:
+    yield AuditedChange("unregister broker", f"broker {request.broker_id}", response.error_code, {})
+
+
+def _markers_written(request: Any, response: Any) -> _Changes:
+    """Operators abort hanging transactions with markers (KIP-664); see `is_audited`."""
+    for marker, answer in zip(request.markers, response.markers, strict=False):
+        for topic in answer.topics:
+            for result in topic.partitions:
+                fields = {"producer_id": marker.producer_id, "producer_epoch": marker.producer_epoch}
+                name = f"partition {topic.name}-{result.partition_index}"
+                action = "commit transaction" if marker.transaction_result else "abort transaction"
+                yield AuditedChange(action, name, result.error_code, fields)
+
+
+AUDITED: Mapping[int, Callable[[Any, Any], _Changes]] = {
+    CreateTopicsRequest.API_KEY: _topics_created,
+    DeleteTopicsRequest.API_KEY: _topics_deleted,
+    CreatePartitionsRequest.API_KEY: _partitions_created,
+    AlterConfigsRequest.API_KEY: _settings_altered,
+    IncrementalAlterConfigsRequest.API_KEY: _settings_altered,
+    DeleteRecordsRequest.API_KEY: _records_deleted,
+    DeleteGroupsRequest.API_KEY: _groups_deleted,
+    OffsetDeleteRequest.API_KEY: _offsets_deleted,
+    CreateAclsRequest.API_KEY: _acls_created,
+    DeleteAclsRequest.API_KEY: _acls_deleted,
+    AlterClientQuotasRequest.API_KEY: _quotas_altered,
+    AlterUserScramCredentialsRequest.API_KEY: _users_altered,
+    AlterPartitionReassignmentsRequest.API_KEY: _replicas_reassigned,
+    AlterReplicaLogDirsRequest.API_KEY: _directories_altered,
+    ElectLeadersRequest.API_KEY: _leaders_elected,
+    UpdateFeaturesRequest.API_KEY: _features_updated,
+    UnregisterBrokerRequest.API_KEY: _broker_unregistered,
+    WriteTxnMarkersRequest.API_KEY: _markers_written,
+}
