@@ -6,21 +6,18 @@ Byte strings are in base64. The file is replaced atomically, with mode 0600. It 
 guess them offline.
 """
 
-import hashlib
-import hmac
 import json
 import os
 import secrets
-from base64 import b64encode
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-from logbrook.client.admin_users import DEFAULT_ITERATIONS, SCRAM_MECHANISMS, UserInfo, salted
+from logbrook.client.admin_users import DEFAULT_ITERATIONS, SCRAM_MECHANISMS, UserInfo
+from logbrook.core.users import decode_credentials, encode_credentials
 from logbrook.model import LogbrookError
-from logbrook.model.security import SaslMechanism
+from logbrook.model.security import SaslMechanism, ScramCredential
+from logbrook.protocol.scram import credential_of, salted_password
 
-_DIGESTS = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
 _SALT_BYTES = 32
 _OWNER_ONLY = 0o600
 
@@ -34,7 +31,7 @@ class UsersFile:
     """The users of a file, in memory until `save`."""
 
     path: str
-    _users: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    _users: dict[str, dict[SaslMechanism, ScramCredential]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str) -> "UsersFile":
@@ -48,10 +45,12 @@ class UsersFile:
             raise UsersFileError(f"{path} cannot be read: {error.strerror}") from None
         except ValueError as error:
             raise UsersFileError(f"{path} is not JSON: {error}") from None
-        users = document.get("users") if isinstance(document, dict) else None
-        if not isinstance(users, dict) or not all(map(_is_user, users.values())):
-            raise UsersFileError(f"{path} is not a file of users as `logbrook user create --users-file` writes it")
-        return cls(path, users)
+        try:
+            return cls(path, {name: dict(decode_credentials(content)) for name, content in document["users"].items()})
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UsersFileError(
+                f"{path} is not a file of users as `logbrook user create --users-file` writes it"
+            ) from None
 
     def names(self) -> Collection[str]:
         return self._users.keys()
@@ -59,7 +58,7 @@ class UsersFile:
     def all(self) -> list[UserInfo]:
         """Return the users, by name."""
         return [
-            UserInfo(name, {SaslMechanism(word): fields["iterations"] for word, fields in credentials.items()})
+            UserInfo(name, {mechanism: credential.iterations for mechanism, credential in credentials.items()})
             for name, credentials in sorted(self._users.items())
         ]
 
@@ -73,7 +72,9 @@ class UsersFile:
         """Create or replace the user's credentials for these mechanisms."""
         credentials = self._users.setdefault(user, {})
         for mechanism in mechanisms:
-            credentials[mechanism] = _credential(mechanism, password, iterations)
+            salt = secrets.token_bytes(_SALT_BYTES)
+            salted = salted_password(mechanism, password, salt, iterations)
+            credentials[mechanism] = credential_of(mechanism, salted, salt, iterations)
 
     def delete(self, users: Iterable[str], mechanisms: Collection[SaslMechanism] = SCRAM_MECHANISMS) -> None:
         """Delete the credentials of users for these mechanisms; a user without any is removed."""
@@ -85,7 +86,8 @@ class UsersFile:
 
     def save(self) -> None:
         """Raises UsersFileError."""
-        text = json.dumps({"users": self._users}, indent=2, sort_keys=True) + "\n"
+        users = {name: json.loads(encode_credentials(credentials)) for name, credentials in self._users.items()}
+        text = json.dumps({"users": users}, indent=2, sort_keys=True) + "\n"
         temporary = f"{self.path}.new"
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, _OWNER_ONLY)
@@ -97,26 +99,3 @@ class UsersFile:
             os.replace(temporary, self.path)
         except OSError as error:
             raise UsersFileError(f"{self.path} cannot be written: {error.strerror}") from None
-
-
-def _credential(mechanism: SaslMechanism, password: str, iterations: int) -> dict[str, Any]:
-    """Derive StoredKey and ServerKey of RFC 5802 from a new salt."""
-    salt, digest = secrets.token_bytes(_SALT_BYTES), _DIGESTS[mechanism]
-    salted_password = salted(mechanism, password, salt, iterations)
-    client_key = hmac.digest(salted_password, b"Client Key", digest)
-    return {
-        "salt": b64encode(salt).decode(),
-        "stored_key": b64encode(hashlib.new(digest, client_key).digest()).decode(),
-        "server_key": b64encode(hmac.digest(salted_password, b"Server Key", digest)).decode(),
-        "iterations": iterations,
-    }
-
-
-def _is_user(credentials: Any) -> bool:
-    return isinstance(credentials, dict) and all(
-        name in tuple(SCRAM_MECHANISMS)
-        and isinstance(fields, dict)
-        and fields.keys() == {"salt", "stored_key", "server_key", "iterations"}
-        and isinstance(fields["iterations"], int)
-        for name, fields in credentials.items()
-    )

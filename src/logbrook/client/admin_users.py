@@ -4,7 +4,6 @@ The cluster gets a salted and hashed password, never the password itself. The sa
 to log in with it, so it belongs on connections that are encrypted, too.
 """
 
-import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from logbrook.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
+from logbrook.protocol.scram import salted_password
 
 SCRAM_MECHANISMS = (SaslMechanism.SCRAM_SHA_512, SaslMechanism.SCRAM_SHA_256)
 # The bounds of Kafka's brokers.
@@ -75,7 +75,7 @@ class UserAdmin:
                 mechanism=_NUMBERS[mechanism],
                 iterations=iterations,
                 salt=salt,
-                salted_password=salted(mechanism, password, salt, iterations),
+                salted_password=salted_password(mechanism, password, salt, iterations),
             )
             request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
             self._alter(f"setting the password of user {name}", request)
@@ -112,9 +112,3 @@ class UserAdmin:
         response = self._client.request_controller(request, AlterUserScramCredentialsResponse)
         for result in response.results:
             check_code(result.error_code, operation, result.error_message)
-
-
-def salted(mechanism: SaslMechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """Return SaltedPassword of RFC 5802. As in Kafka, the password is not normalized."""
-    digest = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}[mechanism]
-    return hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)

@@ -64,7 +64,7 @@ def test_a_write_that_was_cut_off_is_followed_by_whole_lines(tmp_path: Path, mon
         has_written.set()
         return written
 
-    monkeypatch.setattr(audit_file.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     monkeypatch.setattr(audit_file, "_RETRY_S", 0.01)
     file = AuditFile(str(path))
     file.start()
