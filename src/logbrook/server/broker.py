@@ -43,7 +43,7 @@ from logbrook.server.operations import Operations
 from logbrook.server.probe import ServerProbe
 from logbrook.server.record_inspection import RecordInspector
 from logbrook.server.response_memory import ResponseMemory
-from logbrook.server.security.audit import AuditLog
+from logbrook.server.security.audit import FILE, TOPIC, AuditLog
 from logbrook.server.security.audit_file import AuditFile
 from logbrook.server.security.audit_topic import CLUSTER_PARTITIONS, AuditTopic
 from logbrook.server.security.authentication import Authentication
@@ -312,12 +312,12 @@ class BrokerServer:
         security, node_id = self.config.security, self.config.node_id
         audit = AuditLog(self._clock)
         if security.audit_file:
-            audit.sinks["file"] = file = AuditFile(security.audit_file)
+            audit.sinks[FILE] = file = AuditFile(security.audit_file)
             file.start()
             self._started.callback(file.stop)
         if security.audit_topic:
             partition_count = 1 if self._node is None else CLUSTER_PARTITIONS
-            audit.sinks["topic"] = topic = AuditTopic(topics, appender, loop, node_id, partition_count)
+            audit.sinks[TOPIC] = topic = AuditTopic(topics, appender, loop, node_id, partition_count)
             topic.start()
             self._started.push_async_callback(topic.stop)
         # Its last events go to the sinks, which stop after it.

@@ -1,6 +1,7 @@
 """Metrics of the audit log."""
 
 from logbrook.server.metrics.declaration import Metric, counter, counters
+from logbrook.server.security.audit import SINKS
 
 AUDIT_EVENTS: tuple[Metric, ...] = (
     counters(
@@ -18,6 +19,6 @@ AUDIT_EVENTS: tuple[Metric, ...] = (
         "logbrook_audit_events_dropped_total",
         "Audit events lost because the audit file or topic could not take them in time. They are in the log.",
         ("sink",),
-        lambda scrape: [((name,), sink.dropped) for name, sink in scrape.services.audit.sinks.items()],
+        lambda scrape: [((name,), scrape.services.audit.dropped(name)) for name in SINKS],
     ),
 )

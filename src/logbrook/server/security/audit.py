@@ -12,7 +12,6 @@ name suggests one are hidden, and the callers pass names of settings and users, 
 
 import asyncio
 import json
-from collections import defaultdict
 from datetime import UTC, datetime
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,6 +28,18 @@ from logbrook.server.session import ConnectionSession
 
 if TYPE_CHECKING:
     from logbrook.server.api import HandlerResult, RequestContext
+
+# Names of the sinks.
+FILE = "file"
+TOPIC = "topic"
+SINKS = (FILE, TOPIC)
+
+_AUTHENTICATED = "client authenticated"
+_FAILED_AUTHENTICATION = "authentication failed"
+_DENIED_OPERATION = "operation denied"
+_CHANGE = "administrative change"
+_SUPPRESSED = "audit events suppressed"
+_EVENTS = (_AUTHENTICATED, _FAILED_AUTHENTICATION, _DENIED_OPERATION, _CHANGE, _SUPPRESSED)
 
 _OK = "ok"
 _FAILED = "failed"
@@ -54,7 +65,7 @@ class AuditLog:
 
     def __init__(self, clock: Clock) -> None:
         self.sinks: dict[str, AuditSink] = {}
-        self.recorded: defaultdict[str, int] = defaultdict(int)
+        self.recorded = dict.fromkeys(_EVENTS, 0)
         self.suppressed = 0
         self._clock = clock
         self._limits = AuditLimits(clock)
@@ -62,7 +73,7 @@ class AuditLog:
     def authenticated(self, session: ConnectionSession, mechanism: SaslMechanism) -> None:
         self._record_limited(
             f"authenticated {session.principal} {session.host}",
-            "client authenticated",
+            _AUTHENTICATED,
             principal=session.principal,
             host=session.host,
             listener=session.listener,
@@ -74,7 +85,7 @@ class AuditLog:
         """Record a failure; `user` is the name that the client gave, which need not exist."""
         self._record_limited(
             f"authentication {host}",
-            "authentication failed",
+            _FAILED_AUTHENTICATION,
             user=user,
             host=host,
             listener=listener,
@@ -86,7 +97,7 @@ class AuditLog:
     def denied(self, context: "RequestContext", operation: str, resource_type: str, name: str) -> None:
         self._record_limited(
             f"denied {context.principal} {operation} {resource_type}",
-            "operation denied",
+            _DENIED_OPERATION,
             **_client(context),
             operation=operation,
             resource=f"{resource_type} {name}",
@@ -99,13 +110,12 @@ class AuditLog:
         """Record an administrative change, or one that was refused with an error code."""
         if error_code in _DENIALS:
             return
-        event = "administrative change"
         facts = {**_client(context), "action": action, "resource": resource, **fields}
         if error_code:
             result = ErrorCode(error_code).name
-            self._record_limited(f"changed {context.principal} {action}", event, **facts, result=result)
+            self._record_limited(f"changed {context.principal} {action}", _CHANGE, **facts, result=result)
         else:
-            self._record(event, **facts, result=_OK)
+            self._record(_CHANGE, **facts, result=_OK)
 
     def watch(self, request: ApiMessage, context: "RequestContext", result: "HandlerResult") -> "HandlerResult":
         """Return the result of a handler of an administrative API, whose changes are recorded when it is known."""
@@ -116,6 +126,10 @@ class AuditLog:
         elif result is None or isinstance(result, ApiMessage):
             self._record_changes(request, context, result)
         return result
+
+    def dropped(self, name: str) -> int:
+        """Return the number of events that a sink could not take; 0 if it is not in use."""
+        return self.sinks[name].dropped if name in self.sinks else 0
 
     def reopen(self) -> None:
         for sink in self.sinks.values():
@@ -148,7 +162,7 @@ class AuditLog:
 
     def _summarize(self, *, is_final: bool = False) -> None:
         for key, count in self._limits.summaries(is_final=is_final):
-            self._record("audit events suppressed", kind=key or "various", suppressed=count)
+            self._record(_SUPPRESSED, kind=key or "various", suppressed=count)
 
     def _record(self, event: str, **fields: Any) -> None:
         self.recorded[event] += 1

@@ -82,36 +82,40 @@ class AuditTopic:
             self._wake.clear()
             while self._lines:
                 try:
-                    await self._append()
-                    self._is_failing = False
+                    log = await self._log()
+                    if log is not None:
+                        await self._append(log)
+                        self._is_failing = False
+                        continue
+                    self._report("this broker leads no partition of the topic")
                 except LogbrookError as error:
-                    if not self._is_failing:
-                        _logger.warning("audit topic not written", topic=AUDIT, error=error)
-                    self._is_failing = True
-                    if await self._pause():
-                        return
+                    self._report(error)
+                if await self._pause():
+                    return
 
-    async def _append(self) -> None:
+    async def _append(self, log: Log) -> None:
         """Append the oldest events. Raises LogbrookError."""
-        log = await self._log()
         lines = [line.rstrip(b"\n") for line, _ in zip(self._lines, range(_BATCH_EVENTS_MAX), strict=False)]
         await self._appender.append_durably(log, self._appender.batch_of([(self._key, line) for line in lines]))
         for _ in lines:
             self._lines.popleft()
 
-    async def _log(self) -> Log:
-        """Return the log of a partition that this broker leads. Raises LogbrookError."""
+    async def _log(self) -> Log | None:
+        """Return the log of a partition that this broker leads, None if there is none. Raises LogbrookError."""
         topic = self._topics.metadata.topics.get(AUDIT)
-        if topic is None:
+        if topic is None or topic.is_hidden:
             # Another broker of the cluster may create it at the same time.
             with suppress(TopicExistsError):
                 await self._topics.create(AUDIT, self._partition_count, _SETTINGS)
             topic = self._topics.metadata.topic(AUDIT)
-        for number in range(topic.partition_count):
-            partition = TopicPartition(AUDIT, number)
-            if self._topics.leads(partition):
-                return self._topics.log(partition)
-        raise NoAuditPartitionError(f"this broker leads no partition of {AUDIT} at present")
+        partitions = [TopicPartition(AUDIT, number) for number in range(topic.partition_count)]
+        led = next((partition for partition in partitions if self._topics.leads(partition)), None)
+        return None if led is None else self._topics.log(led)
+
+    def _report(self, error: object) -> None:
+        if not self._is_failing:
+            _logger.warning("audit topic not written", topic=AUDIT, error=error)
+        self._is_failing = True
 
     async def _pause(self) -> bool:
         """Wait before the next attempt. Returns True if the broker stops."""
@@ -119,7 +123,3 @@ class AuditTopic:
             async with asyncio.timeout(_RETRY_S):
                 await self._stopping.wait()
         return self._stopping.is_set()
-
-
-class NoAuditPartitionError(LogbrookError):
-    """The events wait until this broker leads a partition of the topic."""

@@ -77,9 +77,9 @@ def _topics_created(request: Any, response: Any) -> _Changes:
     wanted = {topic.name: topic for topic in request.topics}
     for result in response.topics:
         topic = wanted.get(result.name)
-        fields = {} if topic is None else {"settings": {config.name: config.value for config in topic.configs}}
-        if not result.error_code:
-            fields |= {"partitions": result.num_partitions}
+        fields = {} if result.error_code else {"partitions": result.num_partitions}
+        if topic is not None and topic.configs:
+            fields["settings"] = {config.name: config.value for config in topic.configs}
         yield AuditedChange("create topic", f"topic {result.name}", result.error_code, fields)
 
 
