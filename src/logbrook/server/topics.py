@@ -24,7 +24,6 @@ from logbrook.config import BrokerConfig, CleanupPolicy, LogConfig
 from logbrook.config.kafka_settings import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
-    InvalidSettingError,
     apply_overrides,
     check_compaction_lags,
     check_flush_settings,
@@ -59,7 +58,6 @@ SettingsChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 METADATA = TopicPartition("__cluster_metadata", 0)
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
-# Audit events (`server.security.audit_topic`). Clients may read it.
 AUDIT = "__audit"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, AUDIT, METADATA.topic})
 
@@ -316,8 +314,6 @@ class Topics:
         def decide() -> list[MetadataRecord]:
             settings = change(self.metadata.topic(name).settings)
             self._check_settings(settings)
-            if name == AUDIT and settings.get("cleanup.policy") != CleanupPolicy.DELETE:
-                raise InvalidSettingError("cleanup.policy", "audit events are never compacted")
             return self.metadata.configure_topic(name, settings)
 
         await self._change(decide, only_check=only_check)
