@@ -33,7 +33,7 @@ _TEXT_CHARACTERS_MAX = 1_000
 _EXCEPTION_CHARACTERS_MAX = 20_000
 _ITEMS_MAX = 50
 _DEPTH_MAX = 4
-_SECRET = re.compile(r"password|passwd|secret|token|credential|authorization|private_?key|api_?key", re.IGNORECASE)
+_SECRET = re.compile(r"password|passwd|secret|token|credential|authorization|private_?key|api_?key|jaas", re.IGNORECASE)
 _HIDDEN = "[hidden]"
 _BARE = re.compile(r"[^\s\"=]+")
 _COLOURS = {

@@ -5,15 +5,19 @@ import re
 import socket
 import ssl
 import stat
+import subprocess
 import sys
 import threading
 import tomllib
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from logbrook.cli.security_files import FILES
+from logbrook.testing.processes import free_port
 from tests.unit.cli.shell import Shell
+from tests.unit.server.security.serving import serving
 
 SECRET_FILES = {
     "ca.key",
@@ -24,6 +28,15 @@ SECRET_FILES = {
     "client-python.json",
     "client-spark.json",
 }
+
+# kafka-python warns at its import, so it is imported in a process of its own.
+KAFKA_PYTHON = """
+import json, sys
+from kafka import KafkaConsumer
+consumer = KafkaConsumer(**json.load(open(sys.argv[1])))
+print(consumer.topics())
+consumer.close()
+"""
 
 
 @pytest.fixture
@@ -105,6 +118,21 @@ def test_a_certificate_does_not_replace_another(tmp_path: Path) -> None:
     directory = certificates(tmp_path)
     error = Shell(None, tmp_path).refused("security", "certificate", str(directory), "broker")
     assert error == f"{directory}/broker.key cannot be written: File exists"
+
+
+@pytest.mark.slow
+def test_clients_connect_with_the_files_that_init_writes(shell: Shell, tmp_path: Path) -> None:
+    directory = tmp_path / "secure"
+    shell.ok("security", "init", str(directory), "--listen", f"127.0.0.1:{free_port()}")
+    with serving(directory / "broker.toml", tmp_path / "broker.log", shell.environment):
+        settings = str(directory / "client.properties")
+        assert shell.ok("topic", "create", "orders", "--client-config", settings) == "created orders\n"
+        properties = dict(line.split("=", 1) for line in Path(settings).read_text().splitlines())
+        assert "orders" in AdminClient({**properties}).list_topics(timeout=10).topics
+        command = [sys.executable, "-c", KAFKA_PYTHON, str(directory / "client-python.json")]
+        assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "{'orders'}\n"
+        anonymous = shell.refused("topic", "list", "-b", properties["bootstrap.servers"])
+        assert "security.protocol" in anonymous
 
 
 def certificates(tmp_path: Path) -> Path:

@@ -3,14 +3,15 @@
 The dispatcher calls `changes_of` when a request of one of these APIs has been handled, also if its client has
 disconnected meanwhile. So no handler can forget its audit events, and a test proves that every API is here or is known
 to change nothing administrative. Requests that only validate are left out. Values of settings of topics are given; of
-other settings only the names.
+other settings, also of unknown ones, only the names.
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
+from logbrook.config.kafka_settings import TOPIC_SETTINGS
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from logbrook.protocol.messages.alter_configs import AlterConfigsRequest
@@ -79,7 +80,7 @@ def _topics_created(request: Any, response: Any) -> _Changes:
         topic = wanted.get(result.name)
         fields = {} if result.error_code else {"partitions": result.num_partitions}
         if topic is not None and topic.configs:
-            fields["settings"] = {config.name: config.value for config in topic.configs}
+            fields["settings"] = _topic_settings(topic.configs)
         yield AuditedChange("create topic", f"topic {result.name}", result.error_code, fields)
 
 
@@ -102,11 +103,16 @@ def _settings_altered(request: Any, response: Any) -> _Changes:
         resource = wanted.get((result.resource_type, result.resource_name))
         configs = [] if resource is None else resource.configs
         is_topic = result.resource_type == _ResourceKind.TOPIC
-        settings: Any = {config.name: config.value for config in configs} if is_topic else [c.name for c in configs]
+        settings: Any = _topic_settings(configs) if is_topic else [config.name for config in configs]
         kinds = _ResourceKind._value2member_map_
         kind = _ResourceKind(result.resource_type).name.lower() if result.resource_type in kinds else "resource"
         name = f"{kind} {result.resource_name or 'default'}"
         yield AuditedChange("change settings", name, result.error_code, {"settings": settings})
+
+
+def _topic_settings(configs: Iterable[Any]) -> dict[str, str | None]:
+    """Return the settings by name. A setting that does not exist may be a misplaced secret of another program."""
+    return {config.name: config.value if config.name in TOPIC_SETTINGS else None for config in configs}
 
 
 def _records_deleted(_request: Any, response: Any) -> _Changes:
