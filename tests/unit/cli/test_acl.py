@@ -1,11 +1,25 @@
-"""`logbrook acl` and `logbrook quota`: what their options stand for, and mistakes."""
+"""`logbrook acl` and `logbrook quota`: what their options stand for, mistakes, and ACLs of a real broker."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from logbrook import Broker
 from logbrook.cli.acl_options import AclOptions
-from logbrook.client.admin_acls import ANY, LITERAL, MATCH, PREFIXED, AclEntry, AclSelection
+from logbrook.client.admin_acls import (
+    ANY,
+    LITERAL,
+    MATCH,
+    OPERATIONS,
+    PATTERN_TYPES,
+    PERMISSIONS,
+    PREFIXED,
+    RESOURCE_TYPES,
+    AclEntry,
+    AclSelection,
+)
+from logbrook.core.acl_bindings import AclOperation, PatternType, PermissionType, ResourceType
 from tests.unit.cli.shell import Shell
 
 # Nothing listens there: the options are refused before a connection is made.
@@ -103,3 +117,45 @@ def test_mistakes_in_acls_are_refused(shell: Shell, arguments: list[str], error:
 )
 def test_mistakes_in_quotas_are_refused(shell: Shell, arguments: list[str], error: str) -> None:
     assert shell.refused("quota", *arguments, code=2).startswith(error)
+
+
+@pytest.fixture(scope="module")
+def guarded_broker() -> Iterator[Broker]:
+    with Broker(settings={"security": {"authorization": True, "super_users": "User:ANONYMOUS"}}) as broker:
+        yield broker
+
+
+def test_acls_are_added_listed_and_removed(guarded_broker: Broker, tmp_path: Path) -> None:
+    shell = Shell(guarded_broker.bootstrap_servers, tmp_path)
+    added = shell.ok("acl", "add", "--allow", "app", "--consumer", "-t", "orders-", "-g", "billing", "--prefix")
+    assert added.splitlines() == [
+        "added: allow User:app to read topic orders-*",
+        "added: allow User:app to describe topic orders-*",
+        "added: allow User:app to read group billing*",
+    ]
+    shell.ok("acl", "add", "--deny", "*", "-t", "*", "--host", "10.0.0.7", "-o", "read")
+    assert shell.ok("acl", "list", "--topic", "orders-eu").splitlines() == [
+        "RESOURCE  NAME      PRINCIPAL  PERMISSION  OPERATION  HOST",
+        "topic     *         User:*     deny        read       10.0.0.7",
+        "topic     orders-*  User:app   allow       describe   *",
+        "topic     orders-*  User:app   allow       read       *",
+    ]
+    assert len(shell.json("acl", "list", "-p", "app")) == 3
+    assert "Remove 3 ACLs?" in shell.refused("acl", "remove", "--allow", "app", code=2)
+    shell.ok("acl", "remove", "--allow", "app", "--consumer", "-t", "orders-", "-g", "billing", "--prefix", "--yes")
+    assert shell.ok("acl", "remove", "-t", "*", "-y") == "removed: deny User:* from 10.0.0.7 to read topic *\n"
+    assert shell.json("acl", "list") == []
+    assert shell.run("acl", "list").err == "there are no such ACLs; `logbrook acl add` adds one\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (RESOURCE_TYPES, ResourceType),
+        (PATTERN_TYPES, PatternType),
+        (OPERATIONS, AclOperation),
+        (PERMISSIONS, PermissionType),
+    ],
+)
+def test_the_words_have_the_numbers_of_the_broker(words: dict[str, int], kind: type) -> None:
+    assert words == {member.name.lower().replace("_", "-"): member for member in kind if member.name != "ANY"}

@@ -14,6 +14,7 @@ changed and those that had records; the records themselves are not kept in memor
 import asyncio
 from collections.abc import Collection, Iterator
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.fetch_sessions import CachedPartition, FetchContext, FetchSessionError
 from logbrook.core.replication.follower import ReplicaFetch
 from logbrook.model import LogbrookError, TopicPartition
@@ -36,6 +37,7 @@ from logbrook.server.cold_reads import CacheMisses
 from logbrook.server.errors import error_code
 from logbrook.server.fetch_purgatory import DelayedFetch
 from logbrook.server.leader_epoch import check_leader_epoch
+from logbrook.server.security.authorizer import AuthorizationFailedError
 from logbrook.server.services import Services
 from logbrook.storage.errors import NotCachedError, OffsetOutOfRangeError, ReadFailedError
 from logbrook.storage.log import Log
@@ -65,6 +67,8 @@ def handle(services: Services, request: FetchRequest, context: RequestContext) -
         )
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
+    if replica_id >= 0 and not services.authorizer.allows_cluster(context, AclOperation.CLUSTER_ACTION):
+        return _RefusedFetch(services, request, session, context).begin()
     if replica_id >= 0:
         return _ReplicaFetch(services, request, session, context).begin()
     return _Fetch(services, request, session, context).begin()
@@ -124,7 +128,7 @@ class _Fetch:
     ) -> None:
         self._services = services
         self._purgatory = services.fetch_purgatory
-        self._listener = context.listener
+        self._context = context
         self._may_follow = context.version >= _FOLLOWERS_SINCE
         # The leaders of partitions that other brokers lead.
         self._leaders: dict[int, NodeEndpoint] = {}
@@ -287,6 +291,7 @@ class _Fetch:
         try:
             name = key if isinstance(key, str) else topics.metadata.topic_with_id(key).name
             partition = TopicPartition(name, number)
+            self._authorize(name)
             log, epoch = topics.readable_log(partition, may_follow=self._may_follow)
             check_leader_epoch(partition, wanted.current_leader_epoch, epoch)
             bytes_max = min(remaining_bytes, max(0, wanted.partition_max_bytes))
@@ -317,6 +322,12 @@ class _Fetch:
         read.size = result.length
         read.next_offset = result.next_offset if result.slices else wanted.fetch_offset
 
+    def _authorize(self, topic: str) -> None:
+        """Raises AuthorizationFailedError. Asked for every read: a right may be revoked while a fetch waits."""
+        authorizer = self._services.authorizer
+        if authorizer.is_enabled:
+            authorizer.check(self._context, AclOperation.READ, ResourceType.TOPIC, topic)
+
     def _may_be_behind(self, partition: TopicPartition) -> bool:
         """True if a leader may have records that this broker does not know of: it follows, or may have been deposed."""
         replicas = self._services.replicas
@@ -333,7 +344,7 @@ class _Fetch:
 
     def _refer(self, data: PartitionData, partition: TopicPartition) -> None:
         """Tell the client the leader of a partition, so that it need not ask for the metadata (KIP-951)."""
-        leader = self._services.view.current_leader(partition, self._listener)
+        leader = self._services.view.current_leader(partition, self._context.listener)
         if leader is not None:
             address = leader.address
             data.current_leader = LeaderIdAndEpoch(leader_id=address.broker_id, leader_epoch=leader.leader_epoch)
@@ -435,6 +446,9 @@ class _ReplicaFetch(_Fetch):
     def _end_offset(self, log: Log) -> Offset | None:
         return log.log_end_offset
 
+    def _authorize(self, topic: str) -> None:
+        """A follower needs no rights on topics."""
+
     def _read_partition(self, read: _PartitionRead, remaining_bytes: int, *, is_first: bool) -> None:
         if self._leading.throttle.is_exceeded() and self._is_throttled(read):
             remaining_bytes, is_first = 0, False
@@ -470,6 +484,13 @@ class _ReplicaFetch(_Fetch):
         if isinstance(error, OffsetOutOfRangeError) and read.data is not None:
             # The follower continues at the start of this log.
             read.data.log_start_offset = error.log_start_offset
+
+
+class _RefusedFetch(_Fetch):
+    """A fetch of a follower that may not act as a broker. As in Kafka, every partition has the error."""
+
+    def _authorize(self, topic: str) -> None:
+        raise AuthorizationFailedError(self._context.principal, AclOperation.CLUSTER_ACTION, ResourceType.TOPIC, topic)
 
 
 def _topic_response(key: bytes | str) -> FetchableTopicResponse:

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from logbrook.config.kafka_settings import TOPIC_SETTINGS
+from logbrook.core.acl_bindings import AclOperation, PatternType, PermissionType, ResourceType
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from logbrook.protocol.messages.alter_configs import AlterConfigsRequest
@@ -56,14 +57,6 @@ class _ResourceKind(IntEnum):
     GROUP = 32
 
 
-_ACL_RESOURCES = {2: "topic", 3: "group", 4: "cluster", 5: "transactional-id", 6: "delegation-token", 7: "user"}
-_ACL_PERMISSIONS = {2: "deny", 3: "allow"}
-# By number; 0 and 1 are unknown and any.
-_ACL_OPERATIONS = (
-    *("unknown", "any", "all", "read", "write", "create", "delete", "alter", "describe", "cluster-action"),
-    *("describe-configs", "alter-configs", "idempotent-write", "create-tokens", "describe-tokens", "two-phase-commit"),
-)
-_ACL_PATTERNS = {3: "literal", 4: "prefixed"}
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
@@ -104,9 +97,7 @@ def _settings_altered(request: Any, response: Any) -> _Changes:
         configs = [] if resource is None else resource.configs
         is_topic = result.resource_type == _ResourceKind.TOPIC
         settings: Any = _topic_settings(configs) if is_topic else [config.name for config in configs]
-        kinds = _ResourceKind._value2member_map_
-        kind = _ResourceKind(result.resource_type).name.lower() if result.resource_type in kinds else "resource"
-        name = f"{kind} {result.resource_name or 'default'}"
+        name = f"{_word(_ResourceKind, result.resource_type)} {result.resource_name or 'default'}"
         yield AuditedChange("change settings", name, result.error_code, {"settings": settings})
 
 
@@ -154,18 +145,22 @@ def _acls_deleted(_request: Any, response: Any) -> _Changes:
 
 
 def _acl_resource(kind: int, pattern: int, name: str) -> str:
-    word = _ACL_PATTERNS.get(pattern, str(pattern))
-    return f"{_ACL_RESOURCES.get(kind, str(kind))} {name}" + (f" ({word})" if word != "literal" else "")
+    suffix = "" if pattern == PatternType.LITERAL else f" ({_word(PatternType, pattern)})"
+    return f"{_word(ResourceType, kind)} {name}{suffix}"
 
 
 def _acl_fields(acl: Any) -> dict[str, Any]:
-    is_defined = 0 <= acl.operation < len(_ACL_OPERATIONS)
     return {
         "acl_principal": acl.principal,
         "acl_host": acl.host,
-        "operation": _ACL_OPERATIONS[acl.operation] if is_defined else acl.operation,
-        "permission": _ACL_PERMISSIONS.get(acl.permission_type, acl.permission_type),
+        "operation": _word(AclOperation, acl.operation),
+        "permission": _word(PermissionType, acl.permission_type),
     }
+
+
+def _word(kind: type[IntEnum], number: int) -> str:
+    """Return the name of a number, in lower case; the number itself if it has none."""
+    return kind(number).name.lower() if number in kind._value2member_map_ else str(number)
 
 
 def _quotas_altered(request: Any, response: Any) -> _Changes:
