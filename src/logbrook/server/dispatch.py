@@ -23,7 +23,7 @@ from logbrook.protocol.response_errors import response_error_codes
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.api import Api, HandlerResult, RequestContext, Response
 from logbrook.server.probe import ServerProbe
-from logbrook.server.security.audited_apis import AUDITED
+from logbrook.server.security.audited_apis import audited_keys
 from logbrook.server.security.certificates import certificate_principal, parse_mapping_rules
 from logbrook.server.services import Services
 from logbrook.server.session import (
@@ -85,6 +85,7 @@ class KafkaDispatcher:
         self._apis = {api.key: api for api in apis}
         others_bytes_max = min(request_bytes_max, max(_OTHERS_BYTES_MIN, request_bytes_max // 16))
         self._bytes_max = {key: request_bytes_max if key == _PRODUCE else others_bytes_max for key in self._apis}
+        self._audited = audited_keys(is_cluster=services.replicas is not None)
         self._now_s = now_s
         self._listener = listener
         self._protocol = protocol
@@ -144,7 +145,7 @@ class KafkaDispatcher:
 
     def handle(self, request: DecodedRequest) -> HandlerResult:
         result = request.api.handle(self._services, request.request, request.context)
-        if request.api.key in AUDITED:
+        if request.api.key in self._audited:
             return self._services.audit.watch(request.request, request.context, result)
         return result
 

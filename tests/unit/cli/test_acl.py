@@ -1,6 +1,7 @@
 """`logbrook acl` and `logbrook quota`: what their options stand for, mistakes, and ACLs of a real broker."""
 
 from collections.abc import Iterator
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
@@ -157,5 +158,5 @@ def test_acls_are_added_listed_and_removed(guarded_broker: Broker, tmp_path: Pat
         (PERMISSIONS, PermissionType),
     ],
 )
-def test_the_words_have_the_numbers_of_the_broker(words: dict[str, int], kind: type) -> None:
+def test_the_words_have_the_numbers_of_the_broker(words: dict[str, int], kind: type[IntEnum]) -> None:
     assert words == {member.name.lower().replace("_", "-"): member for member in kind if member.name != "ANY"}

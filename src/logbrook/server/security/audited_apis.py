@@ -60,6 +60,14 @@ class _ResourceKind(IntEnum):
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
+def audited_keys(*, is_cluster: bool) -> frozenset[int]:
+    """Return the keys of the audited APIs.
+
+    Brokers of a cluster send markers all the time, and they cannot be told from those of operators.
+    """
+    return frozenset(AUDITED) - ({WriteTxnMarkersRequest.API_KEY} if is_cluster else set())
+
+
 def changes_of(request: ApiMessage, response: ApiMessage | None) -> list[AuditedChange]:
     """Return the changes of a request of an audited API; none if it only validates."""
     if response is None or getattr(request, "validate_only", False):
@@ -227,7 +235,7 @@ def _broker_unregistered(request: Any, response: Any) -> _Changes:
 
 
 def _markers_written(request: Any, response: Any) -> _Changes:
-    """Operators abort hanging transactions with markers (KIP-664); see `is_audited`."""
+    """Operators abort hanging transactions with markers (KIP-664)."""
     for marker, answer in zip(request.markers, response.markers, strict=False):
         for topic in answer.topics:
             for result in topic.partitions:
