@@ -30,9 +30,9 @@ usage, 130 if interrupted; commands with further codes list them.
 
 Every command that connects to brokers takes the security options of Kafka's clients, under the names of Java's clients
 and of librdkafka: one by one with `-X KEY=VALUE`, or in a .properties file with `--client-config FILE`, as the tools of
-Kafka have it with `--command-config`. `LOGBROOK_CLIENT_CONFIG` names such a file for all commands, and `logbrook context
-save NAME HOST:PORT --client-config FILE` for one cluster. `-X` wins over the file. Keep passwords in the file: other
-users of a machine see the command lines of its processes.
+Kafka have it with `--command-config`. `LOGBROOK_CLIENT_CONFIG` names such a file for all commands, and
+`logbrook context save NAME HOST:PORT --client-config FILE` for one cluster. `-X` wins over the file. Keep passwords in
+the file: other users of a machine see the command lines of its processes.
 
 ```sh
 cat client.properties

@@ -23,7 +23,7 @@ from logbrook.protocol.response_errors import response_error_codes
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.api import Api, HandlerResult, RequestContext, Response
 from logbrook.server.probe import ServerProbe
-from logbrook.server.security.audited_apis import audited_keys
+from logbrook.server.security.audited_apis import audited_keys, is_of_broker
 from logbrook.server.security.certificates import certificate_principal, parse_mapping_rules
 from logbrook.server.services import Services
 from logbrook.server.session import (
@@ -85,7 +85,7 @@ class KafkaDispatcher:
         self._apis = {api.key: api for api in apis}
         others_bytes_max = min(request_bytes_max, max(_OTHERS_BYTES_MIN, request_bytes_max // 16))
         self._bytes_max = {key: request_bytes_max if key == _PRODUCE else others_bytes_max for key in self._apis}
-        self._audited = audited_keys(is_cluster=services.replicas is not None)
+        self._audited = audited_keys(services.config.cluster, is_cluster=services.replicas is not None)
         self._now_s = now_s
         self._listener = listener
         self._protocol = protocol
@@ -145,7 +145,9 @@ class KafkaDispatcher:
 
     def handle(self, request: DecodedRequest) -> HandlerResult:
         result = request.api.handle(self._services, request.request, request.context)
-        if request.api.key in self._audited:
+        if request.api.key in self._audited and not is_of_broker(
+            request.request, request.context.principal, self._services.config.cluster
+        ):
             return self._services.audit.watch(request.request, request.context, result)
         return result
 

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
+from logbrook.config.cluster import ClusterConfig
 from logbrook.config.kafka_settings import TOPIC_SETTINGS
 from logbrook.core.acl_bindings import AclOperation, PatternType, PermissionType, ResourceType
+from logbrook.model.security import USER, Principal
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from logbrook.protocol.messages.alter_configs import AlterConfigsRequest
@@ -60,12 +62,19 @@ class _ResourceKind(IntEnum):
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
-def audited_keys(*, is_cluster: bool) -> frozenset[int]:
+def audited_keys(cluster: ClusterConfig, *, is_cluster: bool) -> frozenset[int]:
     """Return the keys of the audited APIs.
 
-    Brokers of a cluster send markers all the time, and they cannot be told from those of operators.
+    Brokers of a cluster send markers all the time. Without a user of their own they cannot be told from operators.
     """
-    return frozenset(AUDITED) - ({WriteTxnMarkersRequest.API_KEY} if is_cluster else set())
+    is_ambiguous = is_cluster and not cluster.username
+    return frozenset(AUDITED) - ({WriteTxnMarkersRequest.API_KEY} if is_ambiguous else set())
+
+
+def is_of_broker(request: ApiMessage, principal: Principal, cluster: ClusterConfig) -> bool:
+    """True for markers that a broker of the cluster sends."""
+    is_marker = request.API_KEY == WriteTxnMarkersRequest.API_KEY
+    return is_marker and bool(cluster.username) and principal == Principal(USER, cluster.username)
 
 
 def changes_of(request: ApiMessage, response: ApiMessage | None) -> list[AuditedChange]:
