@@ -45,7 +45,9 @@ from logbrook.server.operations import Operations
 from logbrook.server.probe import ServerProbe
 from logbrook.server.record_inspection import RecordInspector
 from logbrook.server.response_memory import ResponseMemory
-from logbrook.server.security.audit import AuditLog
+from logbrook.server.security.audit import FILE, TOPIC, AuditLog
+from logbrook.server.security.audit_file import AuditFile
+from logbrook.server.security.audit_topic import CLUSTER_PARTITIONS, AuditTopic
 from logbrook.server.security.authentication import Authentication
 from logbrook.server.security.authorizer import Authorizer
 from logbrook.server.security.tls import TlsContexts
@@ -134,7 +136,7 @@ class BrokerServer:
         self._started.callback(cold_reads.stop)
         topics, view = await self._open_topics(loop, appender, fetch_purgatory)
         apis = all_apis()
-        audit = AuditLog(clock)
+        audit = self._start_audit(loop, topics, appender)
         authentication = Authentication(config.security, topics.security, audit, loop, clock, self._random)
         self._started.callback(authentication.stop)
         groups = GroupCoordinatorService(config.groups, loop, topics, appender, clock, self._random)
@@ -314,10 +316,28 @@ class BrokerServer:
         self._started.push_async_callback(http.stop)
         return await http.start(*split_address(self.config.metrics.listen))
 
+    def _start_audit(self, loop: asyncio.AbstractEventLoop, topics: Topics, appender: LogAppender) -> AuditLog:
+        """Raises OSError if the audit file cannot be opened."""
+        security, node_id = self.config.security, self.config.node_id
+        audit = AuditLog(self._clock)
+        if security.audit_file:
+            audit.sinks[FILE] = file = AuditFile(security.audit_file)
+            file.start()
+            self._started.callback(file.stop)
+        if security.audit_topic:
+            partition_count = 1 if self._node is None else CLUSTER_PARTITIONS
+            audit.sinks[TOPIC] = topic = AuditTopic(topics, appender, loop, node_id, partition_count)
+            topic.start()
+            self._started.push_async_callback(topic.stop)
+        # Its last events go to the sinks, which stop after it.
+        self._started.callback(audit.finish)
+        return audit
+
     def reload(self) -> None:
-        """Read the files of certificates again, as they are also when they change."""
+        """Read the files of certificates again, as they are also when they change, and open the audit file again."""
         if self.tls is not None:
             self.tls.reload_soon()
+        self.services.audit.reopen()
 
     async def stop(self) -> None:
         """Raises StorageError if the data could not be synced; the directory is closed even then."""

@@ -25,6 +25,7 @@ from logbrook.protocol.response_errors import response_error_codes
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.api import Api, HandlerResult, RequestContext, Response, may_act_as_broker
 from logbrook.server.probe import ServerProbe
+from logbrook.server.security.audited_apis import audited_keys, is_of_broker
 from logbrook.server.security.certificates import certificate_principal, parse_mapping_rules
 from logbrook.server.security.request_usage import RequestUsage
 from logbrook.server.services import Services
@@ -89,6 +90,7 @@ class KafkaDispatcher:
         self._apis = {api.key: api for api in apis}
         others_bytes_max = min(request_bytes_max, max(_OTHERS_BYTES_MIN, request_bytes_max // 16))
         self._bytes_max = {key: request_bytes_max if key == _PRODUCE else others_bytes_max for key in self._apis}
+        self._audited = audited_keys(services.config.cluster, is_cluster=services.replicas is not None)
         self._now_s = now_s
         self._client_quotas = services.security.quotas
         self._listener = listener
@@ -149,8 +151,14 @@ class KafkaDispatcher:
 
     def handle(self, request: DecodedRequest) -> HandlerResult:
         if self._client_quotas.has_client_quotas and not _is_exempt(self._services, request):
-            return self._handle_counted(request)
-        return request.api.handle(self._services, request.request, request.context)
+            result = self._handle_counted(request)
+        else:
+            result = request.api.handle(self._services, request.request, request.context)
+        if request.api.key in self._audited and not is_of_broker(
+            request.request, request.context.principal, self._services.config.cluster
+        ):
+            return self._services.audit.watch(request.request, request.context, result)
+        return result
 
     def _handle_counted(self, request: DecodedRequest) -> HandlerResult:
         produced_bytes = request.size if request.api.key == _PRODUCE else 0

@@ -21,7 +21,7 @@ from logbrook.protocol.error_codes import ErrorCode
 from logbrook.records import errors as records
 from logbrook.server import leader_epoch, session, topic_changes
 from logbrook.server.cluster import errors as cluster_errors
-from logbrook.server.cluster import identity_file, membership
+from logbrook.server.cluster import identity_file, membership, peer_security
 from logbrook.server.security import errors as security_errors
 from logbrook.server.security import quotas as security_quotas
 from logbrook.storage import errors as storage
@@ -111,6 +111,7 @@ _CODES: dict[type[LogbrookError], ErrorCode] = {
     features.InvalidLevelError: ErrorCode.INVALID_UPDATE_VERSION,
     # Errors of a start, which no client gets.
     security_errors.InvalidSecurityError: ErrorCode.INVALID_REQUEST,
+    peer_security.InvalidPeerSecurityError: ErrorCode.INVALID_REQUEST,
     features.UnsupportedLevelError: ErrorCode.UNSUPPORTED_VERSION,
     membership.WrongClusterError: ErrorCode.INVALID_REQUEST,
     identity_file.WrongNodeError: ErrorCode.INVALID_REQUEST,

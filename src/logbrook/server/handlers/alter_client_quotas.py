@@ -42,27 +42,10 @@ async def handle(
         entries.append(result)
         if failure is not None:
             report_error(failure, result)
-        if not request.validate_only:
-            services.audit.changed(context, "alter quotas", _in_words(entry), code=result.error_code, **_changes(entry))
     return AlterClientQuotasResponse(entries=entries)
 
 
 API = Api(AlterClientQuotasRequest, AlterClientQuotasResponse, handle)
-
-
-def _in_words(entry: EntryData) -> str:
-    return " and ".join(
-        f"default {part.entity_type}" if part.entity_name is None else f"{part.entity_type} {part.entity_name}"
-        for part in entry.entity
-    )
-
-
-def _changes(entry: EntryData) -> dict[str, object]:
-    """Return what is set and removed, for the audit log."""
-    return {
-        "set": {operation.key: operation.value for operation in entry.ops if not operation.remove},
-        "removed": [operation.key for operation in entry.ops if operation.remove],
-    }
 
 
 def _alteration(entry: EntryData) -> QuotaAlteration:

@@ -34,7 +34,6 @@ async def handle(
             services.authorizer.check_cluster(context, AclOperation.ALTER)
             upserts, deletions = _changes_of(request, user)
             await services.topics.change_security(_decision(services, user, upserts, deletions))
-        services.audit.changed(context, "alter SCRAM credentials", f"user {user}", code=result.error_code)
     return AlterUserScramCredentialsResponse(results=results)
 
 

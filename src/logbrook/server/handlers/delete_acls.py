@@ -30,8 +30,6 @@ async def handle(services: Services, request: DeleteAclsRequest, context: Reques
         await change_acls(services, chosen, acls.delete)
     except LogbrookError as error:
         code = error_code(error)
-    for acl in chosen:
-        services.audit.changed(context, "delete ACL", str(acl), result=code.name)
     for of_filter, result in zip(matched, results, strict=True):
         result.matching_acls = [_matching(acl, code) for acl in of_filter]
     return DeleteAclsResponse(filter_results=results)

@@ -23,6 +23,7 @@ from logbrook.records.errors import RecordsError, RejectedRecordsError
 from logbrook.server.cluster import errors as cluster_errors
 from logbrook.server.cluster.identity_file import WrongNodeError
 from logbrook.server.cluster.membership import WrongClusterError
+from logbrook.server.cluster.peer_security import InvalidPeerSecurityError
 from logbrook.server.errors import RequestRefusedError, find_by_class
 from logbrook.server.security.authorizer import AuthorizationFailedError
 from logbrook.server.security.errors import AuthenticationFailedError, InvalidSecurityError
@@ -81,6 +82,7 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     ChangePendingError: JsonError.NOT_READY,
     AuthenticationFailedError: JsonError.NOT_AUTHENTICATED,
     InvalidSecurityError: JsonError.INVALID_REQUEST,
+    InvalidPeerSecurityError: JsonError.INVALID_REQUEST,
     UnknownCredentialError: JsonError.INVALID_REQUEST,
     # The JSON protocol has no leaders: a client of a cluster connects to another broker.
     cluster_errors.NotLeaderError: JsonError.NOT_READY,

@@ -13,7 +13,8 @@
     acl_messages    ACLs in the messages of the protocol
     quotas          enforces quotas: counts what clients use, and throttles them
     request_usage   what one request uses of its client's quotas
-    audit           the audit log
+    audit           the audit log; `audited_apis` what a request changed, `audit_limits` how many events clients can
+                     cause, `audit_file` and `audit_topic` where they go
 
 A connection's state is its `server.session.ConnectionSession`. The package may import `core`, `config`, `protocol` and
 below.
