@@ -61,8 +61,8 @@ class SecurityConfig(Settings):
     )
     users_file: str = setting(
         "",
-        "JSON file with the salted credentials of users who exist from the start, such as the first administrator. It is "
-        "written by logbrook security init and logbrook user create.",
+        "JSON file with the salted credentials of users who exist from the start, such as the first administrator. "
+        "Written by logbrook security init and logbrook user create.",
     )
     reauthentication_ms: int = setting(
         0,
