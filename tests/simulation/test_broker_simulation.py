@@ -59,7 +59,7 @@ def test_reads_of_uncommitted_records_are_found(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_producer_state_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerStateTable, "check", lambda table, headers: None)
-    failure = run_seeds(0, 40)
+    failure = run_seeds(4, 40)
     assert failure is not None
     assert "has a record twice" in str(failure)
 
