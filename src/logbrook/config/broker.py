@@ -6,6 +6,7 @@ from enum import StrEnum
 from logbrook.config.cluster import ClusterConfig
 from logbrook.config.coordinators import GroupConfig, TransactionConfig
 from logbrook.config.network import ConsoleConfig, MetricsConfig, NetworkConfig
+from logbrook.config.security import SecurityConfig
 from logbrook.config.setting import Settings, setting
 from logbrook.config.storage import MaintenanceConfig, StorageConfig
 from logbrook.config.topics import LogConfig, TopicsConfig
@@ -61,6 +62,7 @@ class BrokerConfig(Settings):
     )
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
+    security: SecurityConfig = field(default_factory=SecurityConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     log: LogConfig = field(default_factory=LogConfig)
     groups: GroupConfig = field(default_factory=GroupConfig)

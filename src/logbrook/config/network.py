@@ -183,16 +183,21 @@ def is_loopback(host: str) -> bool:
 
 def parse_listeners(text: str) -> dict[str, tuple[str, int]]:
     """Return the addresses of NAME=HOST:PORT,... by their names, in capitals. Raises ValueError."""
-    listeners: dict[str, tuple[str, int]] = {}
+    return {name: split_address(address) for name, address in parse_named(text, "NAME=HOST:PORT").items()}
+
+
+def parse_named(text: str, form: str) -> dict[str, str]:
+    """Return the values of NAME=VALUE,... by the names of listeners, in capitals. `form` is for errors: ValueError."""
+    named: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, address = part.partition("=")
+        name, equals, value = part.partition("=")
         name = name.strip().upper()
         if not equals or not _LISTENER_NAME.fullmatch(name):
-            raise ValueError(f"{part!r} is not NAME=HOST:PORT")
-        if name in listeners or name == DEFAULT_LISTENER:
+            raise ValueError(f"{part!r} is not {form}")
+        if name in named or name == DEFAULT_LISTENER:
             raise ValueError(f"there are two listeners {name}")
-        listeners[name] = split_address(address.strip())
-    return listeners
+        named[name] = value.strip()
+    return named
 
 
 def split_address(text: str) -> tuple[str, int]:

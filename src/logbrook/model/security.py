@@ -51,3 +51,15 @@ class Principal(NamedTuple):
 USER = "User"
 # The principal of every connection that is not authenticated.
 ANONYMOUS = Principal(USER, "ANONYMOUS")
+
+
+class ScramCredential(NamedTuple):
+    """The keys that a server stores for SCRAM (RFC 5802): they verify a password, which cannot be derived from them."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential(iterations={self.iterations})"

@@ -9,20 +9,34 @@ from asyncio import Future
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from logbrook.config.network import DEFAULT_LISTENER
+from logbrook.model.security import Principal
 from logbrook.protocol.schema import ApiMessage, Versions
 from logbrook.server.services import Services
+from logbrook.server.session import ANONYMOUS_SESSION, ConnectionSession
 
 Q = TypeVar("Q", bound=ApiMessage)
 
 
 class RequestContext(NamedTuple):
-    """The request's header fields, the address of the client, and the listener that it is connected to."""
+    """The request's header fields, and the session of the connection that it came over."""
 
     version: int
     client_id: str
-    host: str
-    listener: str = DEFAULT_LISTENER
+    session: ConnectionSession = ANONYMOUS_SESSION
+
+    @property
+    def host(self) -> str:
+        """The address of the client."""
+        return self.session.host
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the client is connected to."""
+        return self.session.listener
+
+    @property
+    def principal(self) -> Principal:
+        return self.session.principal
 
 
 # None: the client expects no response.

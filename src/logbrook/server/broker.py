@@ -16,7 +16,13 @@ from logbrook.config.network import DEFAULT_LISTENER, split_address
 from logbrook.core.fetch_sessions import FetchSessions
 from logbrook.model.event_log import event_logger
 from logbrook.ports import Clock, Files, OsFiles, Random, SystemClock, SystemRandom
-from logbrook.server.advertised import advertised_address, check_listeners, cluster_listener, listen_addresses
+from logbrook.server.advertised import (
+    advertised_address,
+    check_listeners,
+    check_security,
+    cluster_listener,
+    listen_addresses,
+)
 from logbrook.server.cluster.identity_file import check_directory
 from logbrook.server.cluster.node import ClusterLink, ClusterNode
 from logbrook.server.cluster_view import AdvertisedAddresses, ClusterView, SingleNodeView
@@ -37,6 +43,9 @@ from logbrook.server.operations import Operations
 from logbrook.server.probe import ServerProbe
 from logbrook.server.record_inspection import RecordInspector
 from logbrook.server.response_memory import ResponseMemory
+from logbrook.server.security.audit import AuditLog
+from logbrook.server.security.authentication import Authentication
+from logbrook.server.security.tls import TlsContexts
 from logbrook.server.services import Services
 from logbrook.server.topics import Topics
 from logbrook.storage.committer import Committer, WalCommitter
@@ -87,6 +96,8 @@ class BrokerServer:
         # Stops the components in reverse order of their start.
         self._started = AsyncExitStack()
         self.is_ready = False
+        # Of the listeners with TLS, if there are any.
+        self.tls: TlsContexts | None = None
         self.http_address: tuple[str, int] | None = None
         self.json_address: tuple[str, int] | None = None
 
@@ -94,6 +105,7 @@ class BrokerServer:
         """Raises StorageError if the data cannot be opened, OSError if an address cannot be bound."""
         config, clock = self.config, self._clock
         check_listeners(config)
+        check_security(config)
         self._loop = loop = asyncio.get_running_loop()
         descriptors = raise_descriptor_limit()
         files = self._files or [OsFiles(path) for path in config.data_directories]
@@ -112,12 +124,16 @@ class BrokerServer:
         fetch_purgatory = FetchPurgatory(loop)
         appender = LogAppender(loop, clock, fetch_purgatory.committed)
         self._start_storage(appender)
+        tls = self._start_tls(loop)
         inspector = RecordInspector(loop, clock, config.storage.decompressed_bytes_max)
         self._started.callback(inspector.stop)
         cold_reads = ColdReads(loop, directory)
         self._started.callback(cold_reads.stop)
         topics, view = await self._open_topics(loop, appender, fetch_purgatory)
         apis = all_apis()
+        audit = AuditLog(clock)
+        authentication = Authentication(config.security, topics.security, audit, loop, clock, self._random)
+        self._started.callback(authentication.stop)
         groups = GroupCoordinatorService(config.groups, loop, topics, appender, clock, self._random)
         transactions = TransactionCoordinatorService(
             config.transactions, loop, topics, appender, fetch_purgatory, groups, clock, self._transaction_peers()
@@ -139,31 +155,35 @@ class BrokerServer:
             probe=ServerProbe(),
             served_versions={api.key: api.versions for api in apis if api.is_advertised},
             random=self._random,
+            security=topics.security,
+            authentication=authentication,
+            audit=audit,
             replicas=None if self._node is None else self._node.replicas,
             cluster_admin=None if self._node is None else self._node.cluster_admin,
             cluster_features=None if self._node is None else self._node.features,
         )
         self.dispatchers = {
             name: KafkaDispatcher(
-                self.services, apis, config.network.request_bytes_max, clock.monotonic_s, listener=name
+                self.services,
+                apis,
+                config.network.request_bytes_max,
+                clock.monotonic_s,
+                listener=name,
+                protocol=config.security.protocol_of(name),
             )
             for name in listen_addresses(config.network)
         }
         connections_max = max(16, min(config.network.connections_max, descriptors - _DESCRIPTORS_RESERVED))
         # Frames are received and segments are read on the same thread, so they share the buffers.
-        buffers = directory.environment.reader.buffers
-        self.listener = Listener(self.services, buffers, connections_max)
+        self.listener = Listener(self.services, directory.environment.reader.buffers, connections_max)
         self._started.push_async_callback(self.listener.stop, 0.0)
-        self.endpoints = await self._listen()
+        self.endpoints = await self._listen(tls)
         if isinstance(view, SingleNodeView):
             view.endpoints = self.endpoints
         if config.network.json_listen:
             self.json_address = await self._listen_for_json()
         if config.metrics.listen:
-            addresses = [config.metrics.listen, config.network.advertise]
-            http = HttpListener(Operations(self), [split_address(address)[0] for address in addresses if address])
-            self._started.push_async_callback(http.stop)
-            self.http_address = await http.start(*split_address(config.metrics.listen))
+            self.http_address = await self._listen_for_http()
         self.maintenance = MaintenanceRunner(config.maintenance, loop, topics, fetch_purgatory, cold_reads, clock)
         self._started.push_async_callback(self.maintenance.stop)
         self.maintenance.start()
@@ -246,11 +266,23 @@ class BrokerServer:
         await self.services.groups.runtime.load_all()
         await self.services.transactions.runtime.load_all()
 
-    async def _listen(self) -> AdvertisedAddresses:
-        network = self.config.network
+    def _start_tls(self, loop: asyncio.AbstractEventLoop) -> TlsContexts | None:
+        """Return the TLS contexts, None if no listener uses TLS. Raises InvalidSecurityError."""
+        config = self.config
+        if not any(config.security.protocol_of(name).uses_tls for name in listen_addresses(config.network)):
+            return None
+        self.tls = TlsContexts(config.security, loop)
+        self._started.callback(self.tls.stop)
+        self.tls.start()
+        return self.tls
+
+    async def _listen(self, tls: TlsContexts | None) -> AdvertisedAddresses:
+        network, security = self.config.network, self.config.security
         endpoints = {}
         for name, address in listen_addresses(network).items():
-            bound = await self.listener.listen(*address, partial(ServerConnection, dispatcher=self.dispatchers[name]))
+            new_connection = partial(ServerConnection, dispatcher=self.dispatchers[name])
+            listener_tls = tls if security.protocol_of(name).uses_tls else None
+            bound = await self.listener.listen(*address, new_connection, listener_tls)
             if name == DEFAULT_LISTENER:
                 self.address = bound
             endpoints[name] = advertised_address(network, name, bound[1])
@@ -266,6 +298,17 @@ class BrokerServer:
         return await self.listener.listen(
             *split_address(network.json_listen), partial(JsonConnection, dispatcher=dispatcher)
         )
+
+    async def _listen_for_http(self) -> tuple[str, int]:
+        addresses = [self.config.metrics.listen, self.config.network.advertise]
+        http = HttpListener(Operations(self), [split_address(address)[0] for address in addresses if address])
+        self._started.push_async_callback(http.stop)
+        return await http.start(*split_address(self.config.metrics.listen))
+
+    def reload(self) -> None:
+        """Read the files of certificates again, as they are also when they change."""
+        if self.tls is not None:
+            self.tls.reload_soon()
 
     async def stop(self) -> None:
         """Raises StorageError if the data could not be synced; the directory is closed even then."""

@@ -15,17 +15,15 @@ import socket
 import struct
 from collections import deque
 from types import CoroutineType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from logbrook.model.event_log import event_logger
 from logbrook.protocol.encoding import Pieces
 from logbrook.protocol.errors import ProtocolError
-from logbrook.protocol.framing import FrameReader, ReceiveBuffers
 from logbrook.server.api import CloseConnectionError, DeferredResponse
-from logbrook.server.logs import RateLimitedWarnings
+from logbrook.server.connection_contract import ConnectionRegistry, ReceivedRequest, RequestDispatcher
 from logbrook.server.peer_progress import ConnectionTimeouts, PeerProgress, Transfer
-from logbrook.server.probe import ServerProbe
-from logbrook.server.response_memory import ResponseMemory
+from logbrook.server.session import ANONYMOUS_SESSION
 
 # No further request is started while the write buffer of the transport has this many bytes.
 _WRITE_BUFFER_BYTES = 1 << 20
@@ -37,61 +35,6 @@ _COUNTED_BYTES_MIN = 4 * 1024
 _RESET = struct.pack("ii", 1, 0)
 
 _logger = event_logger(__name__)
-
-
-class ReceivedRequest(Protocol):
-    """A decoded request: its name for logs and metrics, and its size in bytes."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def size(self) -> int: ...
-
-
-class RequestDispatcher(Protocol):
-    """Decodes requests, calls their handlers and encodes responses, for Kafka's protocol or the JSON protocol.
-
-    `handle` returns the response, a DeferredResponse, a future or a coroutine.
-    """
-
-    probe: ServerProbe
-
-    def new_reader(self, buffers: ReceiveBuffers) -> FrameReader: ...
-
-    def receive(self, frame: memoryview, host: str) -> Any: ...
-
-    def handle(self, request: Any) -> Any: ...
-
-    def encode_response(self, request: Any, response: Any) -> tuple[Pieces, int]: ...
-
-
-class ConnectionRegistry(Protocol):
-    """The owner of all connections, with the limits that they share.
-
-    `heard_from` is called with the first request. `reserve` returns False if the connection may not read more of its
-    request; the registry calls `resume_reading` later. `adopt` keeps a task running after its connection is closed.
-    """
-
-    receive_buffers: ReceiveBuffers
-    warnings: RateLimitedWarnings
-    response_memory: ResponseMemory
-    in_flight_bytes_max: int
-    in_flight_requests_max: int
-
-    def register(self, connection: "ServerConnection") -> bool: ...
-
-    def heard_from(self, connection: "ServerConnection") -> None: ...
-
-    def unregister(self, connection: "ServerConnection") -> None: ...
-
-    def set_held_bytes(self, connection: "ServerConnection", held_bytes: int, *, is_receiving: bool) -> None: ...
-
-    def reserve(self, connection: "ServerConnection", more_bytes: int) -> bool: ...
-
-    def adopt(self, task: "asyncio.Task[Any]") -> None: ...
-
-    def flush_soon(self, connection: "ServerConnection") -> None: ...
 
 
 class PendingResponse:
@@ -118,6 +61,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_busy_s",
+        "_connected_s",
         "_dispatcher",
         "_frames",
         "_in_flight_bytes",
@@ -138,6 +82,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_received_bytes",
         "_registry",
         "_sent_bytes",
+        "_session",
         "_transport",
         "_unsent_bytes",
         "_unwritten_bytes",
@@ -151,7 +96,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._registry = registry
         self._loop = loop
         self._dispatcher = dispatcher
-        self._reader = dispatcher.new_reader(registry.receive_buffers)
+        # Both are replaced when the peer is known.
+        self._session = ANONYMOUS_SESSION
+        self._reader = dispatcher.new_reader(registry.receive_buffers, self._session)
         # Frames whose requests are not started.
         self._queue: deque[memoryview] = deque()
         self._pending: deque[PendingResponse] = deque()
@@ -169,7 +116,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._frames = 0
         self._received_bytes = 0
         self._sent_bytes = 0
-        self._busy_s = loop.time()
+        self._busy_s = self._connected_s = loop.time()
         self._progress = PeerProgress()
         self.held_bytes = 0
         self.peer = ""
@@ -185,6 +132,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         if not self._registry.register(self):
             self.abort()
             return
+        try:
+            self._session = self._dispatcher.new_session(self.peer, transport.get_extra_info("peercert"))
+        except ValueError as error:
+            self._registry.warnings.warn(self.peer, "certificate refused", peer=self.peer, error=error)
+            self.abort()
+            return
+        self._reader = self._dispatcher.new_reader(self._registry.receive_buffers, self._session)
         self._transport.set_write_buffer_limits(high=_CONGESTED_BYTES)
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
@@ -253,12 +207,16 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def check(self, now_s: float, limits: ConnectionTimeouts) -> str | None:
-        """Return the reason to disconnect, "silent", "idle" or "stalled", or None. Called periodically."""
+        """Return the reason to disconnect, such as "silent", "idle" or "stalled", or None. Called periodically."""
+        if not self._session.is_authenticated and now_s - self._connected_s >= limits.authentication_s:
+            return "not authenticated"
         unsent_bytes = self._transport.get_write_buffer_size()
         if self.is_idle and not unsent_bytes:
             self._progress.reset()
             if not self._frames and now_s - self._busy_s >= limits.first_request_s:
                 return "silent"
+            if self._session.expires_s is not None and now_s >= self._session.expires_s:
+                return "expired"
             return "idle" if now_s - self._busy_s >= limits.idle_s else None
         # Idle time counts from the last response, which may come long after its request.
         self._busy_s = now_s
@@ -318,6 +276,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._set_unsent_bytes(self._unsent_bytes + size)
         pending.size = size
         pending.is_done = True
+        if self._session.is_failed:
+            self.close_when_done()
         queue = self._pending
         while queue and queue[0].is_done:
             first = queue.popleft()
@@ -431,7 +391,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _start(self, frame: memoryview) -> None:
         try:
-            request = self._dispatcher.receive(frame, self.peer)
+            request = self._dispatcher.receive(frame, self._session)
         except ProtocolError as error:
             self._disconnect(error)
             return

@@ -4,10 +4,11 @@ The header is decoded before the body, so that an API or version that is not ser
 themselves are the list of what is served, and the ApiVersions response is made from it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from logbrook.config.network import DEFAULT_LISTENER
+from logbrook.model.security import SecurityProtocol
 from logbrook.protocol.decoding import decode
 from logbrook.protocol.encoding import Pieces, encode
 from logbrook.protocol.errors import UnsupportedApiError, UnsupportedVersionError
@@ -22,7 +23,14 @@ from logbrook.protocol.response_errors import response_error_codes
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.api import Api, HandlerResult, RequestContext, Response
 from logbrook.server.probe import ServerProbe
+from logbrook.server.security.certificates import certificate_principal, parse_mapping_rules
 from logbrook.server.services import Services
+from logbrook.server.session import (
+    UNAUTHENTICATED_APIS,
+    UNAUTHENTICATED_BYTES_MAX,
+    ConnectionSession,
+    NotAuthenticatedError,
+)
 
 _PRODUCE = 0
 _API_VERSIONS = 18
@@ -68,8 +76,9 @@ class KafkaDispatcher:
         now_s: Callable[[], float],
         *,
         listener: str = DEFAULT_LISTENER,
+        protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
     ) -> None:
-        """`listener` is the name of the listener whose requests are dispatched."""
+        """`listener` is the name of the listener whose requests are dispatched. Raises InvalidSecurityError."""
         self.probe: ServerProbe = services.probe
         self._services = services
         self._apis = {api.key: api for api in apis}
@@ -77,9 +86,29 @@ class KafkaDispatcher:
         self._bytes_max = {key: request_bytes_max if key == _PRODUCE else others_bytes_max for key in self._apis}
         self._now_s = now_s
         self._listener = listener
+        self._protocol = protocol
+        self._mapping_rules = parse_mapping_rules(services.config.security.principal_mapping_rules)
 
-    def new_reader(self, buffers: ReceiveBuffers) -> FrameReader:
-        return FrameReader(buffers, self.size_max)
+    def new_session(self, host: str, certificate: Mapping[str, Any] | None) -> ConnectionSession:
+        """Return the session of a new connection, with the client's certificate if it presented one.
+
+        Raises ValueError if the name in the certificate cannot be mapped to a principal.
+        """
+        principal = certificate_principal(certificate, self._mapping_rules)
+        return ConnectionSession(host, self._listener, self._protocol, principal)
+
+    def new_reader(self, buffers: ReceiveBuffers, session: ConnectionSession) -> FrameReader:
+        if session.is_authenticated:
+            return FrameReader(buffers, self.size_max)
+        return FrameReader(buffers, lambda api_key: self._session_size_max(session, api_key))
+
+    def _session_size_max(self, session: ConnectionSession, api_key: int) -> int:
+        """Raises UnsupportedApiError or NotAuthenticatedError."""
+        if session.is_authenticated:
+            return self.size_max(api_key)
+        if api_key not in UNAUTHENTICATED_APIS:
+            raise NotAuthenticatedError(api_key)
+        return min(UNAUTHENTICATED_BYTES_MAX, self.size_max(api_key))
 
     def size_max(self, api_key: int) -> int:
         """Return the largest size of a request of this API, in bytes. Raises UnsupportedApiError."""
@@ -88,9 +117,11 @@ class KafkaDispatcher:
         except KeyError:
             raise UnsupportedApiError(api_key) from None
 
-    def receive(self, frame: memoryview, host: str) -> DecodedRequest:
-        """Decode a frame from `host`. Raises ProtocolError; the protocol's only response to it is to disconnect."""
+    def receive(self, frame: memoryview, session: ConnectionSession) -> DecodedRequest:
+        """Decode a frame. Raises ProtocolError; the protocol's only response to it is to disconnect."""
         api_key, version, correlation_id = read_request_start(frame)
+        now_s = self._now_s()
+        session.check(api_key, now_s)
         api = self._apis.get(api_key)
         if api is None:
             raise UnsupportedApiError(api_key)
@@ -107,8 +138,8 @@ class KafkaDispatcher:
         probe = self.probe
         probe.requests[api.name, response_version] += 1
         probe.bytes_received += size
-        context = RequestContext(version, client_id, host, self._listener)
-        return DecodedRequest(api, response_version, correlation_id, request, context, size, self._now_s())
+        context = RequestContext(version, client_id, session)
+        return DecodedRequest(api, response_version, correlation_id, request, context, size, now_s)
 
     def handle(self, request: DecodedRequest) -> HandlerResult:
         return request.api.handle(self._services, request.request, request.context)

@@ -5,6 +5,7 @@ All connections share the memory that they receive into, and the limits of `conn
 """
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -18,6 +19,8 @@ from logbrook.server.connection_limits import ConnectionLimits
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.peer_progress import ConnectionTimeouts
 from logbrook.server.receive_memory import ReceiveMemory
+from logbrook.server.security.tls import TlsContexts
+from logbrook.server.security.tls_acceptor import TlsAcceptor
 from logbrook.server.services import Services
 
 _SWEEP_S_MIN, _SWEEP_S_MAX = 0.05, 1.0
@@ -57,33 +60,65 @@ class Listener:
             config.connection_first_request_ms / 1000,
             config.connection_idle_ms / 1000,
             config.connection_stalled_ms / 1000,
+            services.config.security.handshake_ms / 1000,
         )
         self._sweep_s = min(_SWEEP_S_MAX, max(_SWEEP_S_MIN, min(self._timeouts) / 4))
         self._sweeper: asyncio.TimerHandle | None = None
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | TlsAcceptor] = []
         # The addresses that `listen` has bound, with what makes their connections.
-        self._addresses: list[tuple[NewConnection, str, int]] = []
+        self._addresses: list[tuple[NewConnection, str, int, TlsContexts | None]] = []
         self._is_empty = asyncio.Event()
         services.appender.on_drained = self._flush
 
-    async def listen(self, host: str, port: int, new_connection: NewConnection) -> tuple[str, int]:
+    async def listen(
+        self, host: str, port: int, new_connection: NewConnection, tls: TlsContexts | None = None
+    ) -> tuple[str, int]:
         """Bind an address, and return it. Raises OSError with the address as its file name."""
-        server = await self._bind(new_connection, host, port)
+        server = await self._bind(new_connection, host, port, tls)
         address = server.sockets[0].getsockname()
         bound = str(address[0]), int(address[1])
-        self._addresses.append((new_connection, *bound))
+        self._addresses.append((new_connection, *bound, tls))
         return bound
 
-    async def _bind(self, make: NewConnection, host: str, port: int) -> asyncio.Server:
+    async def _bind(
+        self, make: NewConnection, host: str, port: int, tls: TlsContexts | None
+    ) -> asyncio.Server | TlsAcceptor:
         try:
-            server = await self._loop.create_server(
-                lambda: make(self, self._loop), host, port, backlog=_BACKLOG, reuse_address=True, start_serving=False
-            )
+            server: asyncio.Server | TlsAcceptor
+            if tls is None:
+                server = await self._loop.create_server(
+                    lambda: make(self, self._loop),
+                    host,
+                    port,
+                    backlog=_BACKLOG,
+                    reuse_address=True,
+                    start_serving=False,
+                )
+            else:
+                server = await self._bind_tls(make, host, port, tls)
         except OSError as error:
             error.filename = f"{host}:{port}"
             raise
         self._servers.append(server)
         return server
+
+    async def _bind_tls(self, make: NewConnection, host: str, port: int, tls: TlsContexts) -> TlsAcceptor:
+        """Raises OSError."""
+        addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = addresses[0]
+        listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        listening.setblocking(False)
+        security = self._services.config.security
+        return TlsAcceptor(
+            self._loop,
+            listening,
+            lambda: make(self, self._loop),
+            tls,
+            self.warnings,
+            self._services.probe,
+            handshakes_max=security.handshakes_max,
+            handshake_s=security.handshake_ms / 1000,
+        )
 
     async def start(self) -> None:
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
@@ -100,8 +135,8 @@ class Listener:
 
     async def resume(self) -> None:
         """Accept connections at the same addresses again. Raises OSError."""
-        for make, host, port in self._addresses:
-            server = await self._bind(make, host, port)
+        for make, host, port, tls in self._addresses:
+            server = await self._bind(make, host, port, tls)
             await server.start_serving()
 
     async def stop(self, timeout_s: float) -> None:
@@ -212,7 +247,7 @@ class Listener:
     def _close(self, connection: ServerConnection, reason: str) -> None:
         """Close a connection that holds resources and does not use them."""
         self._services.probe.connections_reaped += 1
-        if reason == "idle":
+        if reason in ("idle", "expired"):
             _logger.info("connection closed", peer=connection.peer, reason=reason)
         else:
             self.warnings.warn(f"{reason} {connection.peer}", "connection closed", peer=connection.peer, reason=reason)

@@ -21,6 +21,7 @@ class ConnectionTimeouts(NamedTuple):
     first_request_s: float
     idle_s: float
     stalled_s: float
+    authentication_s: float = 10.0
 
 
 class Transfer(NamedTuple):

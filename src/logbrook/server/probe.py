@@ -33,6 +33,9 @@ class ServerProbe:
     connections_accepted: int = 0
     connections_refused: int = 0
     connections_reaped: int = 0
+    tls_handshake_failures: int = 0
+    authentications: int = 0
+    authentication_failures: int = 0
     protocol_errors: int = 0
     handler_failures: int = 0
     bytes_received: int = 0

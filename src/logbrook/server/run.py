@@ -19,6 +19,7 @@ from logbrook.config import BrokerConfig
 from logbrook.model import LogbrookError
 from logbrook.model.event_log import event_logger
 from logbrook.model.version import VERSION
+from logbrook.server.advertised import warn_of_open_listeners
 from logbrook.server.broker import BrokerServer
 from logbrook.server.cluster.etcd_link import open_link, wait_for_store
 from logbrook.server.console_process import ConsoleProcess
@@ -71,6 +72,8 @@ async def _serve(config: BrokerConfig) -> int:
         _logger.critical("start failed", error=_explain(error, config))
         return 1
     _freeze_objects()
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
+    warn_of_open_listeners(config)
     host, port = server.address
     _logger.info(
         "broker started",

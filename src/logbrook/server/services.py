@@ -19,6 +19,9 @@ from logbrook.server.log_appender import LogAppender
 from logbrook.server.probe import ServerProbe
 from logbrook.server.record_inspection import RecordInspector
 from logbrook.server.response_memory import ResponseMemory
+from logbrook.server.security.audit import AuditLog
+from logbrook.server.security.authentication import Authentication
+from logbrook.server.security.state import SecurityState
 from logbrook.server.topics import Topics
 
 
@@ -43,6 +46,9 @@ class Services:
     # Served versions by API key, from the handlers of the advertised APIs.
     served_versions: dict[int, Versions]
     random: Random
+    security: SecurityState
+    authentication: Authentication
+    audit: AuditLog
     # Of a broker in a cluster; None on a single node.
     replicas: ReplicaManager | None = None
     cluster_admin: ClusterAdmin | None = None

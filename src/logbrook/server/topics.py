@@ -18,7 +18,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from logbrook.config import BrokerConfig, CleanupPolicy, LogConfig
 from logbrook.config.kafka_settings import (
@@ -28,6 +28,7 @@ from logbrook.config.kafka_settings import (
     check_compaction_lags,
     check_flush_settings,
 )
+from logbrook.core.cluster.placement import ANYWHERE, ReplicaPlacement
 from logbrook.core.groups.errors import TooManyGroupsError
 from logbrook.core.metadata import (
     ClusterMetadata,
@@ -44,6 +45,7 @@ from logbrook.ports import Clock, Random
 from logbrook.ports.metadata_store import Delete, Put, StoreTransaction
 from logbrook.server.local_metadata_store import LocalMetadataStore
 from logbrook.server.log_appender import LogAppender
+from logbrook.server.security.state import SecurityState
 from logbrook.server.topic_changes import ChangePendingError, TopicChanges
 from logbrook.server.topic_logs import TopicLogs
 from logbrook.storage.data_directories import AnyDirectory
@@ -51,8 +53,6 @@ from logbrook.storage.errors import DiskFullError, PartitionNotFoundError, Stora
 from logbrook.storage.log import Log
 
 T = TypeVar("T")
-# An assignment lists the brokers of each new partition.
-Assignments: TypeAlias = Sequence[Sequence[int]]
 SettingsChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 METADATA = TopicPartition("__cluster_metadata", 0)
@@ -64,23 +64,6 @@ _METADATA_CONFIG = LogConfig(segment_bytes=1 << 20, cleanup_policy=frozenset({Cl
 _PRODUCER_IDS_PER_BLOCK = 1_000
 
 _logger = event_logger(__name__)
-
-
-class ReplicaPlacement(NamedTuple):
-    """Where the replicas of new partitions are: on brokers of the cluster's choice, or as assigned.
-
-    A replication factor of -1 is the default. A single node has one replica of everything.
-    """
-
-    replication_factor: int = -1
-    assignments: Assignments | None = None
-
-    def count_of(self, partition_count: int | None) -> int | None:
-        """Return the number of partitions of a new topic, None for the default."""
-        return partition_count if self.assignments is None else len(self.assignments)
-
-
-ANYWHERE = ReplicaPlacement()
 
 
 class Topics:
@@ -100,6 +83,8 @@ class Topics:
     ) -> None:
         self.directory = directory
         self.metadata = ClusterMetadata()
+        # Users, ACLs and quotas, whose entries are in the same store.
+        self.security = SecurityState()
         self._config = config
         self._appender = appender
         self._clock = clock
@@ -379,6 +364,14 @@ class Topics:
 
         await self._change(decide, only_check=only_check)
 
+    async def change_security(self, decide: Callable[[], Sequence[MetadataRecord]]) -> None:
+        """Write the records of a decision on users, ACLs or quotas; they are durable and applied on return.
+
+        In a cluster `decide` is called again if another broker changed one of the entries. Raises StorageError,
+        MetadataStoreError, and what `decide` raises.
+        """
+        await self._change(decide)
+
     async def new_producer_id(self) -> ProducerId:
         """Return a producer id that was never returned before. Raises StorageError."""
         while not self._producer_ids:
@@ -463,7 +456,7 @@ class Topics:
         self.store.open()
         for key, entry in (await self.store.read_all()).entries.items():
             try:
-                self.metadata.replay(key, entry.value)
+                self._replay(key, entry.value)
             except ValueError as error:
                 raise StorageError(f"invalid record in {METADATA}: {error}") from error
 
@@ -473,6 +466,13 @@ class Topics:
         assert self.store is not None, "open comes first"
         await self.store.commit(StoreTransaction((), operations))
         for key, value in records:
+            self._replay(key, value)
+
+    def _replay(self, key: str, value: bytes | None) -> None:
+        """Raises ValueError."""
+        if self.security.has_key(key):
+            self.security.replay(key, value)
+        else:
             self.metadata.replay(key, value)
 
     async def _make_logs(self, name: str) -> None:

@@ -16,6 +16,7 @@ from logbrook.client import Client
 from logbrook.config import BrokerConfig, LogConfig
 from logbrook.core.cluster.features import SUPPORTED, FeatureRange
 from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey
+from logbrook.core.cluster.placement import ReplicaPlacement
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import BrokerId
 from logbrook.records.batch import iter_headers
@@ -23,7 +24,6 @@ from logbrook.records.reader import iter_records
 from logbrook.server.broker import BrokerServer
 from logbrook.server.cluster.node import ClusterLink
 from logbrook.server.cluster.peer_connection import PeerConnection
-from logbrook.server.topics import ReplicaPlacement
 from logbrook.testing import broker_client
 from logbrook.testing.broker import Broker
 from logbrook.testing.broker_client import Field, TopicRecord

@@ -8,6 +8,9 @@ from logbrook.config.values import read_value, show_value
 from tests.unit.config.samples import KEYS
 
 SHORT_FLAGS = {
+    "security.protocol": "--security-protocol",
+    "security.protocols": "--listener-protocol",
+    "security.authorization": "--authorization",
     "network.listen": "--listen",
     "node_id": "--node",
     "cluster.store": "--cluster",

@@ -190,7 +190,7 @@ def test_variables_of_kubernetes_and_other_tools_are_ignored(variable: str) -> N
         ("# x\n[netwrk]\nlisten = 'x:1'", "2: [netwrk] is not a section; did you mean [network]?"),
         (
             "[qqq]",
-            "1: [qqq] is not a section; the sections are cluster, network, topics, log, groups, transactions, ",
+            "1: [qqq] is not a section; the sections are cluster, network, security, topics, log, groups, ",
         ),
         ("log = 5", "1: log = 5, but it must be the table [log]"),
         ("[[log]]\nsegment_bytes = 1", "1: log = [{'segment_bytes': 1}], but it must be the table [log]"),

@@ -22,6 +22,8 @@ from logbrook.server.api import CloseConnectionError, DeferredResponse, Response
 from logbrook.server.broker import BrokerServer
 from logbrook.server.cluster_view import AdvertisedAddress, AdvertisedAddresses
 from logbrook.server.dispatch import DecodedRequest, KafkaDispatcher
+from logbrook.server.security.tls import TlsContexts
+from logbrook.server.session import ConnectionSession
 from tests.unit.server.shell_kit import DEADLINE_S, BrokerOnLoop, request_frame
 
 R = TypeVar("R", bound=ApiMessage)
@@ -35,7 +37,7 @@ _LENGTH_BYTES = 4
 class UnboundBroker(BrokerServer):
     """A broker that advertises an address and does not bind it."""
 
-    async def _listen(self) -> AdvertisedAddresses:
+    async def _listen(self, _: TlsContexts | None) -> AdvertisedAddresses:
         self.address = ADDRESS
         return {DEFAULT_LISTENER: AdvertisedAddress(*ADDRESS)}
 
@@ -58,8 +60,9 @@ class HandlerShell(BrokerOnLoop):
         # Without the deadline of `run`, which costs more than most functions do.
         return self._loop.run_until_complete(call())
 
-    def client(self, client_id: str = "logbrook") -> "HandlerClient":
-        return HandlerClient(self, client_id)
+    def client(self, client_id: str = "logbrook", session: ConnectionSession | None = None) -> "HandlerClient":
+        """Return a client whose requests come over a connection with this session, by default an anonymous one."""
+        return HandlerClient(self, client_id, session or ConnectionSession(CLIENT_HOST))
 
     def _new_loop(self) -> asyncio.AbstractEventLoop:
         # uvloop opens a socket pair whenever it begins to run on the main thread, which is once per request here.
@@ -80,11 +83,11 @@ class DispatchedRequest(Generic[R]):
         self.frame: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._source: DeferredResponse | asyncio.Future[Any] | None = None
 
-    def start(self, dispatcher: KafkaDispatcher, frame: bytearray) -> None:
+    def start(self, dispatcher: KafkaDispatcher, frame: bytearray, session: ConnectionSession) -> None:
         """Call the handler. It may keep views of `frame`, and write to it."""
         self._dispatcher = dispatcher
         try:
-            request = dispatcher.receive(memoryview(frame), CLIENT_HOST)
+            request = dispatcher.receive(memoryview(frame), session)
             result = dispatcher.handle(request)
         except Exception as error:
             self.fail(None, error)
@@ -131,9 +134,10 @@ class DispatchedRequest(Generic[R]):
 class HandlerClient:
     """Asks a HandlerShell. It has the methods of `client.Connection` that tests of handlers need."""
 
-    def __init__(self, shell: HandlerShell, client_id: str) -> None:
+    def __init__(self, shell: HandlerShell, client_id: str, session: ConnectionSession) -> None:
         self._shell = shell
         self._client_id = client_id
+        self._session = session
         self._correlation_id = 0
         self._in_flight: deque[DispatchedRequest[Any]] = deque()
 
@@ -161,7 +165,7 @@ class HandlerClient:
 
         def start() -> DispatchedRequest[R]:
             request = DispatchedRequest(response, version, self._correlation_id)
-            request.start(self._shell.broker.dispatchers[DEFAULT_LISTENER], frame)
+            request.start(self._shell.broker.dispatchers[DEFAULT_LISTENER], frame, self._session)
             return request
 
         request = self._shell.call(start)

@@ -14,6 +14,7 @@ from logbrook.protocol.messages.produce import ProduceRequest
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.dispatch import KafkaDispatcher
 from logbrook.server.handlers import all_apis
+from logbrook.server.session import ConnectionSession
 from logbrook.testing.clock import FakeClock
 from tests.unit.server.shell_kit import MIB, Shell, batch_of, produce_request, request_frame
 
@@ -58,7 +59,7 @@ def test_an_api_that_is_not_served_is_refused_before_its_size_is_looked_at(
     with pytest.raises(UnsupportedApiError):
         dispatcher.size_max(api_key)
     with pytest.raises(UnsupportedApiError):
-        dispatcher.receive(memoryview(api_key.to_bytes(2, "big", signed=True) + bytes(20)), "host")
+        dispatcher.receive(memoryview(api_key.to_bytes(2, "big", signed=True) + bytes(20)), ConnectionSession("host"))
 
 
 @pytest.mark.parametrize("api", all_apis(), ids=lambda api: api.name)
@@ -74,16 +75,16 @@ def test_unsupported_versions_are_refused_except_for_api_versions(
             key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + (9).to_bytes(4, "big") + bytes(20)
         )
         if key == API_VERSIONS:
-            received = dispatcher.receive(frame, "host")
+            received = dispatcher.receive(frame, ConnectionSession("host"))
             assert (received.version, received.context.version, received.correlation_id) == (0, version, 9)
         else:
             with pytest.raises(UnsupportedVersionError):
-                dispatcher.receive(frame, "host")
+                dispatcher.receive(frame, ConnectionSession("host"))
 
 
 def test_a_handler_gets_the_clients_identity(dispatcher: KafkaDispatcher) -> None:
     frame = frame_of(MetadataRequest(topics=None), 12)
-    received = dispatcher.receive(frame, "10.0.0.1")
+    received = dispatcher.receive(frame, ConnectionSession("10.0.0.1"))
     assert (received.context.client_id, received.context.host, received.context.version) == ("test", "10.0.0.1", 12)
     assert (received.size, received.correlation_id) == (len(frame), 7)
 
@@ -93,28 +94,28 @@ def test_a_client_need_not_have_a_name(dispatcher: KafkaDispatcher, version: int
     flexible = b"\x00" if version >= MetadataRequest.FLEXIBLE_SINCE else b""
     body = b"\x00\x01\x00\x00" if flexible else b"\xff\xff\xff\xff"
     head = METADATA.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\xff\xff" + flexible
-    assert dispatcher.receive(memoryview(head + body), "host").context.client_id == ""
+    assert dispatcher.receive(memoryview(head + body), ConnectionSession("host")).context.client_id == ""
 
 
 def test_tags_of_a_header_that_are_not_known_are_skipped(dispatcher: KafkaDispatcher) -> None:
     """KIP-482."""
     head = METADATA.to_bytes(2, "big") + (12).to_bytes(2, "big") + bytes(4) + b"\x00\x01c"
     tags = b"\x02" + b"\x05\x03abc" + b"\x09\x00"
-    received = dispatcher.receive(memoryview(head + tags + b"\x00\x01\x00\x00"), "host")
+    received = dispatcher.receive(memoryview(head + tags + b"\x00\x01\x00\x00"), ConnectionSession("host"))
     assert received.context.client_id == "c"
 
 
 def test_a_request_that_ends_early_is_refused_wherever_it_ends(dispatcher: KafkaDispatcher) -> None:
     frame = frame_of(ApiVersionsRequest(client_software_name="name", client_software_version="1"), 3)
-    dispatcher.receive(frame, "host")
+    dispatcher.receive(frame, ConnectionSession("host"))
     for length in range(8, len(frame)):
         with pytest.raises(MalformedMessageError):
-            dispatcher.receive(frame[:length], "host")
+            dispatcher.receive(frame[:length], ConnectionSession("host"))
 
 
 def test_the_bytes_of_records_are_not_copied(dispatcher: KafkaDispatcher) -> None:
     memory = bytearray(request_frame(produce_request("t", batch_of(5_000)), 12)[4:])
-    received = dispatcher.receive(memoryview(memory), "host")
+    received = dispatcher.receive(memoryview(memory), ConnectionSession("host"))
     request = received.request
     assert isinstance(request, ProduceRequest)
     records = request.topic_data[0].partition_data[0].records
@@ -125,7 +126,7 @@ def test_the_bytes_of_records_are_not_copied(dispatcher: KafkaDispatcher) -> Non
 def test_answers_are_counted_and_timed(shell: Shell) -> None:
     clock = FakeClock()
     dispatcher = KafkaDispatcher(shell.services, all_apis(), MIB, clock.monotonic_s)
-    received = dispatcher.receive(frame_of(ApiVersionsRequest(), 0), "host")
+    received = dispatcher.receive(frame_of(ApiVersionsRequest(), 0), ConnectionSession("host"))
     probe = shell.services.probe
     before = probe.latencies["ApiVersions"].sum, probe.bytes_sent
     clock.advance(2_000)

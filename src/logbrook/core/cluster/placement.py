@@ -8,9 +8,30 @@ A replica is placed in a rack that has none of the partition yet, as long as the
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from logbrook.model import LogbrookError
 from logbrook.model.identifiers import BrokerId
+
+# An assignment lists the brokers of each new partition.
+Assignments: TypeAlias = Sequence[Sequence[int]]
+
+
+class ReplicaPlacement(NamedTuple):
+    """Where the replicas of new partitions are: on brokers of the cluster's choice, or as assigned.
+
+    A replication factor of -1 is the default. A single node has one replica of everything.
+    """
+
+    replication_factor: int = -1
+    assignments: Assignments | None = None
+
+    def count_of(self, partition_count: int | None) -> int | None:
+        """Return the number of partitions of a new topic, None for the default."""
+        return partition_count if self.assignments is None else len(self.assignments)
+
+
+ANYWHERE = ReplicaPlacement()
 
 
 class InvalidReplicationFactorError(LogbrookError):

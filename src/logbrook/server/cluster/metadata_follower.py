@@ -23,6 +23,7 @@ from logbrook.ports.metadata_store import (
     is_unmodified,
 )
 from logbrook.server.cluster.background import pause
+from logbrook.server.security.state import SecurityState
 
 _RETRY_S = 0.1
 _RETRY_S_MAX = 0.5
@@ -37,11 +38,13 @@ class MetadataFollower:
         self,
         store: MetadataStore,
         metadata: ClusterMetadata,
+        security: SecurityState,
         image: ClusterImage,
         on_change: Callable[[Collection[str]], None],
     ) -> None:
         self._store = store
         self._metadata = metadata
+        self._security = security
         self._image = image
         self._on_change = on_change
         self._mod_revisions: dict[str, Revision] = {}
@@ -122,7 +125,11 @@ class MetadataFollower:
             self._image.replay(key, entry)
             return
         try:
-            self._metadata.replay(key, None if entry is None else entry.value)
+            value = None if entry is None else entry.value
+            if self._security.has_key(key):
+                self._security.replay(key, value)
+            else:
+                self._metadata.replay(key, value)
         except ValueError as error:
             # Written by a newer version; features that this broker does not have are not used by it.
             _logger.error("metadata entry ignored", key=key, error=error)

@@ -12,7 +12,7 @@ from logbrook.config import BrokerConfig
 from logbrook.core.cluster.features import FeatureRange
 from logbrook.core.cluster.image import ClusterImage, PartitionKey, encode_partition, partition_key
 from logbrook.core.cluster.partition import InvalidReassignmentError, PartitionRegistration, new_partition
-from logbrook.core.cluster.placement import place_replicas
+from logbrook.core.cluster.placement import ReplicaPlacement, place_replicas
 from logbrook.core.metadata import TOPIC_PREFIX, ClusterMetadata, MetadataRecord, Topic, TopicNotFoundError
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
@@ -25,7 +25,7 @@ from logbrook.server.cluster.replicas import ReplicaManager
 from logbrook.server.errors import RequestRefusedError
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.topic_logs import TopicLogs
-from logbrook.server.topics import ReplicaPlacement, Topics
+from logbrook.server.topics import Topics
 from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.log import Log
 
@@ -55,7 +55,7 @@ class ClusterTopics(Topics):
         super().__init__(config, directory, appender, clock, random, on_many_created)
         self._features = features
         self.metadata = ClusterMetadata(BrokerId(config.node_id))
-        self.follower = MetadataFollower(metadata_store, self.metadata, image, self._on_change)
+        self.follower = MetadataFollower(metadata_store, self.metadata, self.security, image, self._on_change)
         self.replicas: ReplicaManager | None = None
         # Called with the names of topics that any broker has deleted.
         self.on_deleted: Callable[[Collection[str]], None] = lambda _: None

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from logbrook.core.cluster.placement import ANYWHERE, ReplicaPlacement
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -14,7 +15,6 @@ from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
 from logbrook.server.topic_changes import RequestDeadline
 from logbrook.server.topic_checks import check_named_once, check_replicas
-from logbrook.server.topics import ANYWHERE, ReplicaPlacement
 
 
 async def handle(

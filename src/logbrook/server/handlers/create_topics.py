@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 
 from logbrook.config.kafka_settings import TOPIC_SETTINGS, canonical_values
+from logbrook.core.cluster.placement import ANYWHERE, ReplicaPlacement
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
     CreatableTopic,
@@ -25,7 +26,6 @@ from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
 from logbrook.server.topic_changes import RequestDeadline
 from logbrook.server.topic_checks import check_named_once, check_replicas, check_topic_is_new
-from logbrook.server.topics import ANYWHERE, ReplicaPlacement
 
 DEFAULT = -1
 _REPLICAS = 1

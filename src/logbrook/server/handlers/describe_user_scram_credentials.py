@@ -1,7 +1,14 @@
-"""DescribeUserScramCredentials: clients are not authenticated, so no user has credentials (KIP-554)."""
+"""DescribeUserScramCredentials: the mechanisms and iterations of users' credentials, never the keys (KIP-554).
 
+The users of `security.users_file` are not part of the cluster's metadata, and are left out.
+"""
+
+from collections import Counter
+
+from logbrook.core.users import SCRAM_NUMBERS
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
@@ -14,14 +21,31 @@ def handle(
     services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     # Null and an empty list mean all users.
+    named = Counter(user.name for user in request.users or ())
+    names = named or Counter(sorted(services.security.users.names))
     return DescribeUserScramCredentialsResponse(
-        results=[
-            DescribeUserScramCredentialsResult(
-                user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message="this user has no credentials"
-            )
-            for name in dict.fromkeys(user.name for user in request.users or ())
-        ],
+        results=[_describe(services, name, count) for name, count in names.items()]
     )
 
 
 API = Api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, handle)
+
+
+def _describe(services: Services, user: str, times_named: int) -> DescribeUserScramCredentialsResult:
+    result = DescribeUserScramCredentialsResult(user=user)
+    credentials = services.security.users.credentials(user)
+    if times_named > 1:
+        result.error_code = ErrorCode.DUPLICATE_RESOURCE
+        result.error_message = f"user {user!r} is named {times_named} times"
+    elif not credentials:
+        result.error_code = ErrorCode.RESOURCE_NOT_FOUND
+        result.error_message = f"user {user!r} has no SCRAM credentials"
+    result.credential_infos = (
+        [
+            CredentialInfo(mechanism=SCRAM_NUMBERS[mechanism], iterations=credential.iterations)
+            for mechanism, credential in sorted(credentials.items())
+        ]
+        if times_named == 1
+        else []
+    )
+    return result

@@ -1,16 +1,67 @@
-"""SaslAuthenticate: connections are not authenticated, so Kafka's answer is ILLEGAL_SASL_STATE."""
+"""SaslAuthenticate: one step of the authentication that SaslHandshake has begun.
+
+After a failure the connection is closed. The response is delayed, and does not say whether the user exists.
+A re-authentication keeps the principal (CVE-2021-38153); the session it renews stays valid until it ends.
+"""
 
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from logbrook.server.api import Api, RequestContext
+from logbrook.server.security.errors import PUBLIC_REASON, AuthenticationFailedError
+from logbrook.server.security.sasl import Authenticated, SaslExchange
 from logbrook.server.services import Services
+from logbrook.server.session import ConnectionSession
 
 
-def handle(services: Services, request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
-    return SaslAuthenticateResponse(
-        error_code=ErrorCode.ILLEGAL_SASL_STATE,
-        error_message="this broker does not authenticate its clients; use security.protocol=PLAINTEXT",
-    )
+async def handle(
+    services: Services, request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse:
+    session = context.session
+    exchange = session.exchange
+    if not session.protocol.uses_sasl:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=f"a listener with {session.protocol} has no SASL"
+        )
+    if exchange is None or session.is_authenticating:
+        session.is_failed = True
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="SaslHandshake comes before SaslAuthenticate"
+        )
+    session.is_authenticating = True
+    try:
+        token, authenticated = await exchange.step(bytes(request.auth_bytes))
+        if authenticated is None:
+            return SaslAuthenticateResponse(auth_bytes=token)
+        lifetime_ms = _begin_session(services, session, exchange, authenticated)
+    except AuthenticationFailedError as error:
+        services.probe.authentication_failures += 1
+        await services.authentication.delay_failure(
+            session.host, exchange.mechanism, exchange.user, error, session.listener
+        )
+        session.is_failed = True
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=f"{PUBLIC_REASON} ({exchange.mechanism})"
+        )
+    finally:
+        session.is_authenticating = False
+    return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms or 0)
 
 
 API = Api(SaslAuthenticateRequest, SaslAuthenticateResponse, handle)
+
+
+def _begin_session(
+    services: Services, session: ConnectionSession, exchange: SaslExchange, authenticated: Authenticated
+) -> int | None:
+    """Return the lifetime of the session. Raises AuthenticationFailedError."""
+    if session.is_authenticated and authenticated.principal != session.principal:
+        raise AuthenticationFailedError(f"{session.principal} re-authenticated as {authenticated.principal}")
+    session.exchange = None
+    session.principal = authenticated.principal
+    session.mechanism = exchange.mechanism
+    session.is_authenticated = True
+    lifetime_ms = services.authentication.lifetime_ms(authenticated)
+    session.expires_s = None if lifetime_ms is None else services.clock.monotonic_s() + lifetime_ms / 1000
+    services.probe.authentications += 1
+    services.audit.authenticated(session, exchange.mechanism)
+    return lifetime_ms

@@ -15,7 +15,8 @@ responses before it are sent and the client has read them.
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from logbrook.server.connection import ConnectionRegistry, ServerConnection
+from logbrook.server.connection import ServerConnection
+from logbrook.server.connection_contract import ConnectionRegistry
 from logbrook.server.json.dispatch import DecodedJsonRequest, JsonDispatcher
 
 if TYPE_CHECKING:

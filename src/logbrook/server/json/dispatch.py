@@ -27,6 +27,7 @@ from logbrook.server.json.errors import error_object, json_error
 from logbrook.server.metrics.scrape import MetricsPages, RunningBroker
 from logbrook.server.probe import ServerProbe
 from logbrook.server.services import Services
+from logbrook.server.session import ConnectionSession
 
 # An object, its JSON text, or the error that becomes an error frame.
 JsonAnswer: TypeAlias = Mapping[str, Any] | str | LogbrookError
@@ -46,6 +47,8 @@ _HAVE_LARGE_RESPONSES = frozenset({RequestType.FETCH, RequestType.METRICS_FETCH}
 # Cancelled when the client disconnects. Requests that may change something always run to their end.
 _READ_ONLY = frozenset({RequestType.FETCH, RequestType.OFFSET_FETCH, RequestType.METRICS_FETCH})
 _UNKNOWN = "Unknown"
+# The name of this listener in audit events.
+JSON_LISTENER = "JSON"
 # The version in the metrics by API and version: this protocol has only one.
 _VERSION = 0
 
@@ -80,10 +83,13 @@ class JsonDispatcher:
         self._pages = MetricsPages(broker)
         self._fetch_slots = asyncio.Semaphore(fetch.CONCURRENT_RESPONSES_MAX)
 
-    def new_reader(self, memory: ReceiveBuffers) -> JsonFrameReader:
+    def new_session(self, host: str, _certificate: Mapping[str, Any] | None) -> ConnectionSession:
+        return ConnectionSession(host, JSON_LISTENER)
+
+    def new_reader(self, memory: ReceiveBuffers, _session: ConnectionSession) -> JsonFrameReader:
         return JsonFrameReader(memory, self._request_bytes_max)
 
-    def receive(self, frame: memoryview, _host: str) -> DecodedJsonRequest:
+    def receive(self, frame: memoryview, _session: ConnectionSession) -> DecodedJsonRequest:
         request_type: RequestType | None = None
         request_id: str | int | None = None
         request: Request | LogbrookError

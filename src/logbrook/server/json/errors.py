@@ -12,6 +12,7 @@ from logbrook.core.cluster.features import InvalidLevelError, UnsupportedLevelEr
 from logbrook.core.cluster.placement import InvalidReplicationFactorError
 from logbrook.core.coordinator import CoordinatorLoadingError, CoordinatorNotAvailableError, NotCoordinatorError
 from logbrook.core.groups import errors as groups
+from logbrook.core.users import UnknownCredentialError
 from logbrook.model import InvalidPartitionError, InvalidTopicNameError, LogbrookError, UnknownPartitionNameError
 from logbrook.ports.metadata_store import MetadataStoreError
 from logbrook.protocol.errors import ProtocolError
@@ -21,6 +22,7 @@ from logbrook.server.cluster import errors as cluster_errors
 from logbrook.server.cluster.identity_file import WrongNodeError
 from logbrook.server.cluster.membership import WrongClusterError
 from logbrook.server.errors import RequestRefusedError, find_by_class
+from logbrook.server.security.errors import AuthenticationFailedError, InvalidSecurityError
 from logbrook.server.topic_changes import ChangePendingError
 from logbrook.storage import errors as storage
 
@@ -41,6 +43,7 @@ class JsonError(StrEnum):
     TOPIC_EXISTS = "TopicExists"
     GROUP_IN_USE = "GroupInUse"
     NOT_READY = "NotReady"
+    NOT_AUTHENTICATED = "NotAuthenticated"
     INTERNAL_ERROR = "InternalError"
 
 
@@ -66,6 +69,9 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     CoordinatorNotAvailableError: JsonError.NOT_READY,
     NotCoordinatorError: JsonError.NOT_READY,
     ChangePendingError: JsonError.NOT_READY,
+    AuthenticationFailedError: JsonError.NOT_AUTHENTICATED,
+    InvalidSecurityError: JsonError.INVALID_REQUEST,
+    UnknownCredentialError: JsonError.INVALID_REQUEST,
     # The JSON protocol has no leaders: a client of a cluster connects to another broker.
     cluster_errors.NotLeaderError: JsonError.NOT_READY,
     cluster_errors.NotEnoughReplicasError: JsonError.NOT_READY,

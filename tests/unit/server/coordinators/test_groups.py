@@ -188,7 +188,7 @@ def test_a_fetch_waits_for_the_commits_of_the_shard_it_read_from() -> None:
         async def fetch_and_unload() -> OffsetFetchResponse:
             topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
-            response: Any = offset_fetch.handle(shell.services, request, RequestContext(NAMES_VERSION, "", ""))
+            response: Any = offset_fetch.handle(shell.services, request, RequestContext(NAMES_VERSION, ""))
             shell.services.groups.runtime.unload(0)
             return cast(OffsetFetchResponse, await response)
 

@@ -25,6 +25,7 @@ from logbrook.protocol.messages.produce import ProduceResponse
 from logbrook.records.batch import iter_headers
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
+from logbrook.server.session import ConnectionSession
 from logbrook.storage.batch_set import AppendOrigin
 from logbrook.storage.log import Log
 from logbrook.testing import MemoryFiles
@@ -317,7 +318,9 @@ def test_the_buffers_that_were_read_into_are_sent(tmp_path: Path) -> None:
 
         def fetch() -> tuple[list[memoryview], list[Any]]:
             dispatcher = shell.broker.dispatchers[DEFAULT_LISTENER]
-            received = dispatcher.receive(memoryview(request_frame(fetch_request(topic), FETCH_VERSION))[4:], "test")
+            received = dispatcher.receive(
+                memoryview(request_frame(fetch_request(topic), FETCH_VERSION))[4:], ConnectionSession()
+            )
             answer = dispatcher.handle(received)
             assert isinstance(answer, FetchResponse)
             (data,) = partitions_of(answer)

@@ -1,5 +1,14 @@
-"""SASL on a broker that does not authenticate: answers instead of a closed connection."""
+"""SASL: authentication, re-authentication and SCRAM credentials over the dispatcher, without sockets."""
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logbrook.client.errors import ConnectionClosedError
+from logbrook.core.users import encode_credentials
+from logbrook.model.security import ANONYMOUS, Principal, SaslMechanism, SecurityProtocol
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -7,45 +16,227 @@ from logbrook.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from logbrook.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from logbrook.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     UserName,
 )
+from logbrook.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from logbrook.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from logbrook.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from logbrook.protocol.scram import ScramClientExchange, credential_of, salted_password
+from logbrook.server.session import ConnectionSession
+from tests.unit.server.handler_kit import HandlerClient, HandlerShell
 from tests.unit.server.handlers.kit import Peer, distinct_versions
 
+SALT = b"0123456789abcdef"
+SCRAM = [SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512]
 
-@distinct_versions(SaslHandshakeRequest)
-def test_no_mechanism_is_offered(peer: Peer, version: int) -> None:
-    response = peer.ask(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse, version)
-    assert (response.error_code, response.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+
+def users_file(folder: Path, users: dict[str, str]) -> Path:
+    """Write a users file with these passwords."""
+    content = {}
+    for user, password in users.items():
+        credentials = {
+            mechanism: credential_of(mechanism, salted_password(mechanism, password, SALT, 4096), SALT, 4096)
+            for mechanism in SCRAM
+        }
+        content[user] = json.loads(encode_credentials(credentials))
+    path = folder / "users.json"
+    path.write_text(json.dumps({"users": content}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def sasl_shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandlerShell]:
+    folder = tmp_path_factory.mktemp("sasl")
+    settings = {
+        "security": {
+            "users_file": str(users_file(folder, {"alice": "wonderland", "bob": "builder"})),
+            "sasl_mechanisms": ["PLAIN", *SCRAM],
+            "failed_authentication_delay_ms": 0,
+            "reauthentication_ms": 60_000,
+        }
+    }
+    with HandlerShell(settings) as shell:
+        yield shell
+
+
+class SaslClient:
+    """A connection on a listener with SASL."""
+
+    def __init__(self, shell: HandlerShell) -> None:
+        self.session = ConnectionSession("127.0.0.1", protocol=SecurityProtocol.SASL_PLAINTEXT)
+        self.client: HandlerClient = shell.client("test", self.session)
+
+    def shake(self, mechanism: str) -> SaslHandshakeResponse:
+        return self.client.request(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse)
+
+    def step(self, token: bytes) -> SaslAuthenticateResponse:
+        return self.client.request(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
+
+    def log_in(self, user: str, password: str) -> SaslAuthenticateResponse:
+        assert self.shake("PLAIN").error_code == ErrorCode.NONE
+        return self.step(f"\0{user}\0{password}".encode())
+
+    def log_in_by_scram(self, mechanism: SaslMechanism, user: str, password: str) -> SaslAuthenticateResponse:
+        exchange = ScramClientExchange(mechanism, user, password, "nonce")
+        assert self.shake(mechanism).error_code == ErrorCode.NONE
+        first = self.step(exchange.first_message())
+        assert first.error_code == ErrorCode.NONE
+        final = self.step(exchange.final_message(bytes(first.auth_bytes)))
+        if final.error_code == ErrorCode.NONE:
+            exchange.verify(bytes(final.auth_bytes))
+        return final
+
+    def is_served(self) -> bool:
+        try:
+            self.client.request(MetadataRequest(topics=[]), MetadataResponse)
+        except ConnectionClosedError:
+            return False
+        return True
 
 
 @distinct_versions(SaslAuthenticateRequest)
-def test_no_client_is_authenticated(peer: Peer, version: int) -> None:
+def test_a_listener_without_sasl_refuses_both_requests(peer: Peer, version: int) -> None:
+    handshake = peer.ask(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse, 1)
+    assert (handshake.error_code, handshake.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
     response = peer.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), SaslAuthenticateResponse, version)
     assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert "PLAINTEXT" in (response.error_message or "")
 
 
-def test_no_user_has_credentials(peer: Peer) -> None:
-    for every in (DescribeUserScramCredentialsRequest(users=None), DescribeUserScramCredentialsRequest(users=[])):
-        response = peer.ask(every, DescribeUserScramCredentialsResponse)
-        assert (response.error_code, response.results) == (ErrorCode.NONE, [])
-    request = DescribeUserScramCredentialsRequest(users=[UserName(name="alice")] * 2)
-    (result,) = peer.ask(request, DescribeUserScramCredentialsResponse).results
-    assert (result.user, result.error_code) == ("alice", ErrorCode.RESOURCE_NOT_FOUND)
+def test_before_authentication_only_sasl_and_api_versions_are_served(sasl_shell: HandlerShell) -> None:
+    client = SaslClient(sasl_shell)
+    assert client.client.request(ApiVersionsRequest(), ApiVersionsResponse).error_code == ErrorCode.NONE
+    assert not client.is_served()
+    assert client.session.principal == ANONYMOUS
 
 
-def test_credentials_are_refused_and_there_are_none_to_delete(peer: Peer) -> None:
-    request = AlterUserScramCredentialsRequest(
-        deletions=[ScramCredentialDeletion(name="alice", mechanism=1)],
-        upsertions=[ScramCredentialUpsertion(name="bob", mechanism=1, iterations=4096)],
-    )
-    results = peer.ask(request, AlterUserScramCredentialsResponse).results
+def test_an_unsupported_mechanism_is_answered_with_the_supported_ones(sasl_shell: HandlerShell) -> None:
+    response = SaslClient(sasl_shell).shake("GSSAPI")
+    assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert response.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+def test_the_right_password_authenticates_with_every_mechanism(sasl_shell: HandlerShell) -> None:
+    for mechanism in SCRAM:
+        client = SaslClient(sasl_shell)
+        response = client.log_in_by_scram(mechanism, "alice", "wonderland")
+        assert (response.error_code, response.session_lifetime_ms) == (ErrorCode.NONE, 60_000)
+        assert client.session.principal == Principal("User", "alice")
+        assert client.is_served()
+    client = SaslClient(sasl_shell)
+    assert client.log_in("alice", "wonderland").error_code == ErrorCode.NONE
+    assert client.is_served()
+
+
+def test_a_wrong_password_and_an_unknown_user_get_the_same_answers(sasl_shell: HandlerShell) -> None:
+    messages = set()
+    for user in ("alice", "nobody"):
+        client = SaslClient(sasl_shell)
+        response = client.log_in(user, "wrong")
+        messages.add((response.error_code, response.error_message))
+        assert client.session.is_failed
+        assert not client.is_served()
+        scram = SaslClient(sasl_shell).log_in_by_scram(SaslMechanism.SCRAM_SHA_512, user, "wrong")
+        assert scram.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert len(messages) == 1
+    assert messages.pop()[0] == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_an_unknown_user_gets_the_same_salt_each_time(sasl_shell: HandlerShell) -> None:
+    salts = set()
+    for _ in range(2):
+        client = SaslClient(sasl_shell)
+        client.shake("SCRAM-SHA-256")
+        first = bytes(client.step(b"n,,n=nobody,r=nonce").auth_bytes).decode()
+        salts.add(first.split(",")[1])
+    assert len(salts) == 1
+
+
+def test_a_client_may_act_as_itself_only(sasl_shell: HandlerShell) -> None:
+    for token in (b"bob\0alice\0wonderland", b"\0alice", b"\0\0", b"\xff\0alice\0wonderland", b""):
+        client = SaslClient(sasl_shell)
+        client.shake("PLAIN")
+        assert client.step(token).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED, token
+        assert not client.session.is_authenticated
+    client = SaslClient(sasl_shell)
+    client.shake("PLAIN")
+    assert client.step(b"alice\0alice\0wonderland").error_code == ErrorCode.NONE
+
+
+def test_a_token_without_a_handshake_closes_the_connection(sasl_shell: HandlerShell) -> None:
+    client = SaslClient(sasl_shell)
+    assert client.step(b"\0alice\0wonderland").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert client.session.is_failed
+
+
+def test_a_scram_proof_cannot_be_replayed(sasl_shell: HandlerShell) -> None:
+    client = SaslClient(sasl_shell)
+    client.shake("SCRAM-SHA-256")
+    exchange = ScramClientExchange(SaslMechanism.SCRAM_SHA_256, "alice", "wonderland", "nonce")
+    final = exchange.final_message(bytes(client.step(exchange.first_message()).auth_bytes))
+    assert client.step(final).error_code == ErrorCode.NONE
+    other = SaslClient(sasl_shell)
+    other.shake("SCRAM-SHA-256")
+    other.step(exchange.first_message())
+    assert other.step(final).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_a_re_authentication_keeps_principal_and_mechanism(sasl_shell: HandlerShell) -> None:
+    client = SaslClient(sasl_shell)
+    client.log_in("alice", "wonderland")
+    assert client.shake("SCRAM-SHA-256").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert client.log_in("alice", "wonderland").error_code == ErrorCode.NONE
+    assert client.log_in("bob", "builder").error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert client.session.principal == Principal("User", "alice")
+
+
+def test_an_expired_session_is_served_again_after_re_authentication(sasl_shell: HandlerShell) -> None:
+    client = SaslClient(sasl_shell)
+    client.log_in("alice", "wonderland")
+    client.session.expires_s = 0.0
+    assert not client.is_served()
+    client.log_in("alice", "wonderland")
+    assert client.is_served()
+
+
+def test_credentials_are_created_used_replaced_and_deleted(sasl_shell: HandlerShell) -> None:
+    admin = sasl_shell.client()
+    for password in ("first", "second"):
+        salted = salted_password(SaslMechanism.SCRAM_SHA_256, password, SALT, 4096)
+        upsert = ScramCredentialUpsertion(name="carol", mechanism=1, iterations=4096, salt=SALT, salted_password=salted)
+        request = AlterUserScramCredentialsRequest(upsertions=[upsert])
+        (result,) = admin.request(request, AlterUserScramCredentialsResponse).results
+        assert result.error_code == ErrorCode.NONE
+        client = SaslClient(sasl_shell)
+        assert client.log_in_by_scram(SaslMechanism.SCRAM_SHA_256, "carol", password).error_code == ErrorCode.NONE
+        assert SaslClient(sasl_shell).log_in("carol", password).error_code == ErrorCode.NONE
+    assert SaslClient(sasl_shell).log_in("carol", "first").error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    described = admin.request(DescribeUserScramCredentialsRequest(users=None), DescribeUserScramCredentialsResponse)
+    assert [(user.user, user.credential_infos[0].iterations) for user in described.results] == [("carol", 4096)]
+    deletion = AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="carol", mechanism=1)])
+    codes = [admin.request(deletion, AlterUserScramCredentialsResponse).results[0].error_code for _ in range(2)]
+    assert codes == [ErrorCode.NONE, ErrorCode.RESOURCE_NOT_FOUND]
+    assert SaslClient(sasl_shell).log_in("carol", "second").error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_invalid_credentials_are_refused(peer: Peer) -> None:
+    for upsert, code in (
+        (ScramCredentialUpsertion(name="a", mechanism=3, iterations=4096), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        (ScramCredentialUpsertion(name="a", mechanism=1, iterations=4095), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (ScramCredentialUpsertion(name="a", mechanism=1, iterations=16_385), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (ScramCredentialUpsertion(name="a", mechanism=1, iterations=4096), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (ScramCredentialUpsertion(name="", mechanism=1, iterations=4096), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+    ):
+        request = AlterUserScramCredentialsRequest(upsertions=[upsert])
+        (result,) = peer.ask(request, AlterUserScramCredentialsResponse).results
+        assert result.error_code == code, upsert
+    users = [UserName(name="alice")] * 2 + [UserName(name="bob")]
+    results = peer.ask(DescribeUserScramCredentialsRequest(users=users), DescribeUserScramCredentialsResponse).results
     assert [(result.user, result.error_code) for result in results] == [
-        ("alice", ErrorCode.RESOURCE_NOT_FOUND),
-        ("bob", ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        ("alice", ErrorCode.DUPLICATE_RESOURCE),
+        ("bob", ErrorCode.RESOURCE_NOT_FOUND),
     ]

@@ -1,0 +1,72 @@
+"""The interfaces between a connection and its two neighbours: the dispatcher of its protocol, and its listener."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from logbrook.protocol.encoding import Pieces
+from logbrook.protocol.framing import FrameReader, ReceiveBuffers
+from logbrook.server.logs import RateLimitedWarnings
+from logbrook.server.probe import ServerProbe
+from logbrook.server.response_memory import ResponseMemory
+from logbrook.server.session import ConnectionSession
+
+if TYPE_CHECKING:
+    from logbrook.server.connection import ServerConnection
+
+
+class ReceivedRequest(Protocol):
+    """A decoded request: its name for logs and metrics, and its size in bytes."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+
+class RequestDispatcher(Protocol):
+    """Decodes requests, calls their handlers and encodes responses, for Kafka's protocol or the JSON protocol.
+
+    `handle` returns the response, a DeferredResponse, a future or a coroutine.
+    """
+
+    probe: ServerProbe
+
+    def new_session(self, host: str, certificate: Mapping[str, Any] | None) -> ConnectionSession: ...
+
+    def new_reader(self, buffers: ReceiveBuffers, session: ConnectionSession) -> FrameReader: ...
+
+    def receive(self, frame: memoryview, session: ConnectionSession) -> Any: ...
+
+    def handle(self, request: Any) -> Any: ...
+
+    def encode_response(self, request: Any, response: Any) -> tuple[Pieces, int]: ...
+
+
+class ConnectionRegistry(Protocol):
+    """The owner of all connections, with the limits that they share.
+
+    `heard_from` is called with the first request. `reserve` returns False if the connection may not read more of its
+    request; the registry calls `resume_reading` later. `adopt` keeps a task running after its connection is closed.
+    """
+
+    receive_buffers: ReceiveBuffers
+    warnings: RateLimitedWarnings
+    response_memory: ResponseMemory
+    in_flight_bytes_max: int
+    in_flight_requests_max: int
+
+    def register(self, connection: "ServerConnection") -> bool: ...
+
+    def heard_from(self, connection: "ServerConnection") -> None: ...
+
+    def unregister(self, connection: "ServerConnection") -> None: ...
+
+    def set_held_bytes(self, connection: "ServerConnection", held_bytes: int, *, is_receiving: bool) -> None: ...
+
+    def reserve(self, connection: "ServerConnection", more_bytes: int) -> bool: ...
+
+    def adopt(self, task: "asyncio.Task[Any]") -> None: ...
+
+    def flush_soon(self, connection: "ServerConnection") -> None: ...

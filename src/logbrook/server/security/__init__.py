@@ -1,0 +1,15 @@
+"""Security of the broker: who a client is, what it may do and how much, and the record of both.
+
+    tls             TLS contexts of the listeners, reloaded when their files change
+    tls_acceptor    accepts connections with TLS, with bounded handshakes
+    certificates    the principal of a client's certificate
+    sasl            the exchange of one SASL authentication
+    authentication  verifies passwords and tokens; limits failures
+    oauth           verifies JSON web tokens
+    users_file      users who exist before any is created over the protocol
+    state           users, ACLs and quotas, from the metadata store
+    audit           the audit log
+
+A connection's state is its `server.session.ConnectionSession`. The package may import `core`, `config`, `protocol` and
+below.
+"""

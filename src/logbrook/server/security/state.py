@@ -1,0 +1,22 @@
+"""Users, ACLs and quotas: the part of the metadata that security consists of.
+
+The entries are in the metadata store, beside the topics. `Topics.change_security` writes them, and replays them here
+once they are durable; in a cluster the changes of other brokers are replayed, too.
+"""
+
+from logbrook.core.users import USER_PREFIX, Users
+
+
+class SecurityState:
+    """One per broker, on the event loop. Read by everyone; changed by `replay` only."""
+
+    def __init__(self) -> None:
+        self.users = Users()
+
+    def has_key(self, key: str) -> bool:
+        """True if the entry with this key of the metadata store belongs to security."""
+        return key.startswith(USER_PREFIX)
+
+    def replay(self, key: str, value: bytes | None) -> None:
+        """Apply an entry, None if it is deleted. Raises ValueError."""
+        self.users.replay(key, value)
