@@ -121,7 +121,7 @@ def test_time_jumps_to_the_next_timer() -> None:
     simulate(check)
 
 
-def test_waits_that_are_too_short_for_a_float_end() -> None:
+def test_waits_below_float_resolution_end() -> None:
     async def check(loop: SimulationLoop) -> None:
         await passes(loop, 1_000)
         until_s = loop.time() + 0.001

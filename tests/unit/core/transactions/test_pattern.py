@@ -74,7 +74,7 @@ def test_an_expression_matches_the_whole_text(pattern: str, yes: list[str], no: 
         "(?=a)",
     ],
 )
-def test_what_does_not_read_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidPatternError) as caught:
         transactional_id_matcher(pattern)
     assert caught.value.pattern == pattern

@@ -50,7 +50,7 @@ def test_an_invalid_filter_is_refused(peer: Peer, components: list[ComponentData
 
 
 @distinct_versions(AlterClientQuotasRequest)
-def test_a_quota_cannot_be_set_and_there_is_none_to_remove(peer: Peer, version: int) -> None:
+def test_quotas_can_neither_be_set_nor_removed(peer: Peer, version: int) -> None:
     entity = [EntityData(entity_type="user", entity_name=None)]
     set_rate = OpData(key="producer_byte_rate", value=1000.0)
     remove_rate = OpData(key="consumer_byte_rate", remove=True)
