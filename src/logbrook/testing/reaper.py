@@ -2,7 +2,8 @@
 
 Finalizers do not run in a process that is killed, and brokers in their own session survive it. The reaper process reads
 commands from a pipe; at end of file it kills the watched process groups and all processes that name a watched directory
-in their command line, unmounts the watched file systems and removes the watched directories. It is this file run as a script, and imports nothing of Logbrook so that it starts immediately.
+in their command line, unmounts the watched file systems and removes the watched directories. It is this file run as a
+script, and imports nothing of Logbrook so that it starts immediately.
 """
 
 import contextlib

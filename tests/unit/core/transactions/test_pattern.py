@@ -81,7 +81,7 @@ def test_an_invalid_pattern_is_refused(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["((a{100}){100}){100}", "(((){1000}){1000}){1000}", "(" * 1_001, "a" * 1_001])
-def test_what_is_too_large_is_refused(pattern: str) -> None:
+def test_a_pattern_that_is_too_large_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidPatternError):
         transactional_id_matcher(pattern)
 

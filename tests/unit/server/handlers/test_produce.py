@@ -395,7 +395,7 @@ def test_a_failed_sync_with_acks_0_closes_the_connection() -> None:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_whichever_call_of_the_disk_fails_nothing_is_acknowledged_that_a_restart_does_not_have(error: int) -> None:
+def test_a_restart_has_every_acknowledged_record_if_any_call_of_the_disk_fails(error: int) -> None:
     refusals = 0
     for fail_after in range(1, 14):
         memory = MemoryFiles()
