@@ -14,7 +14,7 @@ def test_kafka_acls_names_the_missing_authorizer(tools: KafkaTools) -> None:
     assert "No Authorizer is configured" in run.output + run.errors
 
 
-def test_kafka_leader_election_needs_none(tools: KafkaTools, broker: Broker) -> None:
+def test_kafka_leader_election_reports_that_no_election_is_needed(tools: KafkaTools, broker: Broker) -> None:
     broker.create_topic("led")
     place = ("--topic", "led", "--partition", "0")
     run = tools.run("kafka-leader-election", "--election-type", "preferred", *place)

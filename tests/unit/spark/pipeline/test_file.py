@@ -105,7 +105,7 @@ def test_the_documented_file_is_read(tmp_path: Path) -> None:
     assert current.options == {"table.format": "delta", **rules}
 
 
-def test_reports_go_elsewhere_or_nowhere(tmp_path: Path) -> None:
+def test_reports_are_written_to_another_topic_or_disabled(tmp_path: Path) -> None:
     assert read(tmp_path, 'reports = "told"\n' + SMALL).reports == "told"
     assert read(tmp_path, "reports = false\n" + SMALL).reports is None
     assert problems(tmp_path, "reports = true\n" + SMALL) == [
@@ -313,7 +313,7 @@ def test_a_table_that_is_not_one_is_refused(tmp_path: Path) -> None:
     ]
 
 
-def test_names_are_such_as_sql_takes(tmp_path: Path) -> None:
+def test_names_are_valid_in_sql(tmp_path: Path) -> None:
     problems_found = problems(tmp_path, SMALL.replace("[sinks.copy]", '[sinks."a-b"]'))
     assert problems_found == ["p.toml:6: [sinks.a-b] must be named with letters, digits and underscores"]
 
