@@ -27,7 +27,7 @@ def test_a_clock_that_goes_back_adds_no_tokens() -> None:
     assert bucket.take(1, 10.0, 4.0) == pytest.approx(0.1)
 
 
-def test_what_does_not_fit_is_not_taken() -> None:
+def test_an_amount_that_does_not_fit_is_not_taken() -> None:
     bucket = TokenBucket(100.0, 1.0, 0.0)
     assert bucket.try_take(80, 100.0, 0.0) == 0.0
     wait_s = bucket.try_take(80, 100.0, 0.0)
