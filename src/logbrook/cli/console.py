@@ -7,8 +7,10 @@ from urllib.parse import urlsplit
 
 import typer
 
+from logbrook.cli.client_options import client_security
 from logbrook.cli.connection import Bootstrap, bootstrap_servers
 from logbrook.cli.failures import fail, refuse, report_failures
+from logbrook.cli.terminal import ClientCommand
 from logbrook.client import Client
 from logbrook.config.network import CONSOLE_LISTEN, TOKEN_VARIABLE, is_loopback, split_address
 from logbrook.model.version import install_command
@@ -21,7 +23,7 @@ _REGISTRY_VARIABLE = "LOGBROOK_SCHEMA_REGISTRY"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=ClientCommand)
 def console(
     bootstrap: Bootstrap = None,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")] = (
@@ -64,6 +66,7 @@ def console(
     _check(listen, token, schema_registry)
     with report_failures():
         servers = bootstrap_servers(bootstrap, os.environ)
+        security = client_security()
     try:
         Client(servers).close()
     except ValueError as error:
@@ -84,6 +87,7 @@ def console(
         interval_ms / 1000,
         reports,
         schema_registry or None,
+        security,
     )
     try:
         run_console(options, lambda url: typer.echo(f"the console is at {url}"))

@@ -14,6 +14,7 @@ import uvloop
 from fastapi import FastAPI
 from nicegui import ui
 
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.console.api import create_api
 from logbrook.console.cluster import ClusterAccess
 from logbrook.console.guard import Guard
@@ -31,8 +32,9 @@ class ConsoleOptions:
     """Options of the process.
 
     `metrics` is HOST:PORT of a Logbrook broker's metrics. With `with_parent` the process stops when standard input
-    ends, which happens when the broker that started it exits. `reports` is the topic of pipeline reports, and
-    `schema_registry` the URL of a registry for values with a schema.
+    ends, which happens when the broker that started it exits. `reports` is the topic of pipeline reports,
+    `schema_registry` the URL of a registry for values with a schema, and `security` that of the connections to the
+    cluster.
     """
 
     bootstrap_servers: str
@@ -44,11 +46,12 @@ class ConsoleOptions:
     interval_s: float = INTERVAL_S
     reports: str = REPORTS_TOPIC
     schema_registry: str | None = None
+    security: ClientSecurity = PLAINTEXT_SECURITY
 
 
 def run_console(options: ConsoleOptions, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; calls `announce` with the URL. Raises OSError if it cannot listen."""
-    access = ClusterAccess(options.bootstrap_servers)
+    access = ClusterAccess(options.bootstrap_servers, options.security)
     try:
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
         with socket.create_server((options.host, options.port), family=family) as listener:

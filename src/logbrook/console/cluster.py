@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from logbrook.client import BrokerError, Client, ConnectFailedError, TimedOutError
 from logbrook.client.admin import Admin
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.errors import ProtocolError, UnsupportedApiError, UnsupportedVersionError
@@ -43,9 +44,10 @@ _ADVICE = {
 class ClusterAccess:
     """Runs client calls on a thread pool: `await access.ask(lambda admin: admin.topics.all())`."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, security: ClientSecurity = PLAINTEXT_SECURITY) -> None:
         """`bootstrap_servers` is one or more HOST:PORT, separated by commas; it must be valid."""
         self.bootstrap_servers = bootstrap_servers
+        self._security = security
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="cluster")
         self._of_thread = threading.local()
         self._clients: set[Client] = set()
@@ -70,6 +72,7 @@ class ClusterAccess:
                 client_id="logbrook-console",
                 timeout_s=_RESPONSE_TIMEOUT_S,
                 connect_timeout_s=_CONNECT_TIMEOUT_S,
+                security=self._security,
             )
             admin = self._of_thread.admin = Admin(client)
             with self._lock:

@@ -115,9 +115,10 @@ def test_one_set_of_options_serves_both_directions(caplog: pytest.LogCaptureFixt
         ("value.deserializer", "x", "it cannot be set here"),
         ("interceptor.classes", "x", "it cannot be set here"),
         ("exclude.internal.topics", "false", "it cannot be 'false' here; a pattern matches no internal topic"),
-        ("security.protocol", "SASL_SSL", "it cannot be 'SASL_SSL' here; TLS and SASL are not supported"),
-        ("ssl.truststore.location", "/t", "it cannot be set here; TLS and SASL are not supported"),
-        ("sasl.jaas.config", "x", "it cannot be set here; TLS and SASL are not supported"),
+        ("security.protocol", "TLS", "'TLS' is not one of PLAINTEXT, SSL"),
+        ("security.providers", "x", "it cannot be set here; it names Java classes"),
+        ("ssl.truststore.location", "/t.jks", "/t.jks is not a PEM file"),
+        ("sasl.jaas.config", "x", "it needs security.protocol=SASL_SSL"),
         ("config.providers.file.class", "x", "it cannot be set here; values are taken literally"),
     ],
 )
@@ -137,13 +138,28 @@ def test_unsupported_row_and_security_options_are_refused_on_reads(
         ("transactional.id", "x"),
         ("value.serializer", "x"),
         ("interceptor.classes", "x"),
-        ("sasl.mechanism", "PLAIN"),
-        ("security.protocol", "SSL"),
     ],
 )
 def test_unsupported_row_and_security_options_are_refused_on_writes(name: str, text: str) -> None:
     with pytest.raises(OptionError, match=rf"^option 'kafka.{name}': it cannot be "):
         write({f"kafka.{name}": text})
+
+
+def test_security_is_that_of_every_connection_and_hides_secrets() -> None:
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": "s3cr3t",
+    }
+    reading, writing = read(options), write(options)
+    assert reading.cluster.security == writing.security
+    assert writing.security.sasl is not None
+    assert writing.security.sasl.password == "s3cr3t"
+    assert "s3cr3t" not in repr((reading, writing))
+    with pytest.raises(OptionError, match="given twice") as raised:
+        read(options | {"sasl.password": "other-s3cr3t"})
+    assert "s3cr3t" not in str(raised.value)
 
 
 @pytest.mark.parametrize("parse", [read, write])

@@ -21,13 +21,15 @@ from logbrook.protocol.json_frames import (
     decode_object,
     encode_frame,
 )
-from logbrook.protocol.json_requests import Fetch, MetricsFetch, Request, read_id, read_request
+from logbrook.protocol.json_requests import CreateTopic, Fetch, MetricsFetch, Request, read_id, read_request
+from logbrook.server.api import RequestContext
+from logbrook.server.errors import error_code
 from logbrook.server.json import fetch, handlers
 from logbrook.server.json.errors import error_object, json_error
 from logbrook.server.metrics.scrape import MetricsPages, RunningBroker
 from logbrook.server.probe import ServerProbe
 from logbrook.server.services import Services
-from logbrook.server.session import ConnectionSession
+from logbrook.server.session import ANONYMOUS_SESSION, ConnectionSession
 
 # An object, its JSON text, or the error that becomes an error frame.
 JsonAnswer: TypeAlias = Mapping[str, Any] | str | LogbrookError
@@ -63,6 +65,7 @@ class DecodedJsonRequest(NamedTuple):
     at_s: float
     # Set when a response that may be large can be sent; None for all other requests.
     can_send: asyncio.Event | None = None
+    session: ConnectionSession = ANONYMOUS_SESSION
 
     @property
     def name(self) -> str:
@@ -89,7 +92,7 @@ class JsonDispatcher:
     def new_reader(self, memory: ReceiveBuffers, _session: ConnectionSession) -> JsonFrameReader:
         return JsonFrameReader(memory, self._request_bytes_max)
 
-    def receive(self, frame: memoryview, _session: ConnectionSession) -> DecodedJsonRequest:
+    def receive(self, frame: memoryview, session: ConnectionSession) -> DecodedJsonRequest:
         request_type: RequestType | None = None
         request_id: str | int | None = None
         request: Request | LogbrookError
@@ -101,7 +104,7 @@ class JsonDispatcher:
         except InvalidRequestError as error:
             request = error.with_traceback(None)
         can_send = asyncio.Event() if request_type in _HAVE_LARGE_RESPONSES else None
-        received = DecodedJsonRequest(request_type, request_id, request, len(frame), self._now_s(), can_send)
+        received = DecodedJsonRequest(request_type, request_id, request, len(frame), self._now_s(), can_send, session)
         self.probe.requests[received.name, _VERSION] += 1
         self.probe.bytes_received += len(frame)
         return received
@@ -121,6 +124,8 @@ class JsonDispatcher:
         if not isinstance(handled, CoroutineType):
             return handled
         answer = _settle(handled)
+        if isinstance(received.request, CreateTopic):
+            answer = self._audited(received.request, received.session, answer)
         return _cancellable(self._loop, answer) if received.type in _READ_ONLY else answer
 
     def _begin(self, request_type: RequestType, received: DecodedJsonRequest) -> Any:
@@ -133,6 +138,15 @@ class JsonDispatcher:
             assert received.can_send is not None
             return handlers.fetch_metrics(self._pages, received.request, received.can_send)
         return self._handlers[request_type](self._services, received.request)
+
+    async def _audited(
+        self, request: CreateTopic, session: ConnectionSession, answering: Coroutine[Any, Any, JsonAnswer]
+    ) -> JsonAnswer:
+        answer = await answering
+        code = error_code(answer) if isinstance(answer, LogbrookError) else 0
+        context = RequestContext(_VERSION, "", session)
+        self._services.audit.changed(context, "create topic", f"topic {request.topic}", error_code=code)
+        return answer
 
     def encode_response(self, received: DecodedJsonRequest, answer: JsonAnswer) -> tuple[Pieces, int]:
         """Return the response frame, in pieces, and its size; count its error, if it is one."""
