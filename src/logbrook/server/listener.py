@@ -38,7 +38,8 @@ NewConnection: TypeAlias = Callable[["Listener", asyncio.AbstractEventLoop], Ser
 class Listener:
     """All client connections of a broker. `listen` binds an address, `start` accepts connections on all of them."""
 
-    def __init__(self, services: Services, buffers: BufferPool, connections_max: int) -> None:
+    def __init__(self, services: Services, buffers: BufferPool, connections_max: int, handshakes_max: int = 1) -> None:
+        """`handshakes_max` is the maximum number of TLS handshakes in progress, per address that `listen` binds."""
         config: NetworkConfig = services.config.network
         self.receive_buffers = ReceiveBuffers(pool=buffers)
         # Rate-limited: clients must not be able to fill the log.
@@ -48,6 +49,7 @@ class Listener:
         self.in_flight_requests_max = config.in_flight_requests_max
         self._limits = ConnectionLimits(connections_max, config.connections_per_address_max)
         self.connections = self._limits.connections
+        self._handshakes_max = handshakes_max
         self._services = services
         self._loop = services.loop
         self.receive_memory = ReceiveMemory(config.received_bytes_max, self._set_scarce)
@@ -104,20 +106,26 @@ class Listener:
 
     async def _bind_tls(self, make: NewConnection, host: str, port: int, tls: TlsContexts) -> TlsAcceptor:
         """Raises OSError."""
-        addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, address = addresses[0]
-        listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-        listening.setblocking(False)
-        security = self._services.config.security
+        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        sockets: list[socket.socket] = []
+        try:
+            # A name such as localhost may have several addresses.
+            for family, address in dict.fromkeys((family, address[:2]) for family, *_, address in found):
+                sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
+                sockets[-1].setblocking(False)
+        except OSError:
+            for bound in sockets:
+                bound.close()
+            raise
         return TlsAcceptor(
             self._loop,
-            listening,
+            sockets,
             lambda: make(self, self._loop),
             tls,
             self.warnings,
             self._services.probe,
-            handshakes_max=security.handshakes_max,
-            handshake_s=security.handshake_ms / 1000,
+            handshakes_max=self._handshakes_max,
+            handshake_s=self._timeouts.authentication_s,
         )
 
     async def start(self) -> None:
