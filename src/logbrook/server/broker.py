@@ -45,6 +45,7 @@ from logbrook.server.record_inspection import RecordInspector
 from logbrook.server.response_memory import ResponseMemory
 from logbrook.server.security.audit import AuditLog
 from logbrook.server.security.authentication import Authentication
+from logbrook.server.security.authorizer import Authorizer
 from logbrook.server.security.tls import TlsContexts
 from logbrook.server.services import Services
 from logbrook.server.topics import Topics
@@ -158,6 +159,7 @@ class BrokerServer:
             security=topics.security,
             authentication=authentication,
             audit=audit,
+            authorizer=Authorizer(config.security, topics.security.acls, audit),
             replicas=None if self._node is None else self._node.replicas,
             cluster_admin=None if self._node is None else self._node.cluster_admin,
             cluster_features=None if self._node is None else self._node.features,

@@ -28,8 +28,10 @@ from logbrook.config.kafka_settings import (
     format_text,
 )
 from logbrook.config.setting import ConfigType
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.model import check_topic_name
 from logbrook.protocol.error_codes import ErrorCode
+from logbrook.server.api import RequestContext
 from logbrook.server.errors import HasErrorCode, RequestRefusedError, errors_in
 from logbrook.server.log_levels import ROOT, change_levels, check_levels, logger_levels
 from logbrook.server.services import Services
@@ -108,8 +110,21 @@ class ResourceResponse(HasErrorCode, Protocol):
     resource_name: str
 
 
+def check_config_right(
+    services: Services, context: RequestContext, operation: AclOperation, resource_type: int, name: str
+) -> None:
+    """Raises AuthorizationFailedError. The settings of brokers and loggers belong to the cluster."""
+    if resource_type == ConfigResourceType.TOPIC:
+        services.authorizer.check(context, operation, ResourceType.TOPIC, name)
+    elif resource_type == ConfigResourceType.GROUP:
+        services.authorizer.check(context, operation, ResourceType.GROUP, name)
+    else:
+        services.authorizer.check_cluster(context, operation)
+
+
 async def update_resources(
     services: Services,
+    context: RequestContext,
     responses: Sequence[ResourceResponse],
     updates: Iterable[Callable[[], SettingsUpdate]],
     *,
@@ -121,6 +136,9 @@ async def update_resources(
         with errors_in(response):
             if times_named[response.resource_type, response.resource_name] > 1:
                 raise RequestRefusedError(ErrorCode.INVALID_REQUEST, "a resource may be named only once in a request")
+            check_config_right(
+                services, context, AclOperation.ALTER_CONFIGS, response.resource_type, response.resource_name
+            )
             update = make_update()
             resource = find_resource(services, response.resource_type, response.resource_name)
             await _update_resource(services, resource, update, only_check=only_check)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
 from logbrook.config.kafka_settings import InvalidSettingError
-from logbrook.core import coordinator, fetch_sessions, metadata, users
+from logbrook.core import acls, coordinator, fetch_sessions, metadata, users
 from logbrook.core.cluster import features, partition, placement
 from logbrook.core.groups import errors as groups
 from logbrook.core.replication import leader
@@ -100,6 +100,7 @@ _CODES: dict[type[LogbrookError], ErrorCode] = {
     fetch_sessions.FetchSessionNotFoundError: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     fetch_sessions.InvalidFetchSessionEpochError: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     topic_changes.ChangePendingError: ErrorCode.REQUEST_TIMED_OUT,
+    acls.InvalidAclError: ErrorCode.INVALID_REQUEST,
     users.UnknownCredentialError: ErrorCode.RESOURCE_NOT_FOUND,
     session.NotAuthenticatedError: ErrorCode.ILLEGAL_SASL_STATE,
     session.SessionExpiredError: ErrorCode.SASL_AUTHENTICATION_FAILED,

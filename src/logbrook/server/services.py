@@ -21,6 +21,7 @@ from logbrook.server.record_inspection import RecordInspector
 from logbrook.server.response_memory import ResponseMemory
 from logbrook.server.security.audit import AuditLog
 from logbrook.server.security.authentication import Authentication
+from logbrook.server.security.authorizer import Authorizer
 from logbrook.server.security.state import SecurityState
 from logbrook.server.topics import Topics
 
@@ -49,6 +50,7 @@ class Services:
     security: SecurityState
     authentication: Authentication
     audit: AuditLog
+    authorizer: Authorizer
     # Of a broker in a cluster; None on a single node.
     replicas: ReplicaManager | None = None
     cluster_admin: ClusterAdmin | None = None

@@ -1,5 +1,6 @@
 """AlterClientQuotas: quotas are not supported, so setting one is refused. Removing one succeeds: there is none."""
 
+from logbrook.core.acls import AclOperation
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -8,10 +9,18 @@ from logbrook.protocol.messages.alter_client_quotas import (
     ResponseEntryData,
 )
 from logbrook.server.api import Api, RequestContext
+from logbrook.server.errors import error_reply
 from logbrook.server.services import Services
 
 
 def handle(services: Services, request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
+    refusal = services.authorizer.cluster_refusal(context, AclOperation.ALTER_CONFIGS)
+    if refusal is not None:
+        code, message = error_reply(refusal)
+        refused = [
+            ResponseEntryData(error_code=code, error_message=message, entity=entry.entity) for entry in request.entries
+        ]
+        return AlterClientQuotasResponse(entries=refused)
     return AlterClientQuotasResponse(entries=[_alter(entry) for entry in request.entries])
 
 

@@ -2,7 +2,8 @@
 
 import os
 
-from logbrook.model import TopicPartition
+from logbrook.core.acls import AclOperation
+from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -18,12 +19,14 @@ from logbrook.server.services import Services
 def handle(
     services: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
+    refusal = services.authorizer.cluster_refusal(context, AclOperation.ALTER)
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(
                 topic_name=topic.name,
                 partitions=[
-                    _move(services, TopicPartition(topic.name, number), directory.path) for number in topic.partitions
+                    _move(services, TopicPartition(topic.name, number), directory.path, refusal)
+                    for number in topic.partitions
                 ],
             )
             for directory in request.dirs
@@ -35,9 +38,13 @@ def handle(
 API = Api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, handle)
 
 
-def _move(services: Services, partition: TopicPartition, path: str) -> AlterReplicaLogDirPartitionResult:
+def _move(
+    services: Services, partition: TopicPartition, path: str, refusal: LogbrookError | None
+) -> AlterReplicaLogDirPartitionResult:
     result = AlterReplicaLogDirPartitionResult(partition_index=partition.partition)
     with errors_in(result):
+        if refusal is not None:
+            raise refusal
         paths = [os.path.abspath(known) for known in services.config.data_directories]
         if path not in paths:
             raise RequestRefusedError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path!r} is not a data directory")

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.cluster.placement import ANYWHERE, ReplicaPlacement
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_partitions import (
@@ -28,6 +29,7 @@ async def handle(
         results.append(result)
         with errors_in(result):
             check_named_once(times_named, topic.name)
+            services.authorizer.check(context, AclOperation.ALTER, ResourceType.TOPIC, topic.name)
             await services.topics.refresh()
             _check(services, topic)
             placement = ANYWHERE

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 
 from logbrook.config.kafka_settings import TOPIC_SETTINGS, canonical_values
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.cluster.placement import ANYWHERE, ReplicaPlacement
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
@@ -38,17 +39,25 @@ _TOPICS_PER_STEP = 50
 async def handle(services: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     times_named = Counter(topic.name for topic in request.topics)
     deadline = RequestDeadline(services.loop, request.timeout_ms)
+    authorizer = services.authorizer
+    may_create_all = authorizer.allows_cluster(context, AclOperation.CREATE, is_audited=False)
     results = []
     for number, topic in enumerate(request.topics, 1):
         result = CreatableTopicResult(name=topic.name)
         results.append(result)
         with errors_in(result):
             check_named_once(times_named, topic.name)
+            if not may_create_all:
+                authorizer.check(context, AclOperation.CREATE, ResourceType.TOPIC, topic.name)
             if len(request.topics) > _TOPICS_MAX:
                 raise RequestRefusedError(
                     ErrorCode.POLICY_VIOLATION, f"a request may create at most {_TOPICS_MAX} topics"
                 )
             await _create(services, topic, result, None if request.validate_only else deadline)
+            if not authorizer.allows(
+                context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, is_audited=False
+            ):
+                _hide_settings(result)
         if number % _TOPICS_PER_STEP == 0:
             await asyncio.sleep(0)
     return CreateTopicsResponse(topics=results)
@@ -80,6 +89,13 @@ async def _create(
         )
         for entry in ConfigEntries(services).of_topic(settings)
     ]
+
+
+def _hide_settings(result: CreatableTopicResult) -> None:
+    """Leave out what the client may not describe, as KIP-525 says."""
+    result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    result.num_partitions = result.replication_factor = DEFAULT
+    result.configs = ()
 
 
 def _partition_count(services: Services, topic: CreatableTopic) -> int | None:

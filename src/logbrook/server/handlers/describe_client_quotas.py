@@ -1,5 +1,6 @@
 """DescribeClientQuotas: there are no quotas, so no filter matches any (KIP-546). Invalid filters are refused."""
 
+from logbrook.core.acls import AclOperation
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_client_quotas import (
@@ -20,6 +21,7 @@ def handle(
 ) -> DescribeClientQuotasResponse:
     response = DescribeClientQuotasResponse(entries=[])
     try:
+        services.authorizer.check_cluster(context, AclOperation.DESCRIBE_CONFIGS)
         entity_types = [_checked(component) for component in request.components]
         if len(set(entity_types)) < len(entity_types):
             raise RequestRefusedError(ErrorCode.INVALID_REQUEST, "an entity type may be named only once in a filter")

@@ -14,6 +14,7 @@ changed and those that had records; the records themselves are not kept in memor
 import asyncio
 from collections.abc import Collection, Iterator
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.fetch_sessions import CachedPartition, FetchContext, FetchSessionError
 from logbrook.core.replication.follower import ReplicaFetch
 from logbrook.model import LogbrookError, TopicPartition
@@ -33,7 +34,7 @@ from logbrook.server.api import Api, DeferredResponse, HandlerResult, RequestCon
 from logbrook.server.cluster.errors import NotLeaderError, OffsetNotAvailableError
 from logbrook.server.cluster.leading import NO_REPLICA
 from logbrook.server.cold_reads import CacheMisses
-from logbrook.server.errors import error_code
+from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.server.fetch_purgatory import DelayedFetch
 from logbrook.server.leader_epoch import check_leader_epoch
 from logbrook.server.services import Services
@@ -65,6 +66,9 @@ def handle(services: Services, request: FetchRequest, context: RequestContext) -
         )
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
+    authorizer = services.authorizer
+    if replica_id >= 0 and not authorizer.allows_cluster(context, AclOperation.CLUSTER_ACTION):
+        return _RefusedFetch(services, request, session, context).begin()
     if replica_id >= 0:
         return _ReplicaFetch(services, request, session, context).begin()
     return _Fetch(services, request, session, context).begin()
@@ -124,6 +128,7 @@ class _Fetch:
     ) -> None:
         self._services = services
         self._purgatory = services.fetch_purgatory
+        self._context = context
         self._listener = context.listener
         self._may_follow = context.version >= _FOLLOWERS_SINCE
         # The leaders of partitions that other brokers lead.
@@ -287,6 +292,7 @@ class _Fetch:
         try:
             name = key if isinstance(key, str) else topics.metadata.topic_with_id(key).name
             partition = TopicPartition(name, number)
+            self._authorize(name)
             log, epoch = topics.readable_log(partition, may_follow=self._may_follow)
             check_leader_epoch(partition, wanted.current_leader_epoch, epoch)
             bytes_max = min(remaining_bytes, max(0, wanted.partition_max_bytes))
@@ -316,6 +322,12 @@ class _Fetch:
         data.records = [part.data for part in result.slices]
         read.size = result.length
         read.next_offset = result.next_offset if result.slices else wanted.fetch_offset
+
+    def _authorize(self, topic: str) -> None:
+        """Raises AuthorizationFailedError. Asked for every read: a right may be revoked while a fetch waits."""
+        authorizer = self._services.authorizer
+        if authorizer.is_enabled:
+            authorizer.check(self._context, AclOperation.READ, ResourceType.TOPIC, topic)
 
     def _may_be_behind(self, partition: TopicPartition) -> bool:
         """True if a leader may have records that this broker does not know of: it follows, or may have been deposed."""
@@ -435,6 +447,9 @@ class _ReplicaFetch(_Fetch):
     def _end_offset(self, log: Log) -> Offset | None:
         return log.log_end_offset
 
+    def _authorize(self, topic: str) -> None:
+        """A follower needs no rights on topics."""
+
     def _read_partition(self, read: _PartitionRead, remaining_bytes: int, *, is_first: bool) -> None:
         if self._leading.throttle.is_exceeded() and self._is_throttled(read):
             remaining_bytes, is_first = 0, False
@@ -470,6 +485,14 @@ class _ReplicaFetch(_Fetch):
         if isinstance(error, OffsetOutOfRangeError) and read.data is not None:
             # The follower continues at the start of this log.
             read.data.log_start_offset = error.log_start_offset
+
+
+class _RefusedFetch(_Fetch):
+    """A fetch of a follower that may not act as a broker. As in Kafka, every partition has the error."""
+
+    def _authorize(self, topic: str) -> None:
+        message = f"a follower of {topic!r} needs CLUSTER_ACTION on the cluster"
+        raise RequestRefusedError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
 
 
 def _topic_response(key: bytes | str) -> FetchableTopicResponse:

@@ -12,6 +12,7 @@ small, and appended after that.
 
 from collections.abc import Iterable
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import CoordinatorError, ProducerIdentity
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
@@ -68,11 +69,13 @@ class _Produce:
 
     __slots__ = (
         "_appends_open",
+        "_context",
         "_deferred",
         "_error",
         "_inspections",
         "_leaders",
         "_listener",
+        "_refusal",
         "_request",
         "_services",
         "_topics",
@@ -82,8 +85,10 @@ class _Produce:
     def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
         self._services = services
         self._request = request
+        self._context = context
         self._version = context.version
         self._listener = context.listener
+        self._refusal = self._refuse_transaction()
         self._topics: list[TopicProduceResponse] = []
         self._appends_open = 0
         self._error: PartitionProduceResponse | None = None
@@ -98,12 +103,27 @@ class _Produce:
         try:
             if topic_id != ZERO_UUID:
                 name = self._services.topics.metadata.topic_with_id(topic_id).name
+            if self._services.authorizer.is_enabled:
+                self._authorize(name)
             self._check(name)
         except LogbrookError as error:
             responses += [self._failed(data.index, error) for data in partitions]
             return
         for data in partitions:
             responses.append(self._append(TopicPartition(name, data.index), data))
+
+    def _refuse_transaction(self) -> LogbrookError | None:
+        """Return the error of a client that may not use the transactional id, None if it may or has none."""
+        authorizer, transactional_id = self._services.authorizer, self._request.transactional_id
+        if not authorizer.is_enabled or transactional_id is None:
+            return None
+        return authorizer.refusal(self._context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+    def _authorize(self, topic: str) -> None:
+        """Raises AuthorizationFailedError."""
+        if self._refusal is not None:
+            raise self._refusal
+        self._services.authorizer.check(self._context, AclOperation.WRITE, ResourceType.TOPIC, topic)
 
     def respond(self) -> HandlerResult:
         """Return the response, deferred while appends are open. Raises CloseConnectionError."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from logbrook.config.kafka_settings import InvalidSettingError
 from logbrook.core import metadata
+from logbrook.core.acls import InvalidAclError
 from logbrook.core.cluster.features import InvalidLevelError, UnsupportedLevelError
 from logbrook.core.cluster.placement import InvalidReplicationFactorError
 from logbrook.core.coordinator import CoordinatorLoadingError, CoordinatorNotAvailableError, NotCoordinatorError
@@ -22,6 +23,7 @@ from logbrook.server.cluster import errors as cluster_errors
 from logbrook.server.cluster.identity_file import WrongNodeError
 from logbrook.server.cluster.membership import WrongClusterError
 from logbrook.server.errors import RequestRefusedError, find_by_class
+from logbrook.server.security.authorizer import AuthorizationFailedError
 from logbrook.server.security.errors import AuthenticationFailedError, InvalidSecurityError
 from logbrook.server.topic_changes import ChangePendingError
 from logbrook.storage import errors as storage
@@ -43,6 +45,7 @@ class JsonError(StrEnum):
     TOPIC_EXISTS = "TopicExists"
     GROUP_IN_USE = "GroupInUse"
     NOT_READY = "NotReady"
+    NOT_AUTHORIZED = "NotAuthorized"
     NOT_AUTHENTICATED = "NotAuthenticated"
     INTERNAL_ERROR = "InternalError"
 
@@ -64,6 +67,8 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     InvalidRequestError: JsonError.INVALID_REQUEST,
     RecordTooLargeError: JsonError.RECORD_TOO_LARGE,
     RequestRefusedError: JsonError.INVALID_REQUEST,
+    AuthorizationFailedError: JsonError.NOT_AUTHORIZED,
+    InvalidAclError: JsonError.INVALID_REQUEST,
     ProtocolError: JsonError.BROKEN_FRAME,
     CoordinatorLoadingError: JsonError.NOT_READY,
     CoordinatorNotAvailableError: JsonError.NOT_READY,

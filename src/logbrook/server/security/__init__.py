@@ -8,6 +8,9 @@
     oauth           verifies JSON web tokens
     users_file      users who exist before any is created over the protocol
     state           users, ACLs and quotas, from the metadata store
+    authorizer      decides what a client may do, by the ACLs
+    api_rights      the table of the rights that each API needs
+    acl_messages    ACLs in the messages of the protocol
     audit           the audit log
 
 A connection's state is its `server.session.ConnectionSession`. The package may import `core`, `config`, `protocol` and

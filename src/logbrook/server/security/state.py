@@ -4,6 +4,7 @@ The entries are in the metadata store, beside the topics. `Topics.change_securit
 once they are durable; in a cluster the changes of other brokers are replayed, too.
 """
 
+from logbrook.core.acls import ACL_PREFIX, Acls
 from logbrook.core.users import USER_PREFIX, Users
 
 
@@ -12,11 +13,15 @@ class SecurityState:
 
     def __init__(self) -> None:
         self.users = Users()
+        self.acls = Acls()
 
     def has_key(self, key: str) -> bool:
         """True if the entry with this key of the metadata store belongs to security."""
-        return key.startswith(USER_PREFIX)
+        return key.startswith((USER_PREFIX, ACL_PREFIX))
 
     def replay(self, key: str, value: bytes | None) -> None:
         """Apply an entry, None if it is deleted. Raises ValueError."""
-        self.users.replay(key, value)
+        if key.startswith(ACL_PREFIX):
+            self.acls.replay(key, value)
+        else:
+            self.users.replay(key, value)
