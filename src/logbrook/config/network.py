@@ -4,6 +4,7 @@ The limits in `NetworkConfig` bound everything that a client can make the broker
 """
 
 import re
+from enum import StrEnum
 from ipaddress import AddressValueError, IPv6Address, ip_address
 
 from logbrook.config.setting import Settings, setting
@@ -18,6 +19,15 @@ _LISTENER_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _PORT_MAX = 65_535
 # The listener of the setting `listen`.
 DEFAULT_LISTENER = "CLIENTS"
+
+
+class PortAuthentication(StrEnum):
+    """Whether clients of a port that does not speak Kafka's protocol have to authenticate."""
+
+    # If a listener for Kafka clients uses SASL, or ACLs are enforced.
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
 
 
 class NetworkConfig(Settings):
@@ -51,6 +61,11 @@ class NetworkConfig(Settings):
         "",
         "HOST:PORT of the listener for the JSON protocol, or a port alone to listen on 127.0.0.1. Empty disables it.",
         flag="json-port",
+    )
+    json_authentication: PortAuthentication = setting(
+        PortAuthentication.AUTO,
+        "Whether clients of the JSON protocol have to authenticate before other requests than Ping. auto: if a "
+        "listener for Kafka clients uses SASL, or with security.authorization.",
     )
     connections_max: int = setting(
         10_000,
@@ -154,9 +169,19 @@ class MetricsConfig(Settings):
 
     listen: str = setting(
         "127.0.0.1:9644",
-        "HOST:PORT of the HTTP listener for /metrics (Prometheus), /healthz, /readyz and maintenance on demand. It has "
-        "no authentication: expose it to trusted networks only. Empty disables it.",
+        "HOST:PORT of the HTTP listener for /metrics (Prometheus), /healthz, /readyz and maintenance on demand. Empty "
+        "disables it.",
         flag="metrics",
+    )
+    authentication: PortAuthentication = setting(
+        PortAuthentication.AUTO,
+        "Whether clients of the HTTP listener have to authenticate, with a password, a bearer token or a certificate; "
+        "/healthz and /readyz are always open. auto: if a listener for Kafka clients uses SASL, or with "
+        "security.authorization. Requests that change something need authentication from other machines in any case.",
+    )
+    tls: bool = setting(
+        False,
+        "Serve HTTPS only, with the certificate of security.certificate and its policy for clients' certificates.",
     )
 
 

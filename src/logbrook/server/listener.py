@@ -20,7 +20,7 @@ from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.peer_progress import ConnectionTimeouts
 from logbrook.server.receive_memory import ReceiveMemory
 from logbrook.server.security.tls import TlsContexts
-from logbrook.server.security.tls_acceptor import TlsAcceptor
+from logbrook.server.security.tls_acceptor import NewProtocol, TlsAcceptor, listening_socket
 from logbrook.server.services import Services
 
 _SWEEP_S_MIN, _SWEEP_S_MAX = 0.05, 1.0
@@ -104,15 +104,16 @@ class Listener:
 
     async def _bind_tls(self, make: NewConnection, host: str, port: int, tls: TlsContexts) -> TlsAcceptor:
         """Raises OSError."""
-        addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, address = addresses[0]
-        listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-        listening.setblocking(False)
+        listening = await listening_socket(self._loop, host, port)
+        return self.new_tls_acceptor(listening, lambda: make(self, self._loop), tls)
+
+    def new_tls_acceptor(self, listening: socket.socket, new_protocol: NewProtocol, tls: TlsContexts) -> TlsAcceptor:
+        """Return the acceptor of a listening socket, of this listener or of the HTTP listener."""
         security = self._services.config.security
         return TlsAcceptor(
             self._loop,
             listening,
-            lambda: make(self, self._loop),
+            new_protocol,
             tls,
             self.warnings,
             self._services.probe,

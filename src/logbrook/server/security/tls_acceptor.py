@@ -9,6 +9,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
+from typing import TypeAlias
 
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.probe import ServerProbe
@@ -19,6 +20,9 @@ _ACCEPTED_PER_TURN_MAX = 64
 # Without a file descriptor for another connection, accepting pauses for this long.
 _PAUSE_S = 0.1
 _RESOURCE_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_BACKLOG = 1024
+
+NewProtocol: TypeAlias = Callable[[], asyncio.BaseProtocol]
 
 
 class TlsAcceptor:
@@ -28,7 +32,7 @@ class TlsAcceptor:
         self,
         loop: asyncio.AbstractEventLoop,
         listening: socket.socket,
-        new_protocol: Callable[[], asyncio.BaseProtocol],
+        new_protocol: NewProtocol,
         tls: TlsContexts,
         warnings: RateLimitedWarnings,
         probe: ServerProbe,
@@ -109,6 +113,19 @@ class TlsAcceptor:
             self._probe.tls_handshake_failures += 1
             self._warnings.warn(f"tls {peer}", "tls handshake failed", peer=peer, error=_explain(error))
             connected.close()
+
+
+# Makes the acceptor of a listening socket.
+TlsAcceptorFactory: TypeAlias = Callable[[socket.socket, NewProtocol], TlsAcceptor]
+
+
+async def listening_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """Return a non-blocking socket that listens. Raises OSError."""
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, *_, address = addresses[0]
+    listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    listening.setblocking(False)
+    return listening
 
 
 def _explain(error: BaseException) -> str:
