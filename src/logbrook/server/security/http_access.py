@@ -17,11 +17,10 @@ from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from logbrook.config import BrokerConfig
-from logbrook.config.network import PortAuthentication, is_loopback
+from logbrook.config.network import is_loopback
 from logbrook.core.acls import AclOperation
 from logbrook.model.security import ANONYMOUS, Principal, SecurityProtocol
-from logbrook.server.advertised import listen_addresses
+from logbrook.server.advertised import HTTP_LISTENER, needs_authentication
 from logbrook.server.api import RequestContext
 from logbrook.server.http import HttpError, HttpRequest
 from logbrook.server.security.authorizer import AuthorizationFailedError
@@ -30,8 +29,6 @@ from logbrook.server.security.errors import PUBLIC_REASON, AuthenticationFailedE
 from logbrook.server.services import Services
 from logbrook.server.session import ConnectionSession
 
-# The name of the listener in audit events.
-HTTP_LISTENER = "HTTP"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 # Of a request by a page of the same origin, and by the user, as by typing the address.
 _OWN_SITES = frozenset({"same-origin", "none"})
@@ -105,15 +102,6 @@ class HttpAccess:
 
     def _unauthorized(self, reason: str) -> HttpError:
         return HttpError(HTTPStatus.UNAUTHORIZED, reason, self._challenge)
-
-
-def needs_authentication(config: BrokerConfig, policy: PortAuthentication) -> bool:
-    """Return True if clients of a port that does not speak Kafka's protocol have to authenticate."""
-    if policy is not PortAuthentication.AUTO:
-        return policy is PortAuthentication.REQUIRED
-    security = config.security
-    listeners = listen_addresses(config.network)
-    return security.authorization or any(security.protocol_of(name).uses_sasl for name in listeners)
 
 
 def check_same_origin(request: HttpRequest) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
-from logbrook.config import BrokerConfig
+from logbrook.config import BrokerConfig, MetricsConfig, NetworkConfig
+from logbrook.config.network import PortAuthentication
+from logbrook.config.security import SecurityConfig
 from logbrook.core.acls import AclOperation
+from logbrook.server.advertised import needs_authentication
 from logbrook.server.http import HttpError, HttpPeer, HttpRequest
-from logbrook.server.security.http_access import check_same_origin, needs_authentication
+from logbrook.server.security.http_access import check_same_origin
 from tests.certificates import Certificates
 from tests.security_kit import TokenIssuer, allow, basic, security_settings
 from tests.unit.server.http_kit import TIMEOUT_S, Served
@@ -152,7 +155,9 @@ def test_origins(headers: dict[str, str], is_allowed: bool) -> None:
 )
 def test_authentication_is_required_with_sasl_or_acls(security: dict[str, Any], policy: str, is_needed: bool) -> None:
     config = BrokerConfig(
-        security=security, metrics={"authentication": policy}, network={"listeners": "INSIDE=127.0.0.1:0"}
+        security=SecurityConfig(**security),
+        metrics=MetricsConfig(authentication=PortAuthentication(policy)),
+        network=NetworkConfig(listeners="INSIDE=127.0.0.1:0"),
     )
     assert needs_authentication(config, config.metrics.authentication) is is_needed
 
