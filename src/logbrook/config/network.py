@@ -22,7 +22,7 @@ DEFAULT_LISTENER = "CLIENTS"
 
 
 class PortAuthentication(StrEnum):
-    """Whether clients of a port that does not speak Kafka's protocol have to authenticate."""
+    """Policy for the authentication on a port that does not speak Kafka's protocol."""
 
     # If a listener for Kafka clients uses SASL, or ACLs are enforced.
     AUTO = "auto"
