@@ -7,17 +7,22 @@ from urllib.parse import urlsplit
 
 import typer
 
-from logbrook.cli.client_options import client_security
+from logbrook.cli.client_options import client_security, security_options
 from logbrook.cli.connection import Bootstrap, bootstrap_servers
 from logbrook.cli.failures import fail, refuse, report_failures
 from logbrook.cli.terminal import ClientCommand
 from logbrook.client import Client
+from logbrook.client.errors import SecurityOptionError
+from logbrook.client.security import ClientSecurity, parse_client_security
 from logbrook.config.network import CONSOLE_LISTEN, TOKEN_VARIABLE, is_loopback, split_address
+from logbrook.model.security import SaslMechanism, SecurityProtocol
 from logbrook.model.version import install_command
 from logbrook.monitoring.metrics import DEFAULT_PORT
 from logbrook.pipelines.report import REPORTS_TOPIC
 from logbrook.ports.parent_process import end_with_parent
 
+# Options of a client that the console must not have with --login.
+_OWN_CREDENTIALS = ("sasl.username", "sasl.password", "sasl.jaas.config")
 _REGISTRY_VARIABLE = "LOGBROOK_SCHEMA_REGISTRY"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -54,6 +59,29 @@ def console(
         str | None,
         typer.Option(envvar=_REGISTRY_VARIABLE, metavar="URL", help="Schema registry of Avro and Protobuf values."),
     ] = None,
+    login: Annotated[
+        bool,
+        typer.Option(
+            "--login",
+            help="Users sign in with their own user name and password of the cluster, which needs SASL "
+            "(-X security.protocol=SASL_SSL); its ACLs apply to what they see and do.",
+        ),
+    ] = False,
+    session_minutes: Annotated[
+        int,
+        typer.Option(min=1, max=60 * 24 * 30, metavar="MINUTES", help="With --login: time until users sign in again."),
+    ] = 480,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Address by which browsers reach the console, if a proxy is in front of it."),
+    ] = None,
+    certificate: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate (PEM, with its issuers).")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Key of the certificate (PEM); default: the file of the certificate."),
+    ] = None,
     with_parent: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Run the web console and the HTTP API until SIGTERM or Ctrl-C.
@@ -63,10 +91,12 @@ def console(
     if with_parent:
         # The broker closes our standard input when it stops. If it is killed, so are we, whatever we are doing.
         end_with_parent()
-    _check(listen, token, schema_registry)
+    _check(listen, token, schema_registry, has_login=login)
+    if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+        refuse("--url", f"{url!r} is not the URL of the console: write https://HOST")
     with report_failures():
         servers = bootstrap_servers(bootstrap, os.environ)
-        security = client_security()
+        security = _login_security() if login else client_security()
     try:
         Client(servers).close()
     except ValueError as error:
@@ -75,19 +105,24 @@ def console(
     from logbrook.console.app import ConsoleOptions, run_console  # noqa: PLC0415
 
     host, port = split_address(listen)
-    if metrics is None:
-        metrics = f"{servers.split(',')[0].strip().rpartition(':')[0]}:{DEFAULT_PORT}"
+    guessed = f"{servers.split(',')[0].strip().rpartition(':')[0]}:{DEFAULT_PORT}"
     options = ConsoleOptions(
         servers,
         host,
         port,
-        token or None,
-        metrics or None,
-        with_parent,
-        interval_ms / 1000,
-        reports,
-        schema_registry or None,
-        security,
+        token=token or None,
+        metrics=(guessed if metrics is None else metrics) or None,
+        is_metrics_guessed=metrics is None,
+        with_parent=with_parent,
+        interval_s=interval_ms / 1000,
+        reports=reports,
+        schema_registry=schema_registry or None,
+        security=security,
+        has_login=login,
+        session_s=60.0 * session_minutes,
+        url=url,
+        certificate=certificate,
+        key=key,
     )
     try:
         run_console(options, lambda url: typer.echo(f"the console is at {url}"))
@@ -95,18 +130,37 @@ def console(
         fail(f"cannot listen on {listen}: {error.strerror or error}")
 
 
-def _check(listen: str, token: str | None, schema_registry: str | None) -> None:
-    """End the command if the console is not installed, would listen beyond loopback without a token, or has no URL."""
+def _login_security() -> ClientSecurity:
+    """Return the security of connections with the credentials of users. Raises SecurityOptionError."""
+    options = security_options(os.environ)
+    for name in _OWN_CREDENTIALS:
+        if options.get(name):
+            raise SecurityOptionError(name, "with --login the console uses the credentials of its users only")
+    protocol = options.setdefault("security.protocol", SecurityProtocol.SASL_PLAINTEXT)
+    if "sasl.mechanisms" not in options:
+        options.setdefault("sasl.mechanism", SaslMechanism.SCRAM_SHA_512)
+    # The names stand in for those of users, without which the options are not complete.
+    security = parse_client_security({**options, "sasl.username": "user", "sasl.password": "password"})
+    if security.sasl is None:
+        raise SecurityOptionError("security.protocol", f"--login needs SASL_SSL or SASL_PLAINTEXT, not {protocol}")
+    return security
+
+
+def _check(listen: str, token: str | None, schema_registry: str | None, *, has_login: bool) -> None:
+    """End the command if the console is not installed, would listen beyond loopback without a login, or has no URL."""
     if find_spec("nicegui") is None:
         fail(f"the console is not installed: {install_command('console')}")
     try:
         host, _ = split_address(listen)
     except ValueError as error:
         refuse("--listen", str(error))
-    if not is_loopback(host) and not token:
+    if has_login and token:
+        refuse("--login", f"it cannot be combined with --token or {TOKEN_VARIABLE}")
+    if not is_loopback(host) and not token and not has_login:
         refuse(
             "--listen",
-            f"{listen} is reachable from other hosts: set {TOKEN_VARIABLE} or --token, or listen on 127.0.0.1",
+            f"{listen} is reachable from other hosts: use --login, set {TOKEN_VARIABLE} or --token, or listen on "
+            "127.0.0.1",
         )
     parts = urlsplit(schema_registry or "http://none")
     if parts.scheme not in ("http", "https") or not parts.hostname:
