@@ -2,12 +2,13 @@
 
 import os
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
 
-from logbrook.cli.client_options import client_security, security_options
+from logbrook.cli.client_options import client_security, given_options, security_options
 from logbrook.cli.connection import Bootstrap, bootstrap_servers
 from logbrook.cli.failures import fail, refuse, report_failures
 from logbrook.cli.terminal import ClientCommand
@@ -82,6 +83,19 @@ def console(
         str | None,
         typer.Option(metavar="FILE", help="Key of the certificate (PEM); default: the file of the certificate."),
     ] = None,
+    oidc_issuer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="With --login: OpenID Connect provider for single sign-on, whose tokens the cluster accepts "
+            "(SASL/OAUTHBEARER). Needs --url and --oidc-client-id.",
+        ),
+    ] = None,
+    oidc_client_id: Annotated[str, typer.Option(metavar="ID", help="Client id of the console at the provider.")] = "",
+    oidc_client_secret_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File with its secret; without one it is a public client.")
+    ] = None,
+    oidc_scope: Annotated[str, typer.Option(metavar="SCOPES", help="Scopes to ask for.")] = "openid profile",
     with_parent: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Run the web console and the HTTP API until SIGTERM or Ctrl-C.
@@ -103,7 +117,13 @@ def console(
         refuse("--bootstrap", str(error))
     # The console's libraries take a second to import.
     from logbrook.console.app import ConsoleOptions, run_console  # noqa: PLC0415
+    from logbrook.console.oidc import OidcOptions  # noqa: PLC0415
 
+    oidc = None
+    if oidc_issuer is not None:
+        _check_oidc(has_login=login, url=url, client_id=oidc_client_id)
+        secret = "" if oidc_client_secret_file is None else _read_secret(oidc_client_secret_file)
+        oidc = OidcOptions(oidc_issuer, oidc_client_id, url or "", secret, oidc_scope)
     host, port = split_address(listen)
     guessed = f"{servers.split(',')[0].strip().rpartition(':')[0]}:{DEFAULT_PORT}"
     options = ConsoleOptions(
@@ -123,19 +143,37 @@ def console(
         url=url,
         certificate=certificate,
         key=key,
+        oidc=oidc,
     )
     try:
-        run_console(options, lambda url: typer.echo(f"the console is at {url}"))
+        with report_failures():
+            run_console(options, lambda url: typer.echo(f"the console is at {url}"))
     except OSError as error:
         fail(f"cannot listen on {listen}: {error.strerror or error}")
+
+
+def _check_oidc(*, has_login: bool, url: str | None, client_id: str) -> None:
+    if find_spec("joserfc") is None:
+        fail(f"single sign-on is not installed: {install_command('security')}")
+    if not has_login or not client_id or url is None:
+        refuse("--oidc-issuer", "it needs --login, --oidc-client-id and --url, the address of the console for browsers")
+
+
+def _read_secret(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        refuse("--oidc-client-secret-file", f"{path} cannot be read: {error.strerror}")
 
 
 def _login_security() -> ClientSecurity:
     """Return the security of connections with the credentials of users. Raises SecurityOptionError."""
     options = security_options(os.environ)
     for name in _OWN_CREDENTIALS:
-        if options.get(name):
+        if name in given_options().pairs:
             raise SecurityOptionError(name, "with --login the console uses the credentials of its users only")
+        # A file of options may have those of its owner.
+        options.pop(name, None)
     protocol = options.setdefault("security.protocol", SecurityProtocol.SASL_PLAINTEXT)
     if "sasl.mechanisms" not in options:
         options.setdefault("sasl.mechanism", SaslMechanism.SCRAM_SHA_512)

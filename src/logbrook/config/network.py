@@ -191,8 +191,19 @@ class ConsoleConfig(Settings):
     listen: str = setting(
         "",
         "HOST:PORT of the web console and the HTTP API, or a port alone to listen on 127.0.0.1. Empty: no console is "
-        f"started. Any other host requires a token in {TOKEN_VARIABLE}.",
+        f"started. If `listen` of the network uses SASL, users sign in with their own passwords; else any other host "
+        f"requires a token in {TOKEN_VARIABLE}.",
         flag="console",
+    )
+    url: str = setting(
+        "",
+        "Address by which browsers reach the console, such as https://console.example, if it is not that of `listen`.",
+    )
+    tls: bool = setting(False, "Serve HTTPS with the certificate of security.certificate.")
+    client_config: str = setting(
+        "",
+        "File with options of a Kafka client (.properties) for the console's connections to this broker, such as "
+        "ssl.ca.location; credentials in it are used only if users do not sign in.",
     )
 
 

@@ -19,6 +19,7 @@ from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.console.api import create_api
 from logbrook.console.gates import LoginGate, OpenGate, TokenGate
 from logbrook.console.guard import Gate, Guard
+from logbrook.console.oidc import OidcOptions, OidcSignIn
 from logbrook.console.pages import add_pages
 from logbrook.console.pages.layout import ICON, ConsoleContext
 from logbrook.console.sampling import INTERVAL_S
@@ -39,7 +40,8 @@ class ConsoleOptions:
     ends, which happens when the broker that started it exits. `reports` is the topic of pipeline reports,
     `schema_registry` the URL of a registry for values with a schema, and `security` that of the connections to the
     cluster. With `has_login`, users sign in with their own credentials instead of those in `security`, for `session_s`.
-    `url` is the address by which browsers reach the console, `certificate` and `key` are PEM files for HTTPS.
+    `url` is the address by which browsers reach the console, `certificate` and `key` are PEM files for HTTPS. `oidc` is
+    for single sign-on, in addition to passwords.
     """
 
     bootstrap_servers: str
@@ -58,6 +60,7 @@ class ConsoleOptions:
     url: str | None = None
     certificate: str | None = None
     key: str | None = None
+    oidc: OidcOptions | None = None
 
     @property
     def is_secure(self) -> bool:
@@ -94,6 +97,8 @@ def create_app(options: ConsoleOptions, stopping: asyncio.Event) -> FastAPI:
     if options.has_login:
         sign_in = SignIn(workspaces, options.security, session_s=options.session_s)
         gate = LoginGate(sign_in, options.bootstrap_servers, is_secure=options.is_secure)
+        if options.oidc is not None:
+            gate.single_sign_on = OidcSignIn(options.oidc, gate).answer
     else:
         workspace = Workspace(workspaces, options.security)
         gate = OpenGate(workspace)

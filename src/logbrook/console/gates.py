@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import secrets
 from base64 import b64decode
+from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, quote
 
@@ -104,24 +105,35 @@ class LoginGate:
         self._sign_in = sign_in
         self._cluster = cluster
         self._is_secure = is_secure
-        self.has_single_sign_on = False
+        # Answers the requests under /oidc, if there is single sign-on.
+        self.single_sign_on: Callable[[Request], Awaitable[Response]] | None = None
 
     async def enter(self, scope: Scope, receive: Receive) -> ConsoleSession | Response:
-        if scope["type"] == "http" and scope["path"] == LOGIN_PATH:
-            return await self._login(Request(scope, receive))
+        if asks_for_page(scope):
+            answer = await self._answer_page(Request(scope, receive))
+            if answer is not None:
+                return answer
         headers = Headers(scope=scope)
         scheme, _ = read_authorization(headers)
         if scheme:
             return await self._session_of_header(scope, headers)
-        session_id = read_cookie(headers, cookie_name(scope))
-        if scope["type"] == "http" and scope["path"] == LOGOUT_PATH:
-            return await self._logout(scope, session_id)
-        session = self._sign_in.session(session_id)
-        if session is None:
-            if asks_for_page(scope):
-                return login_redirect(scope)
-            return unauthorized("LOGIN_NEEDED", "send a user name and password, or a bearer token", _CHALLENGE)
-        return self._with_csrf_check(scope, headers, session)
+        session = self._sign_in.session(read_cookie(headers, cookie_name(scope)))
+        if session is not None:
+            return self._with_csrf_check(scope, headers, session)
+        if asks_for_page(scope):
+            return login_redirect(scope)
+        return unauthorized("LOGIN_NEEDED", "send a user name and password, or a bearer token", _CHALLENGE)
+
+    async def _answer_page(self, request: Request) -> Response | None:
+        """Answer a request that needs no session, None if it is another one."""
+        path = request.scope["path"]
+        if path == LOGIN_PATH:
+            return await self._login(request)
+        if path == LOGOUT_PATH:
+            return await self._logout(request)
+        if path.startswith("/oidc/") and self.single_sign_on is not None:
+            return await self.single_sign_on(request)
+        return None
 
     async def begin_session(
         self, request: Request, credentials: Credentials, response: Response, lifetime_s: float | None = None
@@ -133,7 +145,7 @@ class LoginGate:
 
     def page(self, target: str, problem: str = "", user: str = "", status: int = 200) -> Response:
         return password_page(
-            LoginView(self._cluster, safe_target(target), problem, user, self.has_single_sign_on, status)
+            LoginView(self._cluster, safe_target(target), problem, user, self.single_sign_on is not None, status)
         )
 
     async def _session_of_header(self, scope: Scope, headers: Headers) -> ConsoleSession | Response:
@@ -175,10 +187,11 @@ class LoginGate:
             return self.page(target, f"The cluster cannot be asked: {describe_error(error)}", user, 503)
         return response
 
-    async def _logout(self, scope: Scope, session_id: str) -> Response:
-        if scope["method"] != "POST":
+    async def _logout(self, request: Request) -> Response:
+        scope = request.scope
+        if request.method != "POST":
             return error_response(405, "METHOD_NOT_ALLOWED", "use POST")
-        await self._sign_in.sign_out(session_id)
+        await self._sign_in.sign_out(read_cookie(request.headers, cookie_name(scope)))
         response = RedirectResponse(LOGIN_PATH, status_code=_SEE_OTHER)
         response.delete_cookie(
             cookie_name(scope), httponly=True, samesite="strict", secure=self._is_secure or scope["scheme"] == "https"

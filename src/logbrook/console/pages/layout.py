@@ -194,7 +194,7 @@ def _sign_out_button(user: str) -> None:
     """Show who is signed in, if there is a login."""
     if not user:
         return
-    ui.label(user).classes("text-sm truncate max-w-[6rem] sm:max-w-[14rem]").props("id=user")
+    ui.label(user).classes("text-sm truncate shrink-0 max-w-[6rem] sm:max-w-[14rem]").props("id=user")
     with ui.element("form").props(f"method=post action={LOGOUT_PATH}"):
         ui.button(icon="logout").props('type=submit flat round dense color=white aria-label="Sign out"')
 
