@@ -328,7 +328,8 @@ def _list_offsets(names: ResourceNames) -> ApiMessage:
 
 
 def _offset_delete(names: ResourceNames) -> ApiMessage:
-    partition = offset_delete.OffsetDeleteRequestPartition(partition_index=0)
+    # There is no such partition: the offset of the other one has to stay.
+    partition = offset_delete.OffsetDeleteRequestPartition(partition_index=9)
     topic = offset_delete.OffsetDeleteRequestTopic(name=names.topic, partitions=[partition])
     return offset_delete.OffsetDeleteRequest(group_id=names.group, topics=[topic])
 
@@ -449,7 +450,10 @@ CASES = [
     ),
     RightsCase(
         "DescribeUserScramCredentials",
-        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(users=None),
+        # With null for all users Kafka never answers a client that is denied.
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
+            users=[describe_user_scram_credentials.UserName(name="nobody")]
+        ),
     ),
     RightsCase("ElectLeaders", _election),
     RightsCase(
@@ -507,7 +511,7 @@ CASES = [
     RightsCase("Metadata", lambda names: _named_metadata(names, creates=True), (0, 2), is_fresh=True),
     RightsCase("OffsetCommit", _commit, (0, 1), 9),
     RightsCase("OffsetCommit", _commit, (0, 1), 10),
-    RightsCase("OffsetDelete", _offset_delete, (0, 1), is_fresh=True),
+    RightsCase("OffsetDelete", _offset_delete, (0, 1)),
     RightsCase("OffsetFetch", lambda names: _offset_fetch(names, is_all=False), (0, 1), 9),
     RightsCase("OffsetFetch", lambda names: _offset_fetch(names, is_all=False), (0, 1), 10),
     RightsCase("OffsetFetch", lambda names: _offset_fetch(names, is_all=True), (0, 2), 9),

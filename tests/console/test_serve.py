@@ -95,7 +95,7 @@ def test_the_console_of_a_broker_with_sasl_has_a_login(tmp_path: Path, monkeypat
         process = ConsoleProcess(config, {})
         await process.start(("127.0.0.1", 1), ("127.0.0.1", 2))
         while not arguments.exists():
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         await process.stop()
 
     with (tmp_path / "output").open("w") as output, monkeypatch.context() as context, ThreadPoolExecutor(1) as thread:

@@ -116,7 +116,7 @@ def _take_pairs(context: Any, _parameter: Any, values: Sequence[str] | None) -> 
         if name == _SERVERS:
             refuse("-X", f"{name} is given with --bootstrap")
         if not is_security_option(name):
-            refuse("-X", f"there is no security option {name!r}; docs/SECURITY.md lists them")
+            refuse("-X", f"there is no security option {name!r}; docs/COMMANDS.md says which there are")
         pairs[name] = value
     given = given_options()
     _given.set(GivenOptions(pairs, given.config))

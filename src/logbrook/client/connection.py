@@ -30,7 +30,7 @@ from logbrook.client.errors import (
     check_code,
 )
 from logbrook.client.oauth import current_token
-from logbrook.client.sasl import HANDSHAKE_VERSION, SaslExchange, new_nonce, renewal_delay_s
+from logbrook.client.sasl import HANDSHAKE_VERSION, SaslClientExchange, new_nonce, renewal_delay_s
 from logbrook.client.sasl_options import SaslOptions
 from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.client.transport import open_transport
@@ -214,7 +214,7 @@ class Connection:
         try:
             token = "" if sasl.oauth is None else current_token(sasl.oauth)
             started_s = time.monotonic()
-            exchange = SaslExchange(sasl, self.host, self.port, nonce=new_nonce(), token=token)
+            exchange = SaslClientExchange(sasl, self.host, self.port, nonce=new_nonce(), token=token)
             while exchange.request is not None:
                 exchange.receive(self._exchange(exchange.request, exchange.response))
         except BaseException:

@@ -1,6 +1,6 @@
 """The client's side of SASL over Kafka's messages, without I/O: SaslHandshake, then SaslAuthenticate until done.
 
-    exchange = SaslExchange(options, host, port, nonce=new_nonce(), token=...)
+    exchange = SaslClientExchange(options, host, port, nonce=new_nonce(), token=...)
     while exchange.request is not None:
         exchange.receive(<the response, of type exchange.response, to exchange.request>)
     exchange.session_lifetime_ms
@@ -48,7 +48,7 @@ def renewal_delay_s(session_lifetime_ms: int) -> float | None:
     return session_lifetime_ms / 1000 * random.uniform(_RENEWAL_PART_MIN, _RENEWAL_PART_MAX)
 
 
-class SaslExchange:
+class SaslClientExchange:
     """One authentication of a connection. `request` is the next message to send, None once it is authenticated.
 
     `receive` raises MechanismNotOfferedError, SaslRefusedError, WrongSecurityProtocolError or BrokerError.

@@ -43,12 +43,10 @@ OPTIONS = frozenset(
         "ssl.keystore.certificate.chain",
         "ssl.keystore.key",
         "ssl.keystore.location",
-        "ssl.keystore.password",
         "ssl.keystore.type",
         "ssl.protocol",
         "ssl.truststore.certificates",
         "ssl.truststore.location",
-        "ssl.truststore.password",
         "ssl.truststore.type",
     }
 )
@@ -104,6 +102,10 @@ _ALLOWED_VALUES = {
 _JAVA = "it names a Java class, which this client cannot load; remove it"
 _BROKER = "it is a setting of brokers; remove it"
 _OPENSSL = "this client does not change it in OpenSSL; remove it"
+_STORE_PASSWORD = (
+    "it is that of a JKS or PKCS12 store, and only PEM is supported: give PEM files (`openssl pkcs12 -in FILE -out "
+    "FILE.pem -nodes` converts), and ssl.key.password if the key is encrypted"
+)
 _REFUSED = {
     "sasl.client.callback.handler.class": _JAVA,
     "sasl.login.class": _JAVA,
@@ -118,11 +120,13 @@ _REFUSED = {
     "ssl.engine.factory.class": _JAVA,
     "ssl.engine.id": _OPENSSL,
     "ssl.engine.location": _OPENSSL,
+    "ssl.keystore.password": _STORE_PASSWORD,
     "ssl.principal.mapping.rules": _BROKER,
     "ssl.provider": _JAVA,
     "ssl.providers": _OPENSSL,
     "ssl.secure.random.implementation": _JAVA,
     "ssl.sigalgs.list": _OPENSSL,
+    "ssl.truststore.password": _STORE_PASSWORD,
 }
 _BOOLEANS = {"true": True, "false": False}
 _KERBEROS = "sasl.kerberos."

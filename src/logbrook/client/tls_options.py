@@ -73,11 +73,6 @@ def _check_store(reader: SecurityOptionReader, store: str) -> None:
         raise SecurityOptionError(f"{store}.type", f"{kind} is not supported, only PEM; {_TO_PEM}")
     if path.lower().endswith(_STORES):
         raise SecurityOptionError(f"{store}.location", f"{path} is not a PEM file; {_TO_PEM}")
-    if reader.text(f"{store}.password"):
-        raise SecurityOptionError(
-            f"{store}.password",
-            "it belongs to a JKS or PKCS12 store; PEM files have none (ssl.key.password is the key's)",
-        )
 
 
 def _read_versions(reader: SecurityOptionReader) -> list[str]:

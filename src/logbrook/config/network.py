@@ -157,6 +157,20 @@ class NetworkConfig(Settings):
         kafka="max.incremental.fetch.session.cache.slots",
         at_least=0,
     )
+    quota_windows: int = setting(
+        11,
+        "Number of windows over which rates of quotas are measured. A client that was idle may use its quota of all "
+        "windows but one at once.",
+        kafka="quota.window.num",
+        at_least=1,
+        at_most=1_000,
+    )
+    quota_window_ms: int = setting(
+        1_000,
+        "Length of a window of quotas. It is also the longest throttle time for request_percentage and "
+        "connection_creation_rate.",
+        at_least=1,
+    )
     stop_ms: int = setting(
         10_000,
         "On shutdown, time to finish and send responses to accepted requests before connections are closed.",

@@ -24,7 +24,7 @@ from logbrook.console.pages import add_pages
 from logbrook.console.pages.layout import ICON, ConsoleContext
 from logbrook.console.sampling import INTERVAL_S
 from logbrook.console.schema_values import SchemaValues, registry_fetch
-from logbrook.console.sign_in import SESSION_S, SignIn
+from logbrook.console.sign_in import SESSION_S, SignIn, pause
 from logbrook.console.workspace import CurrentAccess, Workspace, WorkspaceOptions
 from logbrook.pipelines.report import REPORTS_TOPIC
 
@@ -130,7 +130,7 @@ def create_app(options: ConsoleOptions, stopping: asyncio.Event) -> FastAPI:
 async def _sweep(sign_in: SignIn) -> None:
     """End sessions soon after they have expired, also those of pages that are only looked at."""
     while True:
-        await asyncio.sleep(_SWEEP_S)
+        await pause(_SWEEP_S)
         await sign_in.sweep()
 
 

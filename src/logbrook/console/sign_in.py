@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
@@ -142,7 +143,7 @@ class SignIn:
             async with self._verifying:
                 await asyncio.to_thread(_connect, self._options.bootstrap_servers, security)
         except SaslRefusedError:
-            await asyncio.sleep(self._failed.add(address, self._now_s()))
+            await pause(self._failed.add(address, self._now_s()))
             raise SignInRefusedError("the user name or the password is wrong") from None
         finally:
             self._waiting -= 1
@@ -171,6 +172,11 @@ class SignIn:
         workspace = self._workspaces.pop(key)
         del self._verified_s[key]
         await workspace.close()
+
+
+async def pause(seconds: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.Event().wait(), seconds)
 
 
 def _connect(bootstrap_servers: str, security: ClientSecurity) -> ClusterInfo:

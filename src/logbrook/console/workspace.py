@@ -1,4 +1,4 @@
-"""What a user of the console works with: access to the cluster with the user's own credentials, and samples of it.
+"""Workspaces of the console's users: access to the cluster with a user's own credentials, and samples of it.
 
 Sessions with the same credentials share a workspace; without a login there is one for everybody. The session of the
 request that is being served is in a context variable. Tasks that it starts inherit it, such as the timers of a page.
@@ -32,7 +32,7 @@ class SessionEndedError(LogbrookError):
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceOptions:
-    """What all workspaces have in common. `metrics` is the URL of a broker's metrics, None without."""
+    """Options that all workspaces have in common. `metrics` is the URL of a broker's metrics, None without."""
 
     bootstrap_servers: str
     metrics: str | None = None

@@ -140,10 +140,6 @@ class Acls:
         """Return the records that delete those of the ACLs that exist."""
         return [(acl.key, None) for acl in dict.fromkeys(acls) if acl in self._acls]
 
-    def records(self) -> list[_Record]:
-        """Return the records of all ACLs, for the metadata store of a new cluster."""
-        return [(acl.key, _VALUE) for acl in sorted(self._acls)]
-
     def replay(self, key: str, value: bytes | None) -> None:
         """Apply a record. Raises ValueError for a key that is not of an ACL."""
         acl = AclBinding.of_key(key)

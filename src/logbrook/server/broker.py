@@ -10,6 +10,7 @@ import resource
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from typing import Any
 
 from logbrook.config import BrokerConfig
 from logbrook.config.network import DEFAULT_LISTENER, split_address
@@ -23,6 +24,7 @@ from logbrook.server.advertised import (
     cluster_listener,
     listen_addresses,
 )
+from logbrook.server.api import Api
 from logbrook.server.cluster.identity_file import check_directory
 from logbrook.server.cluster.node import ClusterLink, ClusterNode
 from logbrook.server.cluster_view import AdvertisedAddresses, ClusterView, SingleNodeView
@@ -43,7 +45,9 @@ from logbrook.server.operations import Operations
 from logbrook.server.probe import ServerProbe
 from logbrook.server.record_inspection import RecordInspector
 from logbrook.server.response_memory import ResponseMemory
-from logbrook.server.security.audit import AuditLog
+from logbrook.server.security.audit import FILE, TOPIC, AuditLog
+from logbrook.server.security.audit_file import AuditFile
+from logbrook.server.security.audit_topic import CLUSTER_PARTITIONS, AuditTopic
 from logbrook.server.security.authentication import Authentication
 from logbrook.server.security.authorizer import Authorizer
 from logbrook.server.security.tls import TlsContexts
@@ -132,7 +136,7 @@ class BrokerServer:
         self._started.callback(cold_reads.stop)
         topics, view = await self._open_topics(loop, appender, fetch_purgatory)
         apis = all_apis()
-        audit = AuditLog(clock)
+        audit = self._start_audit(loop, topics, appender)
         authentication = Authentication(config.security, topics.security, audit, loop, clock, self._random)
         self._started.callback(authentication.stop)
         groups = GroupCoordinatorService(config.groups, loop, topics, appender, clock, self._random)
@@ -164,17 +168,7 @@ class BrokerServer:
             cluster_admin=None if self._node is None else self._node.cluster_admin,
             cluster_features=None if self._node is None else self._node.features,
         )
-        self.dispatchers = {
-            name: KafkaDispatcher(
-                self.services,
-                apis,
-                config.network.request_bytes_max,
-                clock.monotonic_s,
-                listener=name,
-                protocol=config.security.protocol_of(name),
-            )
-            for name in listen_addresses(config.network)
-        }
+        self.dispatchers = self._new_dispatchers(apis)
         connections_max = max(16, min(config.network.connections_max, descriptors - _DESCRIPTORS_RESERVED))
         # Frames are received and segments are read on the same thread, so they share the buffers.
         self.listener = Listener(self.services, directory.environment.reader.buffers, connections_max)
@@ -191,6 +185,21 @@ class BrokerServer:
         self.maintenance.start()
         await self._begin_serving(loop)
         self.is_ready = True
+
+    def _new_dispatchers(self, apis: list[Api[Any]]) -> dict[str, KafkaDispatcher]:
+        """Return a dispatcher for each listener."""
+        config = self.config
+        return {
+            name: KafkaDispatcher(
+                self.services,
+                apis,
+                config.network.request_bytes_max,
+                self._clock.monotonic_s,
+                listener=name,
+                protocol=config.security.protocol_of(name),
+            )
+            for name in listen_addresses(config.network)
+        }
 
     def _start_storage(self, appender: LogAppender) -> None:
         for environment in (member.environment for member in self.directory.members):
@@ -311,10 +320,28 @@ class BrokerServer:
         acceptor = partial(self.listener.new_tls_acceptor, tls=tls) if metrics.tls and tls is not None else None
         return await http.start(*split_address(metrics.listen), acceptor)
 
+    def _start_audit(self, loop: asyncio.AbstractEventLoop, topics: Topics, appender: LogAppender) -> AuditLog:
+        """Raises OSError if the audit file cannot be opened."""
+        security, node_id = self.config.security, self.config.node_id
+        audit = AuditLog(self._clock)
+        if security.audit_file:
+            audit.sinks[FILE] = file = AuditFile(security.audit_file)
+            file.start()
+            self._started.callback(file.stop)
+        if security.audit_topic:
+            partition_count = 1 if self._node is None else CLUSTER_PARTITIONS
+            audit.sinks[TOPIC] = topic = AuditTopic(topics, appender, loop, node_id, partition_count)
+            topic.start()
+            self._started.push_async_callback(topic.stop)
+        # Its last events go to the sinks, which stop after it.
+        self._started.callback(audit.finish)
+        return audit
+
     def reload(self) -> None:
-        """Read the files of certificates again, as they are also when they change."""
+        """Read the files of certificates again, as they are also when they change, and open the audit file again."""
         if self.tls is not None:
             self.tls.reload_soon()
+        self.services.audit.reopen()
 
     async def stop(self) -> None:
         """Raises StorageError if the data could not be synced; the directory is closed even then."""

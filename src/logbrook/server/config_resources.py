@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol, TypeAlias
 
-from logbrook.config import LogConfig
+from logbrook.config import CleanupPolicy, LogConfig
 from logbrook.config.kafka_settings import (
     BROKER_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
+    InvalidSettingError,
     KafkaSetting,
     apply_overrides,
     broker_name,
@@ -35,6 +36,7 @@ from logbrook.server.api import RequestContext
 from logbrook.server.errors import HasErrorCode, RequestRefusedError, errors_in
 from logbrook.server.log_levels import ROOT, change_levels, check_levels, logger_levels
 from logbrook.server.services import Services
+from logbrook.server.topics import AUDIT
 
 
 class ConfigResourceType(IntEnum):
@@ -158,6 +160,8 @@ async def _update_resource(
             setting = resource.names.get(name)
             if setting is not None and not setting.dynamic and current.get(name) != value:
                 raise RequestRefusedError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
+        if resource[:2] == (ConfigResourceType.TOPIC, AUDIT) and settings.get("cleanup.policy") != CleanupPolicy.DELETE:
+            raise InvalidSettingError("cleanup.policy", "audit events are never compacted")
         return canonical_values(settings, resource.names)
 
     topics = services.topics

@@ -178,6 +178,11 @@ class Listener:
         limits.add(connection)
         return True
 
+    def refusal_delay_s(self, connection: ServerConnection) -> float:
+        """Return the time after which a new connection is closed, because its address has exceeded its quota."""
+        quotas = self._services.quotas
+        return quotas.connection_delay_s(connection.peer) if quotas.quotas.has_address_quotas else 0.0
+
     def heard_from(self, connection: ServerConnection) -> None:
         self._limits.heard_from(connection)
 

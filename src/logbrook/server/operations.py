@@ -101,8 +101,8 @@ class Operations:
             if request.path in _RIGHTS:
                 self._access.check(context, _RIGHTS[request.path])
             if method == "POST":
-                fields = {"query": request.query} if request.query else {}
-                self._broker.services.audit.changed(context, request.path.removeprefix("/"), "cluster", **fields)
+                action = request.path.removeprefix("/")
+                self._broker.services.audit.changed(context, action, "cluster", query=request.query)
             return await routes[method](request)
         except HttpError as error:
             return _json_response(error.status, {"errors": [str(error)]})

@@ -22,6 +22,7 @@ from logbrook.server.response_memory import ResponseMemory
 from logbrook.server.security.audit import AuditLog
 from logbrook.server.security.authentication import Authentication
 from logbrook.server.security.authorizer import Authorizer
+from logbrook.server.security.quotas import QuotaEnforcement
 from logbrook.server.security.state import SecurityState
 from logbrook.server.topics import Topics
 
@@ -55,3 +56,6 @@ class Services:
     replicas: ReplicaManager | None = None
     cluster_admin: ClusterAdmin | None = None
     cluster_features: ClusterFeatures | None = None
+
+    def __post_init__(self) -> None:
+        self.quotas = QuotaEnforcement(self.security.quotas, self.config.network, self.loop, self.clock, self.probe)

@@ -142,7 +142,7 @@ def test_quotes_and_escapes_of_jaas_are_read() -> None:
         (sasl() | {"sasl.login.class": "com.Foo"}, "sasl.login.class", "Java class"),
         (sasl(ssl_truststore_location="/ca.jks"), "ssl.truststore.location", "convert it to PEM"),
         (sasl(ssl_keystore_type="JKS"), "ssl.keystore.type", "only PEM"),
-        (sasl(ssl_truststore_password=SECRET), "ssl.truststore.password", "PEM files have none"),
+        (sasl(ssl_truststore_password=SECRET), "ssl.truststore.password", "only PEM is supported"),
         (sasl(ssl_certificate_location="/c.pem"), "ssl.key.location", "required with the client's certificate"),
         (sasl(ssl_ca_location="/a", ssl_truststore_location="/b"), "ssl.truststore.location", "together"),
         (sasl(ssl_enabled_protocols="TLSv1.1"), "ssl.enabled.protocols", "not supported"),

@@ -71,7 +71,7 @@ def test_a_file_is_read_again_for_every_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "two words", "new\nline", "caf\u00e9", "a\x01b"])
-def test_what_is_not_a_token_is_refused_without_showing_it(tmp_path: Path, content: str) -> None:
+def test_an_invalid_token_is_refused_without_showing_it(tmp_path: Path, content: str) -> None:
     path = tmp_path / "token"
     path.write_text(content)
     with pytest.raises(TokenUnavailableError, match="no token in its content") as caught:

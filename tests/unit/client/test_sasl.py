@@ -8,7 +8,7 @@ from logbrook.client.errors import (
     SaslRefusedError,
     WrongSecurityProtocolError,
 )
-from logbrook.client.sasl import SaslExchange, renewal_delay_s
+from logbrook.client.sasl import SaslClientExchange, renewal_delay_s
 from logbrook.client.sasl_options import OauthOptions, SaslOptions
 from logbrook.model.security import SaslMechanism
 from logbrook.protocol.error_codes import ErrorCode
@@ -22,17 +22,17 @@ SCRAM = SaslOptions(SaslMechanism.SCRAM_SHA_256, "alice", PASSWORD)
 PLAIN = SaslOptions(SaslMechanism.PLAIN, "alice", PASSWORD)
 
 
-def exchange_with(options: SaslOptions, token: str = "") -> SaslExchange:
-    return SaslExchange(options, "broker-1", 9094, nonce="client-nonce", token=token)
+def exchange_with(options: SaslOptions, token: str = "") -> SaslClientExchange:
+    return SaslClientExchange(options, "broker-1", 9094, nonce="client-nonce", token=token)
 
 
-def sent(exchange: SaslExchange) -> bytes:
+def sent(exchange: SaslClientExchange) -> bytes:
     assert isinstance(exchange.request, SaslAuthenticateRequest)
     assert exchange.response is SaslAuthenticateResponse
     return exchange.request.auth_bytes
 
 
-def begin(options: SaslOptions, token: str = "") -> SaslExchange:
+def begin(options: SaslOptions, token: str = "") -> SaslClientExchange:
     exchange = exchange_with(options, token)
     assert isinstance(exchange.request, SaslHandshakeRequest)
     assert exchange.request.mechanism == options.mechanism

@@ -164,8 +164,8 @@ def test_a_filter_with_match_selects_all_patterns_of_a_name() -> None:
     acls = acls_with(ALLOWED, prefixed, wildcard, ALLOWED._replace(name="or"))
 
     def names(pattern_type: PatternType, name: str | None) -> set[tuple[str, str]]:
-        found = acls.matching(AclFilter(pattern_type=pattern_type, name=name))
-        return {(acl.pattern_type.name, acl.name) for acl in found}
+        selected = acls.matching(AclFilter(pattern_type=pattern_type, name=name))
+        return {(acl.pattern_type.name, acl.name) for acl in selected}
 
     assert names(PatternType.MATCH, "orders") == {("LITERAL", "orders"), ("LITERAL", "*"), ("PREFIXED", "or")}
     assert names(PatternType.ANY, "or") == {("LITERAL", "or"), ("PREFIXED", "or")}

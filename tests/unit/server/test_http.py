@@ -48,7 +48,7 @@ def test_a_client_without_chunked_encoding_gets_the_same_page(served: Served) ->
     assert body.endswith(b"\n")
 
 
-def test_the_index_names_all_there_is(served: Served) -> None:
+def test_the_index_page_lists_all_paths(served: Served) -> None:
     answer = served.ask("/")
     assert answer.headers["Content-Type"] == PLAIN_TEXT
     for path in ("/metrics", "/healthz", "/readyz", "/maintenance", "/verify"):
@@ -162,7 +162,7 @@ def test_invalid_bytes_are_a_bad_request(served: Served, request_bytes: bytes) -
     assert status_of(served.send(request_bytes)) == 400
 
 
-def test_another_version_is_not_spoken(served: Served) -> None:
+def test_http_2_is_refused(served: Served) -> None:
     assert status_of(served.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")) == 505
 
 
@@ -214,7 +214,7 @@ def test_a_request_may_come_byte_by_byte_and_with_bare_line_feeds(served: Served
         assert status_of(read_all(client)) == 200
 
 
-def test_what_follows_a_request_is_not_another(served: Served) -> None:
+def test_pipelined_http_requests_are_not_answered(served: Served) -> None:
     assert served.send(GET + GET).count(b"HTTP/1.1 ") == 1
 
 

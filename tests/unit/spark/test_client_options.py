@@ -90,7 +90,7 @@ def test_the_line_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.records[0].levelno == logging.WARNING
 
 
-def test_values_that_state_what_is_done_are_taken_silently(caplog: pytest.LogCaptureFixture) -> None:
+def test_values_that_match_the_behaviour_are_accepted_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     write({"kafka.acks": "ALL", "kafka.enable.idempotence": "true", "kafka.partitioner.ignore.keys": "false"})
     read({"kafka.exclude.internal.topics": "true", "kafka.allow.auto.create.topics": "false"})
     assert caplog.messages == []
@@ -122,7 +122,9 @@ def test_one_set_of_options_serves_both_directions(caplog: pytest.LogCaptureFixt
         ("config.providers.file.class", "x", "it cannot be set here; values are taken literally"),
     ],
 )
-def test_what_would_change_rows_or_security_is_refused_on_reads(prefix: str, name: str, text: str, reason: str) -> None:
+def test_unsupported_row_and_security_options_are_refused_on_reads(
+    prefix: str, name: str, text: str, reason: str
+) -> None:
     for is_batch in (True, False):
         with pytest.raises(OptionError, match=rf"^option '{prefix}{name}': {reason}"):
             read({f"{prefix}{name}": text}, is_batch=is_batch)
@@ -138,7 +140,7 @@ def test_what_would_change_rows_or_security_is_refused_on_reads(prefix: str, nam
         ("interceptor.classes", "x"),
     ],
 )
-def test_what_would_change_rows_or_security_is_refused_on_writes(name: str, text: str) -> None:
+def test_unsupported_row_and_security_options_are_refused_on_writes(name: str, text: str) -> None:
     with pytest.raises(OptionError, match=rf"^option 'kafka.{name}': it cannot be "):
         write({f"kafka.{name}": text})
 

@@ -116,7 +116,7 @@ _READING_MS_PER_CHARACTER = 60
 
 @dataclass(frozen=True, slots=True)
 class ConsoleContext:
-    """What pages work with: that of the session they belong to. `schemas` is None without a schema registry."""
+    """The state that a page shows: that of the session it belongs to. `schemas` is None without a schema registry."""
 
     schemas: SchemaValues | None = None
     access: ClusterAsker = field(default_factory=CurrentAccess)

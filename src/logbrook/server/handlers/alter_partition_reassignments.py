@@ -29,7 +29,7 @@ async def handle(
             ReassignableTopicResponse(
                 name=topic.name,
                 partitions=[
-                    await _reassign(services, topic.name, partition, refusal, is_factor_fixed=is_factor_fixed)
+                    await _reassign(services, topic.name, partition, context, is_factor_fixed=is_factor_fixed)
                     for partition in topic.partitions
                 ],
             )
@@ -48,15 +48,14 @@ async def _reassign(
     services: Services,
     topic: str,
     wanted: ReassignablePartition,
-    refusal: LogbrookError | None,
+    context: RequestContext,
     *,
     is_factor_fixed: bool,
 ) -> ReassignablePartitionResponse:
     response = ReassignablePartitionResponse(partition_index=wanted.partition_index)
     partition = TopicPartition(topic, wanted.partition_index)
     try:
-        if refusal is not None:
-            raise refusal
+        services.authorizer.check_cluster(context, AclOperation.ALTER)
         services.topics.check_partition(partition)
         if services.cluster_admin is None:
             _check_single_node(services.config.node_id, wanted)

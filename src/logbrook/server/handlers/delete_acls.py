@@ -11,20 +11,18 @@ from logbrook.protocol.messages.delete_acls import (
 )
 from logbrook.server.api import Api, RequestContext
 from logbrook.server.errors import error_code, errors_in
-from logbrook.server.security.acl_messages import change_acls, filter_of, refuse_acl_request
+from logbrook.server.security.acl_messages import change_acls, check_acl_request, filter_of
 from logbrook.server.services import Services
 
 
 async def handle(services: Services, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     acls = services.security.acls
-    refusal = refuse_acl_request(services, context, AclOperation.ALTER)
     results = [DeleteAclsFilterResult() for _ in request.filters]
     matched: list[list[AclBinding]] = []
     for wanted, result in zip(request.filters, results, strict=True):
         matched.append([])
         with errors_in(result):
-            if refusal is not None:
-                raise refusal
+            check_acl_request(services, context, AclOperation.ALTER)
             matched[-1] = acls.matching(filter_of(wanted))
     chosen = list(dict.fromkeys(acl for of_filter in matched for acl in of_filter))
     code = ErrorCode.NONE
@@ -32,8 +30,6 @@ async def handle(services: Services, request: DeleteAclsRequest, context: Reques
         await change_acls(services, chosen, acls.delete)
     except LogbrookError as error:
         code = error_code(error)
-    for acl in chosen:
-        services.audit.changed(context, "delete ACL", str(acl), result=code.name)
     for of_filter, result in zip(matched, results, strict=True):
         result.matching_acls = [_matching(acl, code) for acl in of_filter]
     return DeleteAclsResponse(filter_results=results)

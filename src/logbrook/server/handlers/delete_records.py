@@ -23,15 +23,13 @@ _NO_LOW_WATERMARK = -1
 def handle(services: Services, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     topics = []
     for topic in request.topics:
-        refusal = services.authorizer.refusal(context, AclOperation.DELETE, ResourceType.TOPIC, topic.name)
         results = []
         for partition in topic.partitions:
             number = partition.partition_index
             result = DeleteRecordsPartitionResult(partition_index=number, low_watermark=_NO_LOW_WATERMARK)
             results.append(result)
             with errors_in(result):
-                if refusal is not None:
-                    raise refusal
+                services.authorizer.check(context, AclOperation.DELETE, ResourceType.TOPIC, topic.name)
                 result.low_watermark = _delete(services, TopicPartition(topic.name, number), Offset(partition.offset))
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
     return DeleteRecordsResponse(topics=topics)

@@ -2,7 +2,8 @@
 
 The committed offsets of the topic are deleted too, so that a new topic of the same name does not inherit them. Fetches
 that wait for its records are completed with an error. A topic that is not deleted within `timeout_ms` is reported as
-REQUEST_TIMED_OUT; if its deletion has begun, it continues.
+REQUEST_TIMED_OUT; if its deletion has begun, it continues. Topics above the client's quota of mutations are refused or,
+in old versions, delay the client (KIP-599).
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from logbrook.server.topic_changes import RequestDeadline
 from logbrook.server.topic_checks import check_named_once
 
 _IDS_SINCE = 6
+_REFUSED_BY_QUOTA_SINCE = 5
 # Other requests are served after the fetches of so many partitions were woken.
 _PARTITIONS_PER_STEP = 1_000
 
@@ -42,6 +44,7 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Requ
     topics = await _find_all(services, states, context)
     times_named = Counter(topic.name for topic in topics if isinstance(topic, Topic))
     deadline = RequestDeadline(services.loop, request.timeout_ms)
+    quota = services.quotas.mutations(context, _REFUSED_BY_QUOTA_SINCE)
     results = []
     for state, topic in zip(states, topics, strict=True):
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
@@ -56,8 +59,9 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Requ
             result.name, result.topic_id = topic.name, topic.id
             # Raises at the deadline, before there is a coroutine that would have to be awaited.
             timeout_ms = deadline.remaining_ms()
+            quota.take(topic.partition_count)
             await services.topics.run_change(_delete(services, topic), timeout_ms)
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(responses=results, throttle_time_ms=quota.throttle_time_ms)
 
 
 API = Api(DeleteTopicsRequest, DeleteTopicsResponse, handle)

@@ -12,16 +12,14 @@ from logbrook.protocol.messages.describe_acls import (
 )
 from logbrook.server.api import Api, RequestContext
 from logbrook.server.errors import errors_in
-from logbrook.server.security.acl_messages import filter_of, refuse_acl_request
+from logbrook.server.security.acl_messages import check_acl_request, filter_of
 from logbrook.server.services import Services
 
 
 def handle(services: Services, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
     response = DescribeAclsResponse()
     with errors_in(response):
-        refusal = refuse_acl_request(services, context, AclOperation.DESCRIBE)
-        if refusal is not None:
-            raise refusal
+        check_acl_request(services, context, AclOperation.DESCRIBE)
         response.resources = _resources(services.security.acls.matching(filter_of(request)))
     return response
 

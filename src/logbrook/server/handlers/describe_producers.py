@@ -23,7 +23,6 @@ def handle(services: Services, request: DescribeProducersRequest, context: Reque
     described: set[TopicPartition] = set()
     topics = []
     for topic in request.topics:
-        refusal = services.authorizer.refusal(context, AclOperation.READ, ResourceType.TOPIC, topic.name)
         responses = []
         for number in topic.partition_indexes:
             partition = TopicPartition(topic.name, number)
@@ -36,8 +35,7 @@ def handle(services: Services, request: DescribeProducersRequest, context: Reque
                         ErrorCode.INVALID_REQUEST, "a partition may be named only once in a request"
                     )
                 described.add(partition)
-                if refusal is not None:
-                    raise refusal
+                services.authorizer.check(context, AclOperation.READ, ResourceType.TOPIC, topic.name)
                 response.active_producers = _producers(services, partition)
         topics.append(TopicResponse(name=topic.name, partitions=responses))
     return DescribeProducersResponse(topics=topics)

@@ -41,7 +41,7 @@ async def handle(services: Services, request: InitProducerIdRequest, context: Re
         )
     except LogbrookError as error:
         return InitProducerIdResponse(
-            error_code=producer_fenced_code(error_code(error), context.version, fenced_since=4)
+            error_code=producer_fenced_code(error_code(error), context.version, fenced_since=4), producer_epoch=_NONE
         )
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 

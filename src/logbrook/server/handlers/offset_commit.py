@@ -50,7 +50,6 @@ def _collect(
     services: Services, request: OffsetCommitRequest, context: RequestContext, commits: OffsetCommitResults
 ) -> list[OffsetCommitResponseTopic]:
     topics = []
-    refusal = services.authorizer.refusal(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     by_id = context.version >= _TOPIC_IDS_SINCE
     for topic in request.topics:
         responses = [
@@ -58,8 +57,7 @@ def _collect(
         ]
         topics.append(OffsetCommitResponseTopic(topic_id=topic.topic_id, name=topic.name, partitions=responses))
         try:
-            if refusal is not None:
-                raise refusal
+            services.authorizer.check(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
             existing = authorized_topic(
                 services, context, AclOperation.READ, topic.topic_id if by_id else None, topic.name
             )

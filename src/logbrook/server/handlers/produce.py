@@ -75,7 +75,6 @@ class _Produce:
         "_inspections",
         "_leaders",
         "_listener",
-        "_refusal",
         "_request",
         "_services",
         "_topics",
@@ -88,7 +87,6 @@ class _Produce:
         self._context = context
         self._version = context.version
         self._listener = context.listener
-        self._refusal = self._refuse_transaction()
         self._topics: list[TopicProduceResponse] = []
         self._appends_open = 0
         self._error: PartitionProduceResponse | None = None
@@ -112,18 +110,12 @@ class _Produce:
         for data in partitions:
             responses.append(self._append(TopicPartition(name, data.index), data))
 
-    def _refuse_transaction(self) -> LogbrookError | None:
-        """Return the error of a client that may not use the transactional id, None if it may or has none."""
-        authorizer, transactional_id = self._services.authorizer, self._request.transactional_id
-        if not authorizer.is_enabled or transactional_id is None:
-            return None
-        return authorizer.refusal(self._context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-
     def _authorize(self, topic: str) -> None:
         """Raises AuthorizationFailedError."""
-        if self._refusal is not None:
-            raise self._refusal
-        self._services.authorizer.check(self._context, AclOperation.WRITE, ResourceType.TOPIC, topic)
+        authorizer, transactional_id = self._services.authorizer, self._request.transactional_id
+        if transactional_id is not None:
+            authorizer.check(self._context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        authorizer.check(self._context, AclOperation.WRITE, ResourceType.TOPIC, topic)
 
     def respond(self) -> HandlerResult:
         """Return the response, deferred while appends are open. Raises CloseConnectionError."""

@@ -73,9 +73,6 @@ def _collect(
     services: Services, request: TxnOffsetCommitRequest, commits: OffsetCommitResults, context: RequestContext
 ) -> list[TxnOffsetCommitResponseTopic]:
     authorizer, topics = services.authorizer, []
-    refusal = authorizer.refusal(
-        context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
-    ) or authorizer.refusal(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     for topic in request.topics:
         responses = [
             TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
@@ -83,8 +80,8 @@ def _collect(
         ]
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=responses))
         try:
-            if refusal is not None:
-                raise refusal
+            authorizer.check(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+            authorizer.check(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
             authorizer.check(context, AclOperation.READ, ResourceType.TOPIC, topic.name)
             existing = services.topics.metadata.topic(topic.name)
         except LogbrookError as error:

@@ -22,9 +22,18 @@ from logbrook.protocol.json_frames import (
     decode_object,
     encode_frame,
 )
-from logbrook.protocol.json_requests import Authenticate, Fetch, MetricsFetch, Request, read_id, read_request
+from logbrook.protocol.json_requests import (
+    Authenticate,
+    CreateTopic,
+    Fetch,
+    MetricsFetch,
+    Request,
+    read_id,
+    read_request,
+)
 from logbrook.server.advertised import JSON_LISTENER, needs_authentication
 from logbrook.server.api import RequestContext
+from logbrook.server.errors import error_code
 from logbrook.server.json import access, fetch, handlers
 from logbrook.server.json.errors import error_object, json_error
 from logbrook.server.metrics.scrape import MetricsPages, RunningBroker
@@ -144,6 +153,8 @@ class JsonDispatcher:
         if not isinstance(handled, CoroutineType):
             return handled
         answer = _settle(handled)
+        if isinstance(received.request, CreateTopic):
+            answer = self._audited(received.request, received.context, answer)
         return _cancellable(self._loop, answer) if received.type in _READ_ONLY else answer
 
     def _begin(self, request_type: RequestType, received: DecodedJsonRequest) -> Any:
@@ -157,6 +168,14 @@ class JsonDispatcher:
             assert received.can_send is not None
             return handlers.fetch_metrics(self._pages, received.request, received.can_send)
         return self._handlers[request_type](self._services, received.request, received.context)
+
+    async def _audited(
+        self, request: CreateTopic, context: RequestContext, answering: Coroutine[Any, Any, JsonAnswer]
+    ) -> JsonAnswer:
+        answer = await answering
+        code = error_code(answer) if isinstance(answer, LogbrookError) else 0
+        self._services.audit.changed(context, "create topic", f"topic {request.topic}", error_code=code)
+        return answer
 
     def encode_response(self, received: DecodedJsonRequest, answer: JsonAnswer) -> tuple[Pieces, int]:
         """Return the response frame, in pieces, and its size; count its error, if it is one."""

@@ -13,6 +13,7 @@ from logbrook.core.cluster.features import InvalidLevelError, UnsupportedLevelEr
 from logbrook.core.cluster.placement import InvalidReplicationFactorError
 from logbrook.core.coordinator import CoordinatorLoadingError, CoordinatorNotAvailableError, NotCoordinatorError
 from logbrook.core.groups import errors as groups
+from logbrook.core.quota_entities import InvalidQuotaError
 from logbrook.core.users import UnknownCredentialError
 from logbrook.model import InvalidPartitionError, InvalidTopicNameError, LogbrookError, UnknownPartitionNameError
 from logbrook.ports.metadata_store import MetadataStoreError
@@ -22,9 +23,11 @@ from logbrook.records.errors import RecordsError, RejectedRecordsError
 from logbrook.server.cluster import errors as cluster_errors
 from logbrook.server.cluster.identity_file import WrongNodeError
 from logbrook.server.cluster.membership import WrongClusterError
+from logbrook.server.cluster.peer_security import InvalidPeerSecurityError
 from logbrook.server.errors import RequestRefusedError, find_by_class
 from logbrook.server.security.authorizer import AuthorizationFailedError
 from logbrook.server.security.errors import AuthenticationFailedError, InvalidSecurityError
+from logbrook.server.security.quotas import ThrottlingQuotaExceededError
 from logbrook.server.topic_changes import ChangePendingError
 from logbrook.storage import errors as storage
 
@@ -64,6 +67,9 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     InvalidPartitionError: JsonError.PARTITION_NOT_FOUND,
     UnknownPartitionNameError: JsonError.PARTITION_NOT_FOUND,
     InvalidSettingError: JsonError.INVALID_REQUEST,
+    # Quotas are set over Kafka's protocol only, and mutations of clients of this protocol are not counted.
+    InvalidQuotaError: JsonError.INVALID_REQUEST,
+    ThrottlingQuotaExceededError: JsonError.NOT_READY,
     InvalidRequestError: JsonError.INVALID_REQUEST,
     RecordTooLargeError: JsonError.RECORD_TOO_LARGE,
     RequestRefusedError: JsonError.INVALID_REQUEST,
@@ -76,6 +82,7 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     ChangePendingError: JsonError.NOT_READY,
     AuthenticationFailedError: JsonError.NOT_AUTHENTICATED,
     InvalidSecurityError: JsonError.INVALID_REQUEST,
+    InvalidPeerSecurityError: JsonError.INVALID_REQUEST,
     UnknownCredentialError: JsonError.INVALID_REQUEST,
     # The JSON protocol has no leaders: a client of a cluster connects to another broker.
     cluster_errors.NotLeaderError: JsonError.NOT_READY,

@@ -186,7 +186,6 @@ async def create_topic(services: Services, request: CreateTopic, context: Reques
     check_topic_is_new(services, request.topic)
     settings = canonical_values(request.settings, TOPIC_SETTINGS)
     created = await services.topics.create(request.topic, request.partition_count, settings)
-    services.audit.changed(context, "create topic", f"topic {request.topic}")
     return _describe(services, created, context)
 
 

@@ -11,7 +11,10 @@
     authorizer      decides what a client may do, by the ACLs
     api_rights      the table of the rights that each API needs
     acl_messages    ACLs in the messages of the protocol
-    audit           the audit log
+    quotas          enforces quotas: counts what clients use, and throttles them
+    request_usage   what one request uses of its client's quotas
+    audit           the audit log; `audited_apis` what a request changed, `audit_limits` how many events clients can
+                     cause, `audit_file` and `audit_topic` where they go
 
 A connection's state is its `server.session.ConnectionSession`. The package may import `core`, `config`, `protocol` and
 below.

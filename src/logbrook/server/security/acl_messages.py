@@ -1,4 +1,4 @@
-"""What the handlers of CreateAcls, DescribeAcls and DeleteAcls share.
+"""ACLs in the messages of CreateAcls, DescribeAcls and DeleteAcls, and the checks that their handlers share.
 
 Their messages have ACLs and filters with numbers for the names. Without an authorizer all three are refused with
 SECURITY_DISABLED: ACLs that nobody enforces would give a false sense of security.
@@ -33,13 +33,11 @@ E = TypeVar("E", bound=IntEnum)
 _CHANGES_MAX = 100
 
 
-def refuse_acl_request(
-    services: Services, context: RequestContext, operation: AclOperation
-) -> RequestRefusedError | None:
-    """Return the error of a client that may not perform the operation on the cluster, or without an authorizer."""
+def check_acl_request(services: Services, context: RequestContext, operation: AclOperation) -> None:
+    """Raises RequestRefusedError without an authorizer, and for clients without the right on the cluster."""
     if not services.authorizer.is_enabled:
-        return RequestRefusedError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    return services.authorizer.cluster_refusal(context, operation)
+        raise RequestRefusedError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    services.authorizer.check_cluster(context, operation)
 
 
 async def change_acls(

@@ -5,6 +5,7 @@ takes effect for the next one. Denials are audited, except where the client did 
 what it may not see, and some rights are only asked for because another one would do as well.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from logbrook.config.security import SecurityConfig
@@ -62,6 +63,13 @@ _APPLICABLE = {
 }
 
 
+def _bits(operations: Iterable[AclOperation]) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+_ALL_BITS = {resource_type: _bits(operations) for resource_type, operations in _APPLICABLE.items()}
+
+
 class AuthorizationFailedError(RequestRefusedError):
     """The principal may not perform the operation on the resource; `code` is Kafka's for the type of the resource."""
 
@@ -114,7 +122,7 @@ class Authorizer:
     def refusal(
         self, context: "RequestContext", operation: AclOperation, resource_type: ResourceType, name: str
     ) -> AuthorizationFailedError | None:
-        """Return the error of a client that lacks the right, None if it has it."""
+        """Return the error of a client that lacks the right, None if it has it. It is reported, not raised."""
         if self.allows(context, operation, resource_type, name):
             return None
         return AuthorizationFailedError(context.session.principal, operation, resource_type, name)
@@ -124,9 +132,8 @@ class Authorizer:
 
     def check(self, context: "RequestContext", operation: AclOperation, resource_type: ResourceType, name: str) -> None:
         """Raises AuthorizationFailedError if the client lacks the right."""
-        refusal = self.refusal(context, operation, resource_type, name)
-        if refusal is not None:
-            raise refusal
+        if not self.allows(context, operation, resource_type, name):
+            raise AuthorizationFailedError(context.session.principal, operation, resource_type, name)
 
     def check_cluster(self, context: "RequestContext", operation: AclOperation) -> None:
         """Raises AuthorizationFailedError if the client lacks the right on the cluster."""
@@ -134,8 +141,10 @@ class Authorizer:
 
     def operations(self, context: "RequestContext", resource_type: ResourceType, name: str) -> int:
         """Return the allowed operations as a bit field: bit N is set for the operation with the number N (KIP-430)."""
-        return sum(
-            1 << operation
+        if not self.is_enabled:
+            return _ALL_BITS[resource_type]
+        return _bits(
+            operation
             for operation in _APPLICABLE[resource_type]
             if self.allows(context, operation, resource_type, name, is_audited=False)
         )

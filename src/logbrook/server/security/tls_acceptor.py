@@ -19,6 +19,8 @@ from logbrook.server.security.tls import TlsContexts
 _ACCEPTED_PER_TURN_MAX = 64
 # Without a file descriptor for another connection, accepting pauses for this long.
 _PAUSE_S = 0.1
+# An idle client does not answer the end of TLS, and would delay the broker's stop for longer.
+_SHUTDOWN_S = 1.0
 _RESOURCE_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _BACKLOG = 1024
 
@@ -107,7 +109,7 @@ class TlsAcceptor:
                 connected,
                 ssl=self._tls.context,
                 ssl_handshake_timeout=self._handshake_s,
-                ssl_shutdown_timeout=self._handshake_s,
+                ssl_shutdown_timeout=_SHUTDOWN_S,
             )
         except (OSError, ssl.SSLError, TimeoutError) as error:
             self._probe.tls_handshake_failures += 1

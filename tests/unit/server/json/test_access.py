@@ -151,7 +151,7 @@ def test_a_request_needs_each_of_its_rights(
         alice.ask(request_type, **fields)
 
 
-def test_what_may_not_be_seen_is_left_out(shell: Shell) -> None:
+def test_topics_and_settings_without_the_right_are_left_out(shell: Shell) -> None:
     with signed_in(shell, "alice") as alice:
         assert alice.ask(RequestType.LIST_TOPICS) == {"topics": []}
         missing = alice.refused(RequestType.DESCRIBE_TOPIC, topic="missing")

@@ -163,7 +163,7 @@ def test_authentication_is_required_with_sasl_or_acls(security: dict[str, Any], 
 
 
 def test_failed_authentications_do_not_keep_others_out(tmp_path: Path) -> None:
-    """Those that wait for their answer give way to new connections."""
+    """Attempts that wait for their answer give way to new connections."""
     security = security_settings(tmp_path, failed_authentication_delay_ms=5_000)
     with Served(tmp_path / "data", {"security": security}, connections_max=2) as served:
         guesses = [http.client.HTTPConnection(*served.address, timeout=TIMEOUT_S) for _ in range(12)]
