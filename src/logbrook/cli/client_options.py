@@ -24,7 +24,7 @@ CONFIG_VARIABLE = "LOGBROOK_CLIENT_CONFIG"
 KAFKA_PREFIX = "kafka."
 _SERVERS = "bootstrap.servers"
 # Names of the parameters by which commands take the brokers of a cluster.
-_BROKER_PARAMETERS = frozenset({"bootstrap", "servers", "bootstrap_servers"})
+_BROKER_PARAMETERS = frozenset({"bootstrap", "servers", "bootstrap_servers", "broker"})
 
 
 @dataclass(slots=True)

@@ -227,7 +227,7 @@ class _Watcher:
 def _metrics_source(servers: str, url: str | None) -> MetricsSource | None:
     """An empty URL disables metrics; without one, the default port of the first server is tried."""
     if url is not None:
-        return MetricsSource(url) if url else None
+        return MetricsSource(url, security=client_security()) if url else None
     host = servers.partition(",")[0].rpartition(":")[0]
     return MetricsSource(f"http://{host}:{DEFAULT_PORT}", is_guessed=True)
 

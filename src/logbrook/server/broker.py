@@ -283,7 +283,8 @@ class BrokerServer:
     def _start_tls(self, loop: asyncio.AbstractEventLoop) -> TlsContexts | None:
         """Return the TLS contexts, None if no listener uses TLS. Raises InvalidSecurityError."""
         config = self.config
-        if not any(config.security.protocol_of(name).uses_tls for name in listen_addresses(config.network)):
+        uses_tls = any(config.security.protocol_of(name).uses_tls for name in listen_addresses(config.network))
+        if not uses_tls and not (config.metrics.listen and config.metrics.tls):
             return None
         self.tls = TlsContexts(config.security, loop)
         self._started.callback(self.tls.stop)
@@ -309,15 +310,18 @@ class BrokerServer:
 
         network = self.config.network
         dispatcher = JsonDispatcher(self, network.json_request_bytes_max, self._clock.monotonic_s)
+        tls = self.tls if self.config.security.protocol.uses_tls else None
         return await self.listener.listen(
-            *split_address(network.json_listen), partial(JsonConnection, dispatcher=dispatcher)
+            *split_address(network.json_listen), partial(JsonConnection, dispatcher=dispatcher), tls
         )
 
     async def _listen_for_http(self) -> tuple[str, int]:
-        addresses = [self.config.metrics.listen, self.config.network.advertise]
+        metrics, tls = self.config.metrics, self.tls
+        addresses = [metrics.listen, self.config.network.advertise]
         http = HttpListener(Operations(self), [split_address(address)[0] for address in addresses if address])
         self._started.push_async_callback(http.stop)
-        return await http.start(*split_address(self.config.metrics.listen))
+        acceptor = partial(self.listener.new_tls_acceptor, tls=tls) if metrics.tls and tls is not None else None
+        return await http.start(*split_address(metrics.listen), acceptor)
 
     def _start_audit(self, loop: asyncio.AbstractEventLoop, topics: Topics, appender: LogAppender) -> AuditLog:
         """Raises OSError if the audit file cannot be opened."""

@@ -22,6 +22,7 @@ from logbrook.protocol.json_frames import (
 from logbrook.protocol.json_requests import (
     HEADERS_MAX,
     RECORDS_MAX,
+    Authenticate,
     CreateTopic,
     DescribePartition,
     DescribeTopic,
@@ -47,7 +48,7 @@ PLACE = {"topic": "t", "partition": 1}
 
 
 def reader(chunk_bytes: int = 64 * 1024) -> JsonFrameReader:
-    return JsonFrameReader(ReceiveBuffers(chunk_bytes), LIMIT)
+    return JsonFrameReader(ReceiveBuffers(chunk_bytes), lambda: LIMIT)
 
 
 def feed(frames: JsonFrameReader, data: bytes, at_once: int = 1 << 20) -> Iterator[bytes]:
@@ -242,6 +243,8 @@ GOOD: list[tuple[RequestType, dict[str, Any], Request]] = [
     (RequestType.METRICS_FETCH, {}, MetricsFetch("")),
     (RequestType.METRICS_FETCH, {"prefix": "a"}, MetricsFetch("a")),
     (RequestType.PING, {}, Ping()),
+    (RequestType.AUTHENTICATE, {"user": "alice", "password": ""}, Authenticate("alice", "", None)),
+    (RequestType.AUTHENTICATE, {"token": "t"}, Authenticate(None, None, "t")),
 ]
 
 

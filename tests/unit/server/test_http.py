@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from logbrook.server.api import RequestContext
 from logbrook.server.http import BODY_BYTES_MAX, HEAD_BYTES_MAX, PLAIN_TEXT, HttpRequest, HttpResponse
 from logbrook.server.operations import Operations
 from logbrook.storage.errors import StorageOfflineError
@@ -257,10 +258,10 @@ def test_idle_connections_give_way_to_new_ones(served: Served) -> None:
 class Held(Operations):
     """Responds only to health checks."""
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:
+    async def answer(self, request: HttpRequest, context: RequestContext) -> HttpResponse:
         if request.path not in self.health_paths:
             await asyncio.Event().wait()
-        return await super().answer(request)
+        return await super().answer(request, context)
 
 
 def test_health_is_answered_while_other_requests_are_at_their_limit(tmp_path: Path) -> None:
@@ -321,7 +322,7 @@ class Endless(Operations):
 
     pieces = 0
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:
+    async def answer(self, request: HttpRequest, context: RequestContext) -> HttpResponse:
         async def body() -> AsyncGenerator[bytes, None]:
             while True:
                 Endless.pieces += 1
@@ -348,7 +349,7 @@ async def begun_and_ended(served: Served) -> None:
 class Broken(Operations):
     """Raises an error at once, or in the middle of a response."""
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:
+    async def answer(self, request: HttpRequest, context: RequestContext) -> HttpResponse:
         async def body() -> AsyncGenerator[bytes, None]:
             yield b"the beginning"
             raise RuntimeError("a bug")
