@@ -41,18 +41,18 @@ serve: $(BASE) ## run a broker on 127.0.0.1:9092 (ARGS="--data DIR --listen HOST
 demo: $(SPARK) ## run a broker, a stream of orders and a Spark pipeline, and print the result (ARGS="--keep DIR")
 	$(BIN)/python -m demo $(ARGS)
 
-# Three workers share the tests; each starts with a third and takes from the others' when its own are done. Tests wait for
-# processes and disks 40 % of the time, so three keep two cores busy.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
+# Four workers share the tests; each starts with a quarter and takes from the others' when its own are done. Tests wait
+# for processes and disks half of the time, so four keep two cores busy. The short tests do not wait: two workers.
+PYTEST := $(BIN)/python -m pytest --dist worksteal
 
 test: $(DEV) ## run the tests that must pass before a change lands (ARGS="tests/unit/storage -k recovery")
-	$(PYTEST) -m "not long" $(ARGS)
+	$(PYTEST) -n 4 -m "not long" $(ARGS)
 
 test-fast: $(DEV) ## run the short tests that need no Java, Spark or browser, last failures first: under a minute
-	$(PYTEST) -m "not long and not slow" --failed-first tests/test_tidy.py tests/unit tests/property tests/scenarios $(ARGS)
+	$(PYTEST) -n 2 -m "not long and not slow" --failed-first tests/test_tidy.py tests/unit tests/property tests/scenarios $(ARGS)
 
 test-all: $(DEV) ## run every test, with the long campaigns
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -n 4 $(ARGS)
 
 check: $(DEV) ## run ruff, mypy (strict) and the import contracts
 	$(BIN)/ruff check .

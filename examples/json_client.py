@@ -9,13 +9,16 @@ python examples/json_client.py 127.0.0.1:9095 consume orders 0 --group readers
 import argparse
 import base64
 import json
+import os
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 TYPES = (
-    "Produce Fetch OffsetCommit OffsetFetch CreateTopic ListTopics DescribeTopic DescribePartition MetricsFetch Ping"
+    "Produce Fetch OffsetCommit OffsetFetch CreateTopic ListTopics DescribeTopic DescribePartition MetricsFetch Ping "
+    "Authenticate"
 )
 TYPE_BYTES = {name: number for number, name in enumerate(TYPES.split(), 1)}
 ERROR = 255
@@ -30,8 +33,12 @@ class BrokerError(Exception):
 
 
 class JsonClient:
-    def __init__(self, host: str, port: int, timeout_s: float = 60.0) -> None:
+    """`ca` is the file with the certificates that the client trusts; without one there is no TLS."""
+
+    def __init__(self, host: str, port: int, timeout_s: float = 60.0, ca: str | None = None) -> None:
         self._socket = socket.create_connection((host, port), timeout_s)
+        if ca is not None:
+            self._socket = ssl.create_default_context(cafile=ca).wrap_socket(self._socket, server_hostname=host)
         self._stream = self._socket.makefile("rb")
 
     def close(self) -> None:
@@ -79,9 +86,13 @@ def main() -> None:
     parser.add_argument("number", nargs="?", type=int, default=0, help="partition; for create, their number")
     parser.add_argument("--group", default="json-client")
     parser.add_argument("--wait-ms", type=int, default=1000)
+    parser.add_argument("--user", help="its password is the environment variable JSON_PASSWORD")
+    parser.add_argument("--ca", metavar="FILE", help="use TLS, and trust the certificates in this file")
     options = parser.parse_args()
     host, _, port = options.address.rpartition(":")
-    client = JsonClient(host, int(port))
+    client = JsonClient(host, int(port), ca=options.ca)
+    if options.user is not None:
+        client.request("Authenticate", user=options.user, password=os.environ["JSON_PASSWORD"])
     if options.command == "create":
         client.request("CreateTopic", topic=options.topic, partition_count=options.number or 1)
     elif options.command == "produce":

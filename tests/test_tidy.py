@@ -23,6 +23,8 @@ UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 VAGUE_MODULE_NAMES = {"utils", "util", "helpers", "common", "misc"}
 # A docstring states a contract: "Return True if ...", not "Whether ...".
 VAGUE_OPENING = re.compile(r"\W*(What|Whether|Those|Who|Nobody|Something|How|Which|Why)\b")
+# A test's name is a rule with a subject: "an unknown producer cannot end a transaction", not "who is not known ...".
+VAGUE_TEST = re.compile(r"test_(what|whatever|whichever|who|nobody|unless)_")
 VAGUE_VARIABLES = {"one", "found", "told", "who"}
 # The classes of Kafka's messages are named after Kafka's schemas.
 GENERATED = "src/logbrook/protocol/messages/"
@@ -41,6 +43,7 @@ class File:
     long_functions: list[str] = field(default_factory=list)
     sleeps: list[str] = field(default_factory=list)
     vague_docstrings: list[str] = field(default_factory=list)
+    vague_tests: list[str] = field(default_factory=list)
     vague_variables: list[str] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
 
@@ -80,6 +83,8 @@ def read_docstring(file: File, node: ast.Module | ast.ClassDef | ast.FunctionDef
 
 
 def read_function(file: File, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    if VAGUE_TEST.match(function.name):
+        file.vague_tests.append(file.violation(function, function.name))
     lines = (function.end_lineno or function.lineno) - function.lineno + 1
     if lines > FUNCTION_LINES_MAX:
         file.long_functions.append(file.violation(function, f"{function.name} has {lines} lines"))
@@ -136,6 +141,10 @@ def test_nothing_sleeps_to_wait_for_a_condition(files: list[File]) -> None:
 
 def test_docstrings_state_a_contract(files: list[File]) -> None:
     assert [violation for file in files for violation in file.vague_docstrings] == []
+
+
+def test_tests_are_named_after_the_rule_they_prove(files: list[File]) -> None:
+    assert [violation for file in files for violation in file.vague_tests] == []
 
 
 def test_variables_are_named_after_their_content(files: list[File]) -> None:

@@ -21,6 +21,15 @@ from logbrook.ports.metadata_store import (
     TransactionResult,
 )
 from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialUpsertion,
+)
+from logbrook.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 from logbrook.server.cluster.adoption import Adoption, AdoptionError, adopt
 from logbrook.server.cluster.identity_file import AdoptionPendingError, ClusterDirectoryError, WrongNodeError
 from logbrook.storage.log_directory import LogDirectory
@@ -31,6 +40,11 @@ from logbrook.testing.store_thread import StoreConnection
 from tests.cluster.test_administration import connect, move
 
 WAIT_S = 30
+ADD_USER = AlterUserScramCredentialsRequest(
+    upsertions=[
+        ScramCredentialUpsertion(name="alice", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"hash")
+    ]
+)
 
 
 @pytest.fixture
@@ -97,6 +111,7 @@ def test_records_groups_transactions_and_settings_are_there_and_survive_the_loss
             admin = Admin(client)
             admin.configs.alter_topic("orders", {"max.message.bytes": "54321"}, [])
             admin.configs.alter_all_brokers({"log.retention.ms": "123456"})
+            client.request(ADD_USER, AlterUserScramCredentialsResponse)
             topic_id = admin.topics.describe("orders").id
             cluster_id = admin.describe_cluster().cluster_id
 
@@ -109,6 +124,8 @@ def test_records_groups_transactions_and_settings_are_there_and_survive_the_loss
         assert admin.topics.describe("orders").id == topic_id
         settings = {entry.name: entry.value for entry in admin.configs.of_topic("orders")}
         assert (settings["max.message.bytes"], settings["retention.ms"]) == ("54321", "123456")
+        users = client.request(DescribeUserScramCredentialsRequest(), DescribeUserScramCredentialsResponse).results
+        assert [user.user for user in users] == ["alice"]
     for topic in ("orders", "paid"):
         move_to_all(cluster, topic)
     for topic in ("__consumer_offsets", "__transaction_state"):

@@ -84,7 +84,7 @@ async def wait_for(changes: list[StoreChange], revision: Revision) -> None:
         await waited.wait()
 
 
-def test_a_killed_etcd_has_everything_when_it_is_back(etcd: EtcdProcess) -> None:
+def test_a_killed_etcd_has_all_entries_after_its_restart(etcd: EtcdProcess) -> None:
     async def check(store: EtcdMetadataStore) -> None:
         changes: list[StoreChange] = []
         before = await put(store, "before")
@@ -243,7 +243,7 @@ def test_connections_with_tls_need_certificates_of_the_authority(command: str, t
                 run([etcd.address], put_one, refused)
 
 
-def test_addresses_that_nobody_serves_are_named() -> None:
+def test_the_error_names_unreachable_addresses() -> None:
     async def check(store: EtcdMetadataStore) -> None:
         with pytest.raises(StoreUnavailableError, match=r"no etcd endpoint of 127\.0\.0\.1:1 can be reached"):
             await store.read_all()

@@ -168,7 +168,7 @@ def test_a_broker_without_a_registration_tells_clients_its_own_address(
     assert known_to_the_first() == [1]
 
 
-def test_records_are_written_and_read_while_the_store_is_away(cluster: Cluster) -> None:
+def test_records_are_written_and_read_while_the_metadata_store_is_unavailable(cluster: Cluster) -> None:
     cluster.create_topic("orders")
     cluster.stop_store()
     cluster.produce("orders", "meanwhile")

@@ -103,7 +103,7 @@ def test_a_move_and_its_lag_are_counted(measured: Cluster, wait_until: WaitUntil
     wait_until(lambda: value(cluster, 1, "cluster_follower_lag_max") == 0)
 
 
-def test_a_broker_without_its_store_says_so(measured: Cluster, wait_until: WaitUntil) -> None:
+def test_a_broker_without_its_metadata_store_reports_it(measured: Cluster, wait_until: WaitUntil) -> None:
     measured.stop_store()
     wait_until(lambda: value(measured, 1, "cluster_lease_certain") == 0)
     wait_until(lambda: value(measured, 1, "cluster_lease_renewals_total", "failed") >= 1)

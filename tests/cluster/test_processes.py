@@ -127,7 +127,7 @@ def test_nothing_is_lost_when_brokers_are_killed_and_restarted(
     assert read == written
 
 
-def test_a_broker_waits_for_etcd_and_says_so(
+def test_a_broker_waits_for_etcd_and_reports_it(
     etcd: EtcdProcess, tmp_path: Path, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     etcd.kill()
@@ -162,7 +162,7 @@ def test_an_id_in_use_is_refused(
 
 
 @pytest.mark.parametrize("store", ["127.0.0.1:2379", "/name", "127.0.0.1/name", "127.0.0.1:2379/"])
-def test_a_cluster_that_is_not_addresses_and_a_name_is_refused(store: str, tmp_path: Path) -> None:
+def test_an_invalid_cluster_address_is_refused(store: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [*SERVE, "--cluster", store, "--data", str(tmp_path)],
         capture_output=True,

@@ -119,7 +119,7 @@ def test_writes_with_acks_all_are_refused_below_min_insync_replicas(impatient_cl
     assert values(cluster, "orders")[-1] == b"to three again"
 
 
-def test_a_leader_without_a_certain_lease_does_not_say_that_newer_records_are_gone(
+def test_a_leader_without_a_certain_lease_does_not_return_offset_out_of_range(
     impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     """Consumers would start again at the beginning or the end."""
@@ -140,7 +140,7 @@ def test_a_leader_without_a_certain_lease_does_not_say_that_newer_records_are_go
     cluster.reconnect(1)
 
 
-def test_a_leader_that_was_deposed_without_knowing_it_does_not_tell_the_latest_offset(
+def test_a_deposed_leader_does_not_return_the_latest_offset(
     impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     """A reader that was told an earlier one would miss records that are acknowledged."""
@@ -157,7 +157,7 @@ def test_a_leader_that_was_deposed_without_knowing_it_does_not_tell_the_latest_o
     wait_until(lambda: latest_offset(cluster, 1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def test_leaders_tell_the_latest_offset_while_the_metadata_store_is_away(
+def test_leaders_return_the_latest_offset_while_the_metadata_store_is_unavailable(
     impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     """Their followers confirm that there is no other leader."""
@@ -222,7 +222,7 @@ def latest_offset(cluster: Cluster, number: int, timestamp: int = LATEST) -> tup
         return ErrorCode(response.error_code), response.offset
 
 
-def test_a_new_leader_does_not_tell_consumers_that_committed_records_are_gone(impatient_cluster: Cluster) -> None:
+def test_a_new_leader_does_not_return_offset_out_of_range_for_committed_records(impatient_cluster: Cluster) -> None:
     """Its high watermark is older than what consumers have read, until other replicas have confirmed its records."""
     cluster = impatient_cluster
     cluster.create_topic("orders", settings={"min.insync.replicas": "2"})
@@ -332,7 +332,7 @@ def test_a_deleted_topic_is_deleted_on_every_broker_and_its_name_can_be_used_aga
         assert cluster.stored("orders", on=number) == [b"new"]
 
 
-def test_replication_factors_that_cannot_be_are_refused(cluster: Cluster) -> None:
+def test_invalid_replication_factors_are_refused(cluster: Cluster) -> None:
     with pytest.raises(Exception, match="replication factor of 4 needs as many live brokers, and there are 3"):
         cluster.create_topic("orders", 1, 4)
     cluster.create_topic("single", 1, 1)

@@ -1,7 +1,7 @@
 """Consoles for the browser: real processes, real brokers, and Debian's Chromium driven by playwright.
 
 The time goes into importing the console's libraries, starting a browser and loading pages. All tests therefore share
-four consoles forked from one process (`forked_consoles.py`), one browser and one tab.
+five consoles forked from one process (`forked_consoles.py`), one browser and one tab.
 """
 
 import json
@@ -32,8 +32,11 @@ from playwright.sync_api import (
 )
 
 from logbrook.client import Client
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.testing import Broker, Cluster
 from logbrook.testing.processes import free_port
+from tests.security_kit import allow, security_settings
+from tests.unit.server.http_kit import Served
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 WIDE: ViewportSize = {"width": 1280, "height": 900}
@@ -124,16 +127,33 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="package")
-def consoles(broker: Broker, metrics: str, empty_broker: Broker, cluster: Cluster) -> Iterator[dict[str, str]]:
+def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A broker with SASL and ACLs: admin may do everything, alice may read and write the topic orders."""
+    folder = tmp_path_factory.mktemp("secured")
+    security = security_settings(folder, protocol="SASL_PLAINTEXT")
+    with Served(folder / "data", {"security": security}) as served:
+        for topic in ("orders", "payments"):
+            served.create_topic(topic)
+        for operation in (AclOperation.READ, AclOperation.WRITE):
+            served.call(allow(served.broker.services, "alice", operation, ResourceType.TOPIC, "orders"))
+        yield served
+
+
+@pytest.fixture(scope="package")
+def consoles(
+    broker: Broker, metrics: str, empty_broker: Broker, cluster: Cluster, secured_broker: Served
+) -> Iterator[dict[str, str]]:
     """The addresses of the consoles that the fixtures below name."""
-    addresses = {name: f"127.0.0.1:{free_port()}" for name in ("plain", "guarded", "empty", "clustered")}
-    plain, guarded, empty, clustered = (("--listen", address) for address in addresses.values())
+    addresses = {name: f"127.0.0.1:{free_port()}" for name in ("plain", "guarded", "empty", "clustered", "login")}
+    plain, guarded, empty, clustered, login = (("--listen", address) for address in addresses.values())
+    secured = ("--bootstrap", secured_broker.bootstrap_servers, "--metrics", "")
     running = ForkedConsoles(
         [
             (*plain, "--bootstrap", broker.bootstrap_servers, "--metrics", metrics),
             (*guarded, "--bootstrap", broker.bootstrap_servers, "--metrics", "", "--token", "open sesame"),
             (*empty, "--bootstrap", empty_broker.bootstrap_servers, "--metrics", "127.0.0.1:1"),
             (*clustered, "--bootstrap", cluster.bootstrap_servers, "--metrics", ""),
+            (*login, *secured, "--login", "--url", "https://console.example", "-X", "sasl.mechanism=SCRAM-SHA-256"),
         ]
     )
     try:
@@ -165,6 +185,12 @@ def empty_console(consoles: dict[str, str]) -> str:
 def cluster_console(consoles: dict[str, str]) -> str:
     """The address of the console of `cluster`."""
     return consoles["clustered"]
+
+
+@pytest.fixture(scope="package")
+def login_console(consoles: dict[str, str]) -> str:
+    """The address of the console of `secured_broker`, where users sign in."""
+    return consoles["login"]
 
 
 # Playwright runs an event loop in this thread, with which tests of other folders would fail.

@@ -27,7 +27,7 @@ def shows(page: Page, text: str) -> None:
     expect(page.get_by_text(text).first).to_be_visible()
 
 
-def test_the_map_shows_who_leads_what(cluster: Cluster, cluster_console: str, open_page: Opened) -> None:
+def test_the_map_shows_the_leaders_of_partitions(cluster: Cluster, cluster_console: str, open_page: Opened) -> None:
     cluster.create_topic("mapped", assignments=[[1, 2], [3, 1]])
     page = open_page(f"{cluster_console}/cluster")
     shows(page, "3 of 3")

@@ -16,6 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from logbrook.cli.main import app
+from logbrook.config import BrokerConfig, MetricsConfig
+from logbrook.config.network import ConsoleConfig
+from logbrook.config.security import SecurityConfig
+from logbrook.model.security import SaslMechanism, SecurityProtocol
 from logbrook.server.console_process import ConsoleProcess
 from logbrook.testing.processes import free_port
 from tests.interop.clients.process import Process
@@ -58,7 +62,7 @@ def test_a_stopping_broker_closes_the_input_of_its_console_and_waits_for_it(
     monkeypatch.setattr(sys, "executable", str(console))
 
     async def start_and_stop() -> None:
-        process = ConsoleProcess("127.0.0.1:0", {})
+        process = ConsoleProcess(BrokerConfig(console=ConsoleConfig(listen="127.0.0.1:0")), {})
         await process.start(("127.0.0.1", 1), None)
         assert not has_exited.exists()
         await process.stop()
@@ -69,6 +73,38 @@ def test_a_stopping_broker_closes_the_input_of_its_console_and_waits_for_it(
         context.setattr(sys, "stderr", output)
         thread.submit(asyncio.run, asyncio.wait_for(start_and_stop(), 20)).result(30)
     assert has_exited.exists()
+
+
+def test_the_console_of_a_broker_with_sasl_has_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = tmp_path / "arguments"
+    console = tmp_path / "console"
+    console.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {arguments}.new\nmv {arguments}.new {arguments}\ncat\n')
+    console.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(console))
+    security = SecurityConfig(
+        protocol=SecurityProtocol.SASL_SSL,
+        sasl_mechanisms=frozenset({SaslMechanism.SCRAM_SHA_256}),
+        certificate="broker.crt",
+    )
+    settings = ConsoleConfig(
+        listen="0.0.0.0:0", url="https://console.example", tls=True, client_config="client.properties"
+    )
+    config = BrokerConfig(security=security, console=settings, metrics=MetricsConfig(tls=True))
+
+    async def start_and_stop() -> None:
+        process = ConsoleProcess(config, {})
+        await process.start(("127.0.0.1", 1), ("127.0.0.1", 2))
+        while not arguments.exists():
+            await asyncio.sleep(0)
+        await process.stop()
+
+    with (tmp_path / "output").open("w") as output, monkeypatch.context() as context, ThreadPoolExecutor(1) as thread:
+        context.setattr(sys, "stderr", output)
+        thread.submit(asyncio.run, asyncio.wait_for(start_and_stop(), 20)).result(30)
+    text = " ".join(arguments.read_text().split())
+    assert "--metrics https://127.0.0.1:2 --client-config client.properties -X security.protocol=SASL_SSL" in text
+    assert "--login -X sasl.mechanism=SCRAM-SHA-256 --url https://console.example" in text
+    assert text.endswith("--certificate broker.crt --key broker.crt")
 
 
 def test_only_a_console_that_was_started_by_a_broker_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ SHARDS_OF_MODES = [
 
 
 @pytest.mark.parametrize(("mode", "shard"), SHARDS_OF_MODES)
-def test_whatever_call_fails_nothing_acknowledged_is_lost(mode: str, shard: int) -> None:
+def test_no_acknowledged_record_is_lost_if_any_call_fails(mode: str, shard: int) -> None:
     broken: list[str] = []
     for faulty, disk, outcome in trials(MODES[mode], shard):
         broken += [f"{faulty.refused[:1]}: {rule}" for rule in outcome.broken]

@@ -74,7 +74,7 @@ def spots(block: Block) -> list[int]:
     return [*range(0, 36, 3), *sorted(Random(block.position).sample(range(36, block.length), 8)), block.length - 1]
 
 
-def test_the_past_has_blocks_in_more_than_one_file() -> None:
+def test_the_recorded_history_has_blocks_in_several_files() -> None:
     blocks = blocks_of(killed().files)
     assert len(blocks) >= 6
     assert len({block.path for block in blocks}) >= 2
@@ -130,7 +130,7 @@ def test_only_partitions_that_were_in_the_bad_block_lose_anything(number: int) -
 
 
 @pytest.mark.parametrize("number", range(len(blocks_of(powerless().files)) - 1))
-def test_a_gap_is_repaired_with_what_lies_behind_it(number: int) -> None:
+def test_a_gap_is_repaired_with_the_records_after_it(number: int) -> None:
     """A repair ends the quarantine; appends continue after all promised offsets."""
     block = blocks_of(powerless().files)[number]
     files = powerless().copy()

@@ -128,7 +128,7 @@ def test_every_bit_that_the_checksum_covers_is_checked(client: Client) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"base_offset": -1}, {"base_offset": INT64_MAX}, {"leader_epoch": INT32_MAX}])
-def test_what_the_leader_decides_is_written_over(client: Client, fields: dict[str, int]) -> None:
+def test_header_fields_of_the_leader_are_overwritten(client: Client, fields: dict[str, int]) -> None:
     before = client.list_offset(TOPIC, 0)
     assert client.produce(TOPIC, 0, batch_with(**fields)) == before
     (batch,) = client.fetch(TOPIC, 0, Offset(before)).batches
@@ -138,7 +138,7 @@ def test_what_the_leader_decides_is_written_over(client: Client, fields: dict[st
 
 
 @pytest.mark.parametrize("timestamp", [-(2**63), -2, -1, 0, INT64_MAX])
-def test_any_timestamp_is_taken_or_refused_and_lookups_continue(client: Client, timestamp: int) -> None:
+def test_any_timestamp_is_accepted_or_refused_and_lookups_continue(client: Client, timestamp: int) -> None:
     batch = batch_with(base_timestamp=timestamp, max_timestamp=timestamp)
     assert code_or_none(client, batch) in (None, ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD)
     for wanted in (0, 1, 1_700_000_000_000, INT64_MAX, -3):
@@ -146,13 +146,13 @@ def test_any_timestamp_is_taken_or_refused_and_lookups_continue(client: Client, 
 
 
 @pytest.mark.parametrize("size", [0, 1, 11, 12, 16, 17, 60, 61])
-def test_less_than_a_batch_is_refused(client: Client, size: int) -> None:
+def test_a_truncated_batch_is_refused(client: Client, size: int) -> None:
     before = client.list_offset(TOPIC, 0)
     assert code_of(client, build_batch(RECORDS)[:size]) in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
     assert client.list_offset(TOPIC, 0) == before
 
 
-def test_more_than_a_batch_is_refused(client: Client) -> None:
+def test_bytes_after_a_batch_are_refused(client: Client) -> None:
     before = client.list_offset(TOPIC, 0)
     batch = build_batch(RECORDS)
     for more in (batch, b"\x00", bytes(61), batch[:-1]):
@@ -195,7 +195,7 @@ def test_mutated_batches_are_refused_or_can_be_read(client: Client) -> None:
     assert start == end
 
 
-def test_a_bad_batch_does_not_keep_out_the_good_ones_beside_it(victim: Victim, topic: str) -> None:
+def test_a_bad_batch_does_not_refuse_the_good_ones_of_its_request(victim: Victim, topic: str) -> None:
     good, bad = build_batch(RECORDS), batch_with(magic=1)
     with Client(victim.address) as client:
         topic_id = client.metadata([TOPIC]).topics[0].topic_id
@@ -221,7 +221,7 @@ def test_a_bad_batch_without_acks_is_answered_by_closing_the_connection(victim: 
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 2**15 - 1])
-def test_acks_that_there_are_not_are_refused(client: Client, acks: int) -> None:
+def test_invalid_acks_are_refused(client: Client, acks: int) -> None:
     topic_id = client.metadata([TOPIC]).topics[0].topic_id
     partition = PartitionProduceData(records=build_batch(RECORDS))
     data = [TopicProduceData(name=TOPIC, topic_id=topic_id, partition_data=[partition])]

@@ -91,7 +91,7 @@ BOMBS: dict[str, Callable[[], bytearray]] = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_stored_and_given_as_it_was_sent(victim: Victim, name: str) -> None:
+def test_a_decompression_bomb_is_stored_and_returned_unchanged(victim: Victim, name: str) -> None:
     bomb = BOMBS[name]()
     topic = f"stored-{name}"
     with victim.peak_below(PEAK_BYTES_MAX), Client(victim.address) as client:

@@ -50,7 +50,7 @@ def test_a_request_cut_off_anywhere_is_not_answered(victim: Victim) -> None:
             assert all_answers(connected) == []
 
 
-def test_what_came_before_half_a_request_is_answered(victim: Victim) -> None:
+def test_complete_requests_before_a_partial_one_are_answered(victim: Victim) -> None:
     with victim.connect() as connected:
         connected.sendall(VERSIONS * 3 + VERSIONS[:-1])
         assert [receive_frame(connected) is not None for _ in range(3)] == [True] * 3

@@ -21,7 +21,7 @@ def is_let_in(victim: Victim) -> bool:
         return False
 
 
-def test_connections_above_the_most_are_closed_and_the_others_served(victim: Victim) -> None:
+def test_connections_above_the_limit_are_closed_and_the_others_served(victim: Victim) -> None:
     with ExitStack() as stack:
         connected = [stack.enter_context(victim.connect()) for _ in range(CONNECTIONS_MAX)]
         for connection in connected:
@@ -33,7 +33,7 @@ def test_connections_above_the_most_are_closed_and_the_others_served(victim: Vic
         assert all(receive_frame(connection) for connection in connected)
 
 
-def test_there_is_room_again_when_connections_are_closed(victim: Victim) -> None:
+def test_new_connections_are_accepted_after_others_have_closed(victim: Victim) -> None:
     for _ in range(3):
         with ExitStack() as stack:
             for _ in range(CONNECTIONS_MAX):
@@ -52,7 +52,7 @@ def test_connections_that_send_nothing_do_not_block_other_clients(victim: Victim
             assert is_let_in(victim)
 
 
-def test_thousands_of_short_connections_leave_nothing_behind(victim: Victim) -> None:
+def test_thousands_of_short_connections_leave_no_state(victim: Victim) -> None:
     before = victim.open_files
     for number in range(1500):
         with victim.connect() as connected:

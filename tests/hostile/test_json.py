@@ -89,7 +89,7 @@ def test_an_impossible_length_is_reported_and_closes_the_connection(victim: Vict
     check(victim)
 
 
-def test_a_length_that_is_too_short_makes_the_rest_noise(victim: Victim) -> None:
+def test_a_length_that_is_too_short_makes_the_rest_invalid(victim: Victim) -> None:
     with connected_to(victim) as connected:
         connected.sendall(frame(PING, {"id": 1, "padding": "x" * 100}, length=20))
         answers = [json.loads(answer[1:])["error"] for answer in all_answers(connected)]
@@ -108,7 +108,7 @@ def test_announced_frames_use_little_memory(victim: Victim) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_noise_is_refused(victim: Victim, seed: int) -> None:
+def test_random_bytes_are_refused(victim: Victim, seed: int) -> None:
     with connected_to(victim) as connected:
         with suppress(ConnectionError):
             connected.sendall(Random(seed).randbytes(50_000))
@@ -202,7 +202,7 @@ def test_many_costly_requests_at_once_do_not_block_the_others(victim: Victim) ->
             assert kinds == [PRODUCE | 128, ERROR] * 5
 
 
-def test_a_request_that_is_as_large_as_it_may_be_is_taken(victim: Victim) -> None:
+def test_a_request_of_the_maximum_size_is_accepted(victim: Victim) -> None:
     body = filled(b'{"topic":"honest","partition":0,"records":[{"value":"', b"v", b'"}]}', 900_000)
     padding = b" " * (REQUEST_BYTES_MAX - 1 - len(body))
     with connected_to(victim) as connected:
@@ -336,7 +336,7 @@ def test_answers_that_wait_for_the_one_before_them_are_bounded_too(victim: Victi
 # Many connections
 
 
-def test_connections_above_the_most_are_closed_and_the_others_served(victim: Victim) -> None:
+def test_connections_above_the_limit_are_closed_and_the_others_served(victim: Victim) -> None:
     def is_let_in() -> bool:
         try:
             with connected_to(victim) as connected:
@@ -356,7 +356,7 @@ def test_connections_above_the_most_are_closed_and_the_others_served(victim: Vic
     assert wait_until(is_let_in, REAPED_S_MAX)
 
 
-def test_short_connections_leave_nothing_behind(victim: Victim) -> None:
+def test_short_connections_leave_no_state(victim: Victim) -> None:
     before = victim.open_files
     whole = ping(1)
     for number in range(1000):

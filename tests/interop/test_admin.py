@@ -177,7 +177,7 @@ def test_the_sizes_of_logs_are_described(client: Client, servers: str, new_topic
     assert 5_000 < sizes[1] < 6_000
 
 
-def test_offsets_are_listed_by_what_they_stand_for(client: Client, servers: str, new_topic: NewTopic) -> None:
+def test_offsets_are_listed_by_earliest_latest_and_timestamp(client: Client, servers: str, new_topic: NewTopic) -> None:
     client.needs(Feature.LIST_OFFSETS, Feature.TIMESTAMPS)
     topic = new_topic()
     with client.admin(servers) as admin, client.producer(servers) as producer:

@@ -78,7 +78,7 @@ def test_members_of_all_clients_share_one_group(
         traffic.flows_to(members)
 
 
-def test_cooperative_members_keep_what_they_need_not_give_up(
+def test_cooperative_members_keep_partitions_that_do_not_move(
     library: Client, servers: str, new_topic: NewTopic
 ) -> None:
     library.needs(Feature.COOPERATIVE)

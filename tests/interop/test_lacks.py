@@ -28,7 +28,7 @@ _CALLS = {
     [(ConfluentClient, AdminClient), (AiokafkaClient, aiokafka.admin.AIOKafkaAdminClient)],
     ids=["confluent", "aiokafka"],
 )
-def test_an_admin_client_has_no_call_for_what_it_lacks(client: type[Client], admin: type) -> None:
+def test_unsupported_operations_are_missing_from_the_admin_clients(client: type[Client], admin: type) -> None:
     for feature in client.lacks.keys() & _CALLS.keys():
         assert [name for name in dir(admin) if _CALLS[feature] in name] == [], feature
 

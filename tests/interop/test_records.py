@@ -155,7 +155,9 @@ def test_a_reader_seeks_back_and_forth(client: Client, servers: str, new_topic: 
         assert [record.offset for record in reader.read(8)] == list(range(2, 10))
 
 
-def test_an_empty_topic_has_nothing_until_something_comes(client: Client, servers: str, new_topic: NewTopic) -> None:
+def test_an_empty_topic_returns_nothing_until_a_record_is_produced(
+    client: Client, servers: str, new_topic: NewTopic
+) -> None:
     topic = new_topic()
     assert client.ends(servers, topic, [0]) == {0: (0, 0)}
     with client.reader(servers, topic, {0: BEGINNING}) as reader, client.producer(servers) as producer:
@@ -164,7 +166,7 @@ def test_an_empty_topic_has_nothing_until_something_comes(client: Client, server
         assert [record.value for record in reader.read(1)] == [b"first"]
 
 
-def test_a_reader_at_the_end_sees_only_what_comes_later(client: Client, servers: str, new_topic: NewTopic) -> None:
+def test_a_reader_at_the_end_sees_only_later_records(client: Client, servers: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     with client.producer(servers) as producer:
         producer.deliver(Outgoing(topic, b"earlier"))
@@ -179,7 +181,9 @@ def test_a_reader_at_the_end_sees_only_what_comes_later(client: Client, servers:
     assert {record.value for record in received} == {b"later"}
 
 
-def test_reading_committed_reads_all_that_has_no_transaction(client: Client, servers: str, new_topic: NewTopic) -> None:
+def test_read_committed_returns_records_without_a_transaction(
+    client: Client, servers: str, new_topic: NewTopic
+) -> None:
     topic = new_topic()
     with client.producer(servers) as producer:
         producer.deliver(*[Outgoing(topic, b"%d" % number) for number in range(10)])

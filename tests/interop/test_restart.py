@@ -114,7 +114,7 @@ def _a_connected_producer_continues(client: Client, servers: str, topic: str) ->
     ],
     ids=lambda scenario: scenario.__name__.strip("_"),
 )
-def test_after_a_restart_of_the_broker(
+def test_clients_continue_after_a_restart_of_the_broker(
     scenario: Scenario,
     get_client: Callable[[str], Client],
     broker: RestartingBroker,

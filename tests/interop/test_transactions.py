@@ -102,7 +102,7 @@ def test_an_open_transaction_holds_back_read_committed_consumers(
 
 
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
-def test_a_transaction_is_one_in_all_its_partitions_and_topics(
+def test_a_transaction_is_atomic_over_partitions_and_topics(
     client: Client, servers: str, new_topic: NewTopic, is_commit: bool
 ) -> None:
     topics = [new_topic(3), new_topic(2)]
@@ -172,7 +172,7 @@ def test_a_transaction_may_be_larger_than_many_answers(client: Client, servers: 
     assert see(client, servers, topic, options) == sent[True]
 
 
-def test_compaction_keeps_what_was_committed_and_drops_what_was_aborted(client: Client) -> None:
+def test_compaction_keeps_committed_and_drops_aborted_records(client: Client) -> None:
     settings = {"cleanup.policy": "compact", "segment.bytes": "4000", "min.cleanable.dirty.ratio": "0"}
     with Broker() as broker:
         servers = broker.bootstrap_servers
@@ -197,7 +197,7 @@ def test_compaction_keeps_what_was_committed_and_drops_what_was_aborted(client: 
     assert all((record.value or b"").startswith(b"committed") for record in after)
 
 
-def test_the_same_transactional_id_goes_on_with_another_producer(
+def test_a_second_producer_continues_with_the_same_transactional_id(
     client: Client, servers: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic()

@@ -30,7 +30,7 @@ def proxy() -> Iterator[CuttingProxy]:
 
 
 @pytest.mark.parametrize("late_is_commit", [True, False], ids=["late-commit", "late-abort"])
-def test_an_end_that_comes_late_decides_nothing(proxy: CuttingProxy, late_is_commit: bool) -> None:
+def test_a_late_end_of_a_transaction_has_no_effect(proxy: CuttingProxy, late_is_commit: bool) -> None:
     with RawClient(proxy.address) as raw, TransactionalProducer(raw, "late") as producer:
         assert producer.uses_second_version
         producer.begin()

@@ -7,7 +7,7 @@ from tests.interop.conftest import NewTopic
 from tests.interop.transactions import UNCOMMITTED, see
 
 
-def test_what_a_run_of_kcat_sends_is_one_transaction(
+def test_a_run_of_kcat_sends_one_transaction(
     get_client: Callable[[str], Client], servers: str, new_topic: NewTopic
 ) -> None:
     client, topic = get_client("kcat"), new_topic()

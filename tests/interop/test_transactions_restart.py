@@ -90,7 +90,7 @@ def broker(tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCap
     collect_leaks()
 
 
-def test_no_transaction_is_torn_by_the_end_of_the_broker(
+def test_transactions_are_atomic_when_the_broker_ends(
     get_client: Callable[[str], Client], broker: MortalBroker
 ) -> None:
     # All clients share each restart, because it takes longer than the scenario of one of them.

@@ -65,7 +65,7 @@ def copied() -> dict[int, list[Record]]:
     return {number: [(key, transform(value)) for key, value in records] for number, records in ORIGINALS.items()}
 
 
-def test_a_copy_of_everything_in_order_differs_in_nothing() -> None:
+def test_a_complete_copy_in_order_has_no_differences() -> None:
     assert differences(ORIGINALS, copied(), COMMITTED) == []
 
 

@@ -82,7 +82,7 @@ def test_the_reaper_spares_processes_that_were_removed(tmp_path: Path) -> None:
     assert staying.returncode == -signal.SIGKILL
 
 
-def test_a_guardian_that_was_killed_is_no_obstacle_to_cleaning_up() -> None:
+def test_clean_up_works_after_the_reaper_was_killed() -> None:
     reaper = Reaper()
     reaper.watch_group(2**22 + 1)
     reaper._process.kill()
@@ -109,13 +109,13 @@ def test_a_port_is_one_that_outgoing_connections_never_get() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 9, 10, 11, 25, 1000])
-def test_a_payload_tells_its_value(length: int) -> None:
+def test_a_payload_contains_its_value(length: int) -> None:
     data = payload("p-0.1:17", length)
     assert value_of(data) == "p-0.1:17"
     assert len(data) == max(length, 9)
 
 
-def test_a_payload_that_was_cut_or_mixed_up_is_no_value() -> None:
+def test_a_truncated_or_mixed_payload_is_invalid() -> None:
     first, second = payload("p-0.1:17", 100), payload("p-0.1:18", 100)
     assert value_of(first[:50]) == "p-0.1:17", "a cut is a payload of another length; the checksum is for that"
     for data in (first[:50] + second[50:], first[:3], b"", None, b"\xff|"):
@@ -147,7 +147,7 @@ def test_damage_takes_the_ends_of_logs_and_keeps_the_size_of_the_write_ahead_log
     assert (tmp_path / "__x-0/0.log").stat().st_size == 4096
 
 
-def test_only_the_time_in_which_the_broker_is_up_counts_for_a_late_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_uptime_of_the_broker_counts_for_a_late_response(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a slow machine, consecutive kills keep the broker down for longer than the response timeout."""
     monkeypatch.setattr(clients, "FLUSH_TIMEOUT_S", 0.3)
     state = LoadState(f"127.0.0.1:{free_port()}", seed=0, partitions=1)
@@ -168,13 +168,13 @@ def outcome(seed: int, kills: int, *problems: str) -> KillOutcome:
     return KillOutcome(KillPlan(kills, seed), check([]), list(problems), Counter({Moment.LOADED: kills}), [0.5], 10.0)
 
 
-def test_a_summary_tells_how_many_kills_there_were_and_what_that_proves() -> None:
+def test_a_summary_has_the_number_of_kills_and_the_failure_bound() -> None:
     text = summary([outcome(0, 25), outcome(1, 5)])
     assert "30 kills in 2 runs and 20 s: 30 loaded" in text
     assert text.endswith("no failure in 30 kills: fewer than 1.0e-01 of such kills fail (95 %)")
 
 
-def test_a_summary_of_failures_proves_nothing_and_tells_the_seeds() -> None:
+def test_a_summary_of_failures_names_the_seeds_without_a_bound() -> None:
     text = summary([outcome(0, 25), outcome(1, 5, "it broke")])
     assert text.endswith("FAILED: 1 of 2 runs, with the seeds 1")
     assert str(outcome(1, 5, "it broke")).endswith("PROBLEM: it broke")
@@ -189,7 +189,7 @@ def test_the_test_kit_is_imported_without_a_client_library() -> None:
     assert done.stdout == "False\n", done.stderr
 
 
-def test_without_a_client_library_the_command_says_what_to_install() -> None:
+def test_without_a_client_library_the_command_names_the_package_to_install() -> None:
     script = "import sys; sys.modules['confluent_kafka'] = None; from logbrook.testing.kill.__main__ import main\n"
     done = run(f"{script}sys.argv = ['kill', '--kills', '1']; sys.exit(main())")
     assert (done.returncode, done.stderr) == (

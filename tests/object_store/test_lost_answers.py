@@ -49,11 +49,11 @@ def lossy_table(
             server = stack.enter_context(RestCatalogServer(catalog).running())
             proxy = stack.enter_context(running_proxy(server.address))
             table = make_table(iceberg_catalog_type="rest", iceberg_catalog_uri=f"http://{proxy.address}")
-            table.options[f"iceberg.catalog.{SOCKET_TIMEOUT}"] = "4000"
+            table.options[f"iceberg.catalog.{SOCKET_TIMEOUT}"] = "2000"
         else:
             proxy = stack.enter_context(running_proxy(s3_server.address))
             table = make_table(proxy.address)
-            table.options["storage.timeout"] = "4s"
+            table.options["storage.timeout"] = "2s"
         yield table, proxy
 
 

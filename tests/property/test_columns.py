@@ -156,7 +156,7 @@ def test_columns_have_the_rows_that_the_reader_gives(run: bytearray, start: int,
     bytes_max=st.integers(0, 2_000),
     records_max=st.integers(1, 50),
 )
-def test_what_is_encoded_is_decoded_again(
+def test_encoded_columns_decode_to_the_same_rows(
     given_records: list[Record], codec: Codec, bytes_max: int, records_max: int
 ) -> None:
     table = pa.record_batch(

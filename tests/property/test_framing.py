@@ -53,7 +53,7 @@ def test_any_splitting_of_the_stream_gives_the_same_frames(sent: list[bytes], si
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(bodies, splits), min_size=2, max_size=5), st.integers(32, 700), st.randoms())
-def test_readers_of_one_chunk_do_not_see_each_other(
+def test_readers_of_one_chunk_are_independent(
     streams: list[tuple[list[bytes], list[int]]], chunk_bytes: int, random: object
 ) -> None:
     memory = ReceiveBuffers(chunk_bytes)
@@ -70,7 +70,7 @@ def test_readers_of_one_chunk_do_not_see_each_other(
 
 @settings(max_examples=300)
 @given(st.binary(max_size=400), splits)
-def test_garbage_is_refused_or_waited_for_and_holds_no_more_than_came(data: bytes, sizes: list[int]) -> None:
+def test_random_bytes_are_refused_or_incomplete_and_use_only_their_size(data: bytes, sizes: list[int]) -> None:
     asked: list[int] = []
 
     def size_max_of(api_key: int) -> int:

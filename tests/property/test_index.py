@@ -52,14 +52,14 @@ def limits_of(entries: list[IndexEntry], column: IndexColumn) -> st.SearchStrate
 
 @settings(max_examples=150)
 @given(entry_lists(), st.sampled_from(IndexColumn), st.data())
-def test_floor_is_a_linear_search(entries: list[IndexEntry], column: IndexColumn, data: st.DataObject) -> None:
+def test_floor_agrees_with_a_linear_search(entries: list[IndexEntry], column: IndexColumn, data: st.DataObject) -> None:
     limit = data.draw(limits_of(entries, column))
     assert index_of(entries).floor(column, limit) == linear_floor(entries, column, limit)
 
 
 @settings(max_examples=200)
 @given(entry_lists(), st.sampled_from(IndexColumn), st.data())
-def test_a_changed_byte_is_detected_or_the_answer_is_right_all_the_same(
+def test_a_changed_byte_is_detected_or_lookups_stay_correct(
     entries: list[IndexEntry], column: IndexColumn, data: st.DataObject
 ) -> None:
     limit = data.draw(limits_of(entries, column))
@@ -75,7 +75,7 @@ def test_a_changed_byte_is_detected_or_the_answer_is_right_all_the_same(
 
 @settings(max_examples=200)
 @given(entry_lists(), st.data())
-def test_a_cut_leaves_what_an_index_of_the_shorter_log_has(entries: list[IndexEntry], data: st.DataObject) -> None:
+def test_a_truncated_index_equals_the_index_of_the_shorter_log(entries: list[IndexEntry], data: st.DataObject) -> None:
     position = data.draw(limits_of(entries, IndexColumn.POSITION))
     torn = data.draw(st.integers(0, ENTRY_BYTES - 1))
     index = index_of(entries)

@@ -24,7 +24,7 @@ from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
 from logbrook.server.cluster.replicas import ReplicaManager
 from logbrook.server.coordinators.runtime import CoordinatorContext, CoordinatorRuntime, complete
 from logbrook.server.coordinators.transactions import TransactionCoordinatorService
-from logbrook.server.handlers import fetch
+from logbrook.server.pending_fetch import PendingFetch
 from logbrook.storage.log import Log
 from logbrook.storage.truncation import truncate
 
@@ -45,7 +45,7 @@ def acknowledge_before_replication(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def show_uncommitted_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers read up to the log end offset, of leaders and followers."""
-    monkeypatch.setattr(fetch._Fetch, "_end_offset", lambda _, log: log.log_end_offset)
+    monkeypatch.setattr(PendingFetch, "_end_offset", lambda _, log: log.log_end_offset)
 
 
 def change_the_isr_without_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,13 +98,13 @@ def forget_the_epochs_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def show_uncommitted_records_of_followers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower shows records above its high watermark."""
-    end_offset = fetch._Fetch._end_offset
+    end_offset = PendingFetch._end_offset
 
     def end_of_follower(request: Any, log: Log) -> Offset | None:
         leads = request._services.topics.leads(log.partition)
         return end_offset(request, log) if leads else log.log_end_offset
 
-    monkeypatch.setattr(fetch._Fetch, "_end_offset", end_of_follower)
+    monkeypatch.setattr(PendingFetch, "_end_offset", end_of_follower)
 
 
 def truncate_to_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,7 +194,7 @@ def test_followers_that_lag_are_dropped_by_a_tick() -> None:
     ThreeBrokers().run(scenario)
 
 
-def test_a_follower_that_is_killed_between_two_fetches_is_found_out() -> None:
+def test_a_follower_killed_between_two_fetches_is_detected() -> None:
     """No fetch waits on its connection, since it syncs what it has fetched."""
 
     async def scenario(cluster: ThreeBrokers) -> None:

@@ -22,22 +22,10 @@ from tests.spark.pipeline_bench import Bench, Errors
 from tests.spark.quick_java import java_options, spark_home
 from tests.spark.settings import QUICK_CHECKPOINTS, settings
 
-HERE = Path(__file__).parent
 _numbers = count(1)
 # A descriptor below 1024 for the server through which Spark calls foreachBatch: py4j waits for its connections with
 # select(2), which takes no others, and brokers of other tests in this process have hundreds of files open.
 _reserved_descriptor = os.open(os.devnull, os.O_RDONLY)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark's tests come first, so that they share one worker of pytest-xdist, and thus one JVM.
-
-    Its scheduler `worksteal` gives the first half of all tests to the first worker, and an idle worker steals from the
-    far end of the others' queues: it gets to these tests, and starts a JVM of its own for them, only if nothing else is
-    left. `--dist loadgroup` would exclude even that, but it deals all other tests out one by one. That takes 2 ms more
-    for each (17.6 s became 24.2 s for 3,616 quick ones), and every worker starts the brokers and JVMs of every folder.
-    """
-    items.sort(key=lambda item: HERE not in item.path.parents)
 
 
 @pytest.fixture(scope="session")

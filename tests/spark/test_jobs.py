@@ -58,7 +58,7 @@ def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
 # Archive
 
 
-def test_an_archive_grows_by_what_is_new_is_replayed_and_skips_no_lost_record_silently(
+def test_an_archive_appends_new_records_is_replayed_and_reports_lost_records(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     target = f"{topic}-again"
@@ -141,7 +141,7 @@ def audited(spark: SparkSession, broker: Broker, topic: str, **options: bool) ->
     return audit(spark, {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}, **options)
 
 
-def test_an_audit_counts_what_there_is(spark: SparkSession, broker: Broker, topic: str) -> None:
+def test_an_audit_counts_records(spark: SparkSession, broker: Broker, topic: str) -> None:
     broker.create_topic(topic, 3)
     produce(broker, topic, range(200))
     first, second, empty = audited(spark, broker, topic)

@@ -61,7 +61,7 @@ def test_both_connectors_have_the_same_schema_and_give_the_same_rows(
     assert ours.count() == theirs.count() == RECORDS
 
 
-def test_what_theirs_writes_ours_reads_and_the_reverse(
+def test_both_connectors_read_the_records_of_the_other(
     spark: SparkSession, broker: Broker, filled: str, topic: str
 ) -> None:
     source = rows(spark, broker, filled, "logbrook").select("key", "value", "headers")
@@ -80,7 +80,7 @@ def test_what_theirs_writes_ours_reads_and_the_reverse(
             assert contents(rows(spark, broker, copy, reader).select("key", "value", "headers")) == expected
 
 
-def test_ours_continues_from_a_checkpoint_of_theirs(
+def test_the_logbrook_source_continues_from_a_checkpoint_of_sparks_kafka_source(
     spark: SparkSession, broker: Broker, filled: str, tmp_path: Path
 ) -> None:
     """Offsets, batch ids and state are carried over, and the batch that failed is repeated."""

@@ -166,9 +166,7 @@ def test_without_dead_letters_a_record_that_does_not_parse_stops_the_pipeline(be
 
 
 @pytest.mark.long
-def test_a_start_in_the_past_is_for_the_first_run_only_and_the_next_takes_what_is_new(
-    bench: Bench, errors: Errors
-) -> None:
+def test_a_start_time_applies_to_the_first_run_only(bench: Bench, errors: Errors) -> None:
     bench.create("lines", "copy")
     bench.write(
         '[sources.orders]\ntopic = "@-lines"\nformat = "string"\n[[views]]\nname = "v"\n'

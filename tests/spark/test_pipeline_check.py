@@ -50,7 +50,7 @@ dead letters: none, a record that does not parse stops the pipeline
     assert bench.records("totals") == []
 
 
-def test_a_check_tells_all_that_spark_finds_wrong(bench: Bench, errors: Errors) -> None:
+def test_a_check_reports_all_errors_of_spark(bench: Bench, errors: Errors) -> None:
     bench.create("orders", "copy")
     bench.write(
         ORDERS

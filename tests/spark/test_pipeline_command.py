@@ -31,7 +31,7 @@ def send(broker: Broker, topic: str, *values: bytes) -> None:
     assert producer.flush(30) == 0
 
 
-def test_it_runs_until_a_stop_signal(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_a_pipeline_runs_until_a_stop_signal(broker: Broker, topic: str, tmp_path: Path) -> None:
     broker.create_topic(topic)
     broker.create_topic(f"{topic}-copy")
     send(broker, topic, ORDER, ORDER)
@@ -81,7 +81,7 @@ topic = "{topic}-copy"
 
 
 @pytest.mark.long
-def test_runs_of_a_declarative_project_take_what_is_new(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_runs_of_a_declarative_project_process_new_records(broker: Broker, topic: str, tmp_path: Path) -> None:
     """Most of a run is the start of Spark and of its Hive catalog."""
     broker.create_topic(topic)
     send(broker, topic, ORDER, ORDER)

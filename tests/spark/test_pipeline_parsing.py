@@ -62,7 +62,7 @@ def parser(spark: SparkSession) -> RowParser:
     return RowParser(RowFormat.JSON, schema)
 
 
-def test_what_fits_its_schema_is_a_row(spark: SparkSession, parser: RowParser) -> None:
+def test_a_value_that_fits_its_schema_is_a_row(spark: SparkSession, parser: RowParser) -> None:
     rows = parser.rows(records(spark, [*BAD, *GOOD]), drops_unparsed=True)
     assert rows.columns[-5:] == ["_key", "_topic", "_partition", "_offset", "_timestamp"]
     assert [tuple(row)[:6] for row in rows.collect()] == list(GOOD.values())
@@ -73,7 +73,7 @@ def test_every_other_record_is_a_dead_letter_with_its_reason(spark: SparkSession
     assert {row.value and bytes(row.value): bytes(row.headers[0].value) for row in letters} == BAD
 
 
-def test_a_tombstone_is_a_row_of_nulls_where_that_is_wanted(spark: SparkSession) -> None:
+def test_a_tombstone_is_a_row_of_nulls_if_configured(spark: SparkSession) -> None:
     schema = StructType.fromDDL("id BIGINT, s STRING")
     assert isinstance(schema, StructType)
     parser = RowParser(RowFormat.JSON, schema, keeps_tombstones=True)
@@ -95,7 +95,7 @@ def test_a_text_is_utf_8(spark: SparkSession) -> None:
     assert bytes(letter.headers[0].value) == b"the value is not UTF-8"
 
 
-def test_bytes_are_never_wrong(spark: SparkSession) -> None:
+def test_the_bytes_format_accepts_any_value(spark: SparkSession) -> None:
     parser = RowParser(RowFormat.BYTES, None)
     rows = parser.rows(records(spark, [b"\xff", None]), drops_unparsed=False).collect()
     assert (parser.can_fail, [row.value for row in rows]) == (False, [b"\xff", None])

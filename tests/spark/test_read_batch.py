@@ -353,7 +353,7 @@ print([name for name in ("numba", "numpy", "pyarrow", "pandas", "logbrook.record
     assert done.stdout.strip() == "[]"
 
 
-def test_records_that_are_gone_are_an_error_with_the_numbers_or_left_out(
+def test_deleted_records_are_an_error_with_the_offsets_or_skipped(
     spark: SparkSession, broker: Broker, topic: str
 ) -> None:
     broker.create_topic(topic, 2)

@@ -148,7 +148,7 @@ def committed(broker: Broker, group_id: str) -> dict[tuple[str, int], int]:
     return {(partition.topic, partition.partition): partition.offset for partition in offsets}
 
 
-def test_progress_is_committed_as_a_group_for_all_to_see(stream: Stream, broker: Broker, topic: str) -> None:
+def test_progress_is_committed_as_a_consumer_group(stream: Stream, broker: Broker, topic: str) -> None:
     produce(broker, topic, 7)
     produce(broker, topic, 2, partition=1)
     query = stream.start(group__id="lag-watchers", kafka__group__id="nothing-is-committed-here")
@@ -175,7 +175,7 @@ def test_a_recreated_topic_is_an_error_with_the_reason(stream: Stream, broker: B
     assert committed(broker, "again").get((topic, 0), -1) < 0, "that is where the old topic was"
 
 
-def test_retention_that_overtakes_is_an_error_with_the_numbers_or_left_out(
+def test_records_deleted_before_they_are_read_are_an_error_with_the_offsets_or_skipped(
     stream: Stream, broker: Broker, topic: str
 ) -> None:
     produce(broker, topic, 3)

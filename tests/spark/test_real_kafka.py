@@ -322,7 +322,7 @@ def test_a_topic_that_does_not_exist_is_an_error_that_names_it(spark: SparkSessi
         read(spark, kafka, "nobody-made-it").count()
 
 
-def test_a_pipeline_says_how_it_is(kafka: Kafka) -> None:
+def test_a_pipeline_reports_its_state(kafka: Kafka) -> None:
     reporter = PipelineReporter(kafka.servers, REPORTS_TOPIC, "p")
     reporter.report(RunState.STARTING)
     reporter.report(RunState.STOPPED)

@@ -67,7 +67,7 @@ def test_workers_run_this_interpreter(spark: SparkSession) -> None:
     assert executables == [sys.executable]
 
 
-def test_the_session_that_runs_is_given_again(spark: SparkSession) -> None:
+def test_the_running_session_is_returned_again(spark: SparkSession) -> None:
     assert session() is spark
     assert session(master="local[2]") is spark
 
@@ -80,7 +80,7 @@ def test_a_thread_gets_the_session_that_runs(spark: SparkSession) -> None:
     assert got == [spark]
 
 
-def test_what_cannot_be_changed_any_more_is_named(spark: SparkSession) -> None:
+def test_settings_that_cannot_be_changed_are_named_in_a_warning(spark: SparkSession) -> None:
     with pytest.warns(SparkSettingWarning) as warned:
         assert session(master="local[7]", conf={"spark.executor.memory": "2g"}) is spark
     assert [str(warning.message) for warning in warned] == [
@@ -90,14 +90,14 @@ def test_what_cannot_be_changed_any_more_is_named(spark: SparkSession) -> None:
     assert warned[0].filename == __file__
 
 
-def test_what_changes_results_is_left_to_the_session_that_runs(spark: SparkSession) -> None:
+def test_settings_that_change_results_are_not_set_on_a_running_session(spark: SparkSession) -> None:
     with changed(spark, TIME_ZONE, "Asia/Tokyo"):
         with pytest.warns(SparkSettingWarning, match=f"{TIME_ZONE} is Asia/Tokyo instead of UTC"):
             session()
         assert spark.conf.get(TIME_ZONE) == "Asia/Tokyo"
 
 
-def test_what_changes_no_result_is_set_on_the_session_that_runs(spark: SparkSession) -> None:
+def test_settings_that_change_no_result_are_set_on_a_running_session(spark: SparkSession) -> None:
     spark.conf.unset(ARROW_ROWS)
     spark.conf.unset(FILTER_PUSHDOWN)
     assert (spark.conf.get(ARROW_ROWS), spark.conf.get(FILTER_PUSHDOWN)) == ("10000", "false")
@@ -106,13 +106,13 @@ def test_what_changes_no_result_is_set_on_the_session_that_runs(spark: SparkSess
     assert spark.conf.get(FILTER_PUSHDOWN) == "true"
 
 
-def test_what_the_user_has_set_on_the_session_that_runs_stays(spark: SparkSession) -> None:
+def test_settings_of_the_user_on_a_running_session_are_kept(spark: SparkSession) -> None:
     with changed(spark, ARROW_ROWS, "7"), changed(spark, FILTER_PUSHDOWN, "false"):
         session()
         assert (spark.conf.get(ARROW_ROWS), spark.conf.get(FILTER_PUSHDOWN)) == ("7", "false")
 
 
-def test_what_the_caller_asks_for_is_set_on_the_session_that_runs(spark: SparkSession) -> None:
+def test_settings_of_the_caller_are_set_on_a_running_session(spark: SparkSession) -> None:
     with changed(spark, "spark.sql.shuffle.partitions", "2"), changed(spark, ARROW_BYTES, "7"):
         session(conf={"spark.sql.shuffle.partitions": "3", ARROW_BYTES: "1048576"})
         assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
@@ -186,7 +186,7 @@ spark.stop()
 """
 
 
-def test_what_spark_submit_sets_is_in_force_and_a_long_temporary_directory_is_none_for_sockets(
+def test_settings_of_spark_submit_apply_and_unix_sockets_avoid_a_long_temporary_directory(
     quick_home: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "job.py"

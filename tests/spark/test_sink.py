@@ -108,7 +108,7 @@ def test_a_frame_arrives_row_by_row(spark: SparkSession, broker: Broker, topic: 
                 assert record.timestamp_ms == round(WHEN.timestamp() * 1000)
 
 
-def test_large_values_and_a_codec(spark: SparkSession, broker: Broker, topic: str) -> None:
+def test_large_values_are_written_with_a_codec(spark: SparkSession, broker: Broker, topic: str) -> None:
     """tests/unit/spark/test_writer.py has every codec."""
     frame = spark.range(4).select(f.repeat(f.col("id").cast("string"), 700_000).alias("value"))
     broker.create_topic(f"{topic}-zstd", 2)
@@ -176,7 +176,9 @@ def test_output_mode_complete_appends_the_whole_result(
     assert values(broker, topic) == [b"1", b"1", b"1", b"2"], "a=1 and b=1, then a=2 and b=1"
 
 
-def test_what_cannot_be_written_is_refused_before_a_task_runs(spark: SparkSession, broker: Broker, topic: str) -> None:
+def test_frames_that_cannot_be_written_are_refused_before_a_task_runs(
+    spark: SparkSession, broker: Broker, topic: str
+) -> None:
     frame = spark.range(1).select(f.col("id").alias("value"), f.lit(topic).alias("topic"))
     with pytest.raises(PySparkException, match="column 'value' must be string or binary, not bigint"):
         save(frame, broker)

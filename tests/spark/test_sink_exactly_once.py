@@ -78,7 +78,7 @@ def committed_batches(broker: Broker, group_id: str) -> list[int]:
         return [committed.offset for committed in Coordinators(client).committed(group_id).values()]
 
 
-def test_the_batch_is_noted_under_the_querys_id(
+def test_the_batch_is_recorded_under_the_query_id(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     broker.create_topic(topic, 1)
@@ -87,7 +87,7 @@ def test_the_batch_is_noted_under_the_querys_id(
     assert read(spark, broker.bootstrap_servers, topic, "read_committed").count() == 10
 
 
-def test_the_batch_is_noted_under_the_app_id_and_a_replaced_checkpoint_needs_another(
+def test_the_batch_is_recorded_under_the_app_id_and_a_replaced_checkpoint_needs_another(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     """The batches of a new checkpoint are counted from 0 again, and would be taken for those that are written."""

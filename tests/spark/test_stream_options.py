@@ -113,7 +113,7 @@ def start(spark: SparkSession, broker: Broker, options: Mapping[str, Any], kept:
 
 
 @pytest.mark.usefixtures("readings")
-def test_each_option_does_what_it_says(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_every_stream_option_has_its_documented_effect(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     kept = {name: Kept() for name in CASES}
     for name, case in CASES.items():
         sink = kept[name]

@@ -84,7 +84,7 @@ def crashing(before: int, after: int) -> type[TableDataSource]:
 @pytest.mark.parametrize(
     "table_format", ["delta", pytest.param("iceberg", marks=LONG), pytest.param("parquet", marks=LONG)]
 )
-def test_every_row_is_there_once_after_a_crash_on_either_side_of_the_commit_and_after_tidying(
+def test_every_row_exists_once_after_a_crash_before_or_after_the_commit_and_after_vacuum(
     spark: SparkSession, source: str, tmp_path: Path, table_format: str
 ) -> None:
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"

@@ -39,7 +39,7 @@ def fill(spark: SparkSession, options: dict[str, str], directory: Path, table_fo
     "table_format",
     ["parquet", pytest.param("delta", marks=pytest.mark.long), pytest.param("iceberg", marks=pytest.mark.long)],
 )
-def test_history_and_tail_are_the_whole_topic(
+def test_the_union_of_table_and_topic_has_every_record_once(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, table_format: str
 ) -> None:
     with Client(broker.bootstrap_servers) as client:

@@ -13,6 +13,7 @@ import typer
 from logbrook.cli.arguments import Acks, Compression
 from logbrook.cli.bench_load import BenchLoad, draw_histogram
 from logbrook.cli.bench_run import BenchResult, BenchRun, SideResult
+from logbrook.cli.client_options import client_security
 from logbrook.cli.connection import Bootstrap, Json, bootstrap_servers, connected_admin, topic_names
 from logbrook.cli.failures import describe_error, fail, interrupts_blocked, refuse, termination_as_interrupt
 from logbrook.cli.terminal import ParagraphCommand, plural, print_json, print_table, print_title
@@ -96,6 +97,7 @@ def bench(
     ):
         load = BenchLoad(
             servers=bootstrap_servers(bootstrap, os.environ),
+            security=client_security(),
             topic=name,
             record_bytes=size,
             batch_records=batch or _batch_records(size, rate, max(1, producers)),

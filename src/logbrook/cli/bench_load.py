@@ -9,7 +9,6 @@ omission).
 """
 
 import random
-import select
 import string
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,8 @@ from time import monotonic, time
 
 from logbrook.client import BrokerError, Client
 from logbrook.client.client import ACKS_NONE, Address
-from logbrook.client.connection import Connection, InFlightRequest
+from logbrook.client.connection import Connection, InFlightRequest, poll_connections
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from logbrook.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from logbrook.records.batch import Codec, iter_headers, renew_crc
@@ -98,6 +98,7 @@ class BenchLoad:
     timeout_s: float
     rate: float | None = None
     count: int | None = None
+    security: ClientSecurity = PLAINTEXT_SECURITY
 
 
 @dataclass
@@ -125,7 +126,7 @@ def produce(
     is_stopped: Callable[[], bool],
 ) -> None:
     """Send batches until the count is reached or `is_stopped`, and wait for their responses. Raises ClientError."""
-    with Client(load.servers, client_id="logbrook-bench", timeout_s=load.timeout_s) as client:
+    with Client(load.servers, client_id="logbrook-bench", timeout_s=load.timeout_s, security=load.security) as client:
         _BenchProducer(client, load, partitions, counters).run(is_stopped)
 
 
@@ -142,7 +143,7 @@ def consume(
     """
     positions = dict(offsets)
     memory: bytearray = bytearray()
-    with Client(load.servers, client_id="logbrook-bench", timeout_s=load.timeout_s) as client:
+    with Client(load.servers, client_id="logbrook-bench", timeout_s=load.timeout_s, security=load.security) as client:
         while not is_stopped():
             # Report even if no more records come.
             counters()
@@ -241,14 +242,9 @@ class _BenchProducer:
 
     def _receive_until(self, until_s: float) -> None:
         """Receive responses that arrive before `until_s`, at most one per connection."""
-        by_fileno = {
-            connection.connection.fileno(): connection
-            for connection in self._connections.values()
-            if connection.in_flight
-        }
-        readable, _, _ = select.select(list(by_fileno), [], [], max(0.0, until_s - monotonic()))
-        for fileno in readable:
-            self._receive(by_fileno[fileno])
+        leaders = {leader.connection: leader for leader in self._connections.values() if leader.in_flight}
+        for connection in poll_connections(leaders, until_s - monotonic()):
+            self._receive(leaders[connection])
 
     def _connection(self, partition: int) -> "_LeaderConnection":
         leader = self._client.leader(self._load.topic, partition)

@@ -2,7 +2,10 @@
 
 Contexts are named clusters, in one file of the user's configuration directory ($XDG_CONFIG_HOME/logbrook):
 
-    {"current": "staging", "contexts": {"staging": "broker-1:9092,broker-2:9092"}}
+    {"current": "staging", "contexts": {"staging": "broker-1:9092,broker-2:9092"},
+     "client_configs": {"staging": "/home/ann/staging.properties"}}
+
+A context may name a file of client options (see `client_options`); the secrets stay in that file.
 """
 
 import json
@@ -14,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from logbrook.cli.client_options import client_security, configured_servers, given_options
 from logbrook.cli.failures import refuse, report_failures
 from logbrook.client import Client
 from logbrook.client.admin import Admin
@@ -52,14 +56,22 @@ class Contexts:
     path: str
     servers: dict[str, str] = field(default_factory=dict)
     current: str | None = None
+    client_configs: dict[str, str] = field(default_factory=dict)
 
     @property
     def current_servers(self) -> str | None:
         return None if self.current is None else self.servers[self.current]
 
-    def save(self, name: str, servers: str) -> None:
+    @property
+    def current_client_config(self) -> str | None:
+        return None if self.current is None else self.client_configs.get(self.current)
+
+    def save(self, name: str, servers: str, client_config: str | None = None) -> None:
         """Add or replace a context and make it the current one. Raises ContextsError."""
         self.servers[name] = servers
+        self.client_configs.pop(name, None)
+        if client_config is not None:
+            self.client_configs[name] = client_config
         self.current = name
         self._write()
 
@@ -73,6 +85,7 @@ class Contexts:
         """Raises ContextsError."""
         self._check(name)
         del self.servers[name]
+        self.client_configs.pop(name, None)
         self.current = None if self.current == name else self.current
         self._write()
 
@@ -82,7 +95,10 @@ class Contexts:
             raise ContextsError(f"there is no context {name!r}; {saved} (`logbrook context save NAME HOST:PORT`)")
 
     def _write(self) -> None:
-        text = json.dumps({"current": self.current, "contexts": self.servers}, indent=2, sort_keys=True)
+        document: dict[str, object] = {"current": self.current, "contexts": self.servers}
+        if self.client_configs:
+            document["client_configs"] = self.client_configs
+        text = json.dumps(document, indent=2, sort_keys=True)
         temporary = f"{self.path}.new"
         try:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
@@ -108,8 +124,15 @@ def load_contexts(environment: Mapping[str, str]) -> Contexts:
 
 
 def bootstrap_servers(option: str | None, environment: Mapping[str, str]) -> str:
-    """Return the value of --bootstrap, or its default, with ports. Raises ContextsError."""
-    servers = option or environment.get(BOOTSTRAP_VARIABLE) or load_contexts(environment).current_servers
+    """Return the value of --bootstrap, or its default, with ports. Raises ContextsError or PropertiesError.
+
+    The client options of the saved context are used if its brokers are.
+    """
+    servers = option or environment.get(BOOTSTRAP_VARIABLE) or configured_servers(environment)
+    if not servers:
+        contexts = load_contexts(environment)
+        given_options().context_config = contexts.current_client_config
+        servers = contexts.current_servers or configured_servers(environment)
     return with_ports(servers or DEFAULT_BOOTSTRAP)
 
 
@@ -129,6 +152,7 @@ def connected_admin(bootstrap: str | None) -> Iterator[Admin]:
                 client_id="logbrook-cli",
                 timeout_s=_RESPONSE_TIMEOUT_S,
                 connect_timeout_s=_CONNECT_TIMEOUT_S,
+                security=client_security(),
             )
         except ValueError as error:
             refuse("--bootstrap", str(error))
@@ -157,7 +181,7 @@ def _completions(context: Any, incomplete: str, ask: Callable[[Admin], list[str]
     """Return no completions on an error: a message would garble the user's prompt."""
     try:
         servers = bootstrap_servers(context.params.get("bootstrap"), os.environ)
-        with Client(servers, timeout_s=_COMPLETION_TIMEOUT_S) as client:
+        with Client(servers, timeout_s=_COMPLETION_TIMEOUT_S, security=client_security()) as client:
             return [name for name in ask(Admin(client)) if name.startswith(incomplete)]
     except (LogbrookError, ValueError):
         return []
@@ -174,14 +198,15 @@ def _with_port(server: str) -> str:
 
 def _validated(path: str, document: Any) -> Contexts:
     fields = document if isinstance(document, dict) else {}
-    servers, current = fields.get("contexts"), fields.get("current")
+    servers, current, configs = fields.get("contexts"), fields.get("current"), fields.get("client_configs", {})
     if (
         not isinstance(servers, dict)
-        or not all(isinstance(addresses, str) for addresses in servers.values())
+        or not isinstance(configs, dict)
+        or not all(isinstance(text, str) for text in (*servers.values(), *configs.values()))
         or (current is not None and current not in servers)
     ):
         raise ContextsError(f"the saved contexts are not as `logbrook context` writes them; repair or remove {path}")
-    return Contexts(path, servers, current)
+    return Contexts(path, servers, current, configs)
 
 
 def _contexts_path(environment: Mapping[str, str]) -> str:

@@ -14,8 +14,10 @@ from logbrook.cli.connection import (
     with_ports,
 )
 from logbrook.cli.failures import refuse, report_failures
-from logbrook.cli.terminal import ParagraphCommand, print_rows
-from logbrook.client import Client
+from logbrook.cli.terminal import Column, ParagraphCommand, print_rows
+from logbrook.client import Client, parse_client_security
+from logbrook.client.properties import read_properties
+from logbrook.client.security_options import is_security_option
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -33,19 +35,29 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context."
 @app.command(cls=ParagraphCommand)
 def save(
     name: Name,
-    servers: Annotated[str, typer.Argument(metavar="HOST[:PORT],...", help="One or more of the cluster's brokers.")],
+    addresses: Annotated[str, typer.Argument(metavar="HOST[:PORT],...", help="One or more of the cluster's brokers.")],
+    config: Annotated[
+        str | None,
+        typer.Option("--client-config", metavar="FILE", help="File with the security options of a Kafka client."),
+    ] = None,
 ) -> None:
     """Save a cluster under a name, or change its address, and use it from now on.
 
-    Example: logbrook context save staging broker-1:9092,broker-2:9092
+    Examples: logbrook context save staging broker-1:9092,broker-2:9092; logbrook context save live broker-1:9094
+    --client-config live.properties
     """
     with report_failures():
-        servers = with_ports(servers)
+        servers = with_ports(addresses)
         try:
             Client(servers).close()
         except ValueError as error:
             refuse("HOST[:PORT],...", str(error))
-        load_contexts(os.environ).save(name, servers)
+        path = None if config is None else os.path.abspath(config)
+        if path is not None:
+            parse_client_security(
+                {name: value for name, value in read_properties(path).items() if is_security_option(name)}
+            )
+        load_contexts(os.environ).save(name, servers, path)
         typer.echo(f"commands now use {servers}")
 
 
@@ -53,15 +65,21 @@ def save(
 def show(as_json: Json = False) -> None:
     """List the saved clusters and mark the one in use.
 
-    JSON: a list of {"name", "bootstrap", "current"}.
+    JSON: a list of {"name", "bootstrap", "current", "client_config"}; client_config is null or the path of a file.
     """
     with report_failures():
         saved = load_contexts(os.environ)
         rows = [
-            {"name": name, "bootstrap": servers, "current": name == saved.current}
+            {
+                "name": name,
+                "bootstrap": servers,
+                "current": name == saved.current,
+                "client_config": saved.client_configs.get(name),
+            }
             for name, servers in sorted(saved.servers.items())
         ]
-        columns = (("current", lambda row: "*" if row["current"] else " "), "name", "bootstrap")
+        columns: list[Column] = [("current", lambda row: "*" if row["current"] else " "), "name", "bootstrap"]
+        columns += ["client config"] if saved.client_configs else []
         print_rows(rows, columns, as_json=as_json)
         if as_json:
             return

@@ -50,6 +50,8 @@ _ADVICE = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user is not authorized for the topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user is not authorized for the group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user is not authorized for the cluster",
+    ErrorCode.SECURITY_DISABLED: "the cluster has no authorizer, so there are no ACLs; a Logbrook broker has one with "
+    "--authorization",
 }
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
@@ -65,6 +67,7 @@ _EXPLAINED_BY_BROKER = frozenset(
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_UPDATE_VERSION,
         ErrorCode.POLICY_VIOLATION,
+        ErrorCode.UNACCEPTABLE_CREDENTIAL,
     }
 )
 

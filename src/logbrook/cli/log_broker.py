@@ -6,18 +6,21 @@ files. `check_through_broker` fetches all records of any Kafka cluster and check
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Annotated, Any
+from contextlib import closing, contextmanager, suppress
+from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
+from typing import Annotated, Any, NoReturn
 from urllib.parse import urlencode, urlsplit
 
 import typer
 
+from logbrook.cli.client_options import client_security
 from logbrook.cli.failures import fail, refuse
 from logbrook.cli.log_data import chosen_partitions
 from logbrook.cli.terminal import verifying_progress
 from logbrook.client import BrokerError
 from logbrook.client.admin import Admin
+from logbrook.client.http import http_connection, http_headers
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset
 from logbrook.records.batch import check_batch, iter_headers
@@ -35,6 +38,8 @@ _CONNECT_TIMEOUT_S = 3.0
 # While it verifies, a broker reports its progress every second.
 _SILENCE_S_MAX = 60.0
 _OK = 200
+_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_REASON_BYTES_MAX = 4096
 
 
 class BrokerUnavailableError(Exception):
@@ -130,23 +135,39 @@ def _posted(url: str, path: str, query: Sequence[tuple[str, str]], timeout_s: fl
     if parts.scheme not in ("http", "https") or not parts.hostname:
         refuse("--broker", f"{url!r} is not a URL such as http://127.0.0.1:9644")
     try:
-        connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        connection = connection_class(parts.hostname, parts.port, timeout=_CONNECT_TIMEOUT_S)
+        security = client_security()
+        connection = http_connection(url, _CONNECT_TIMEOUT_S, security)
     except ValueError as error:
         refuse("--broker", f"{url!r}: {error}")
     with closing(connection):
         try:
             connection.connect()
             connection.sock.settimeout(timeout_s)
-            connection.request("POST", f"{parts.path.rstrip('/')}{path}?{urlencode(query)}".rstrip("?"))
+            target = f"{parts.path.rstrip('/')}{path}?{urlencode(query)}".rstrip("?")
+            connection.request("POST", target, headers=http_headers(url, security))
             response = connection.getresponse()
         except (OSError, HTTPException, ValueError) as error:
             raise BrokerUnavailableError(
                 f"{url} does not respond: {_reason(error)}; is it the broker's --metrics address, and is it running?"
             ) from error
+        if response.status in _REFUSED:
+            _refuse_access(url, response, has_credentials=security.sasl is not None)
         if response.status != _OK and response.headers.get_content_type() != "application/json":
             raise BrokerUnavailableError(f"{url} answered {response.status}; is it the broker's --metrics address?")
         yield response
+
+
+def _refuse_access(url: str, response: HTTPResponse, *, has_credentials: bool) -> NoReturn:
+    """End the command with the broker's reason."""
+    text = response.read(_REASON_BYTES_MAX).decode("utf-8", "replace").strip()
+    with suppress(ValueError, KeyError, TypeError, IndexError):
+        text = str(json.loads(text)["errors"][0])
+    advice = ""
+    if response.status == HTTPStatus.UNAUTHORIZED:
+        advice = "; give the user and password with --client-config FILE or -X"
+        if has_credentials and urlsplit(url).scheme != "https":
+            advice += "; they are sent to https addresses and to this machine only"
+    fail(f"{url} refuses it: {text}{advice}")
 
 
 @contextmanager

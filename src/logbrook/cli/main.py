@@ -28,6 +28,13 @@ _COMMANDS = {
         "logbrook.cli.cluster:app",
         "Show and balance a cluster's nodes, move partitions, drain and remove nodes, change settings.",
     ),
+    "security": (
+        "logbrook.cli.security:app",
+        "Make certificates, an administrator and settings for a broker with TLS, passwords and ACLs.",
+    ),
+    "user": ("logbrook.cli.user:app", "Create, list and delete users that log in with a password."),
+    "acl": ("logbrook.cli.acl:app", "Allow or deny operations on topics, groups and the cluster to users."),
+    "quota": ("logbrook.cli.quota:app", "Limit the rates of users, client ids and addresses."),
     "context": ("logbrook.cli.context:app", "Save clusters under names and choose the one that commands use."),
     "log": (
         "logbrook.cli.log:app",

@@ -15,9 +15,10 @@ from typing import Annotated, Any
 import typer
 
 import logbrook.spark
+from logbrook.cli.client_options import spark_options
 from logbrook.cli.connection import Bootstrap, Json, connected_admin
-from logbrook.cli.failures import WRONG_USAGE, fail, refuse
-from logbrook.cli.terminal import ParagraphCommand, print_json, print_table
+from logbrook.cli.failures import WRONG_USAGE, fail, refuse, report_failures
+from logbrook.cli.terminal import ClientCommand, ParagraphCommand, print_json, print_table
 from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model.version import install_command
 from logbrook.pipelines.report import REPORTS_TOPIC, PipelineReport
@@ -37,7 +38,7 @@ Reports = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=ClientCommand)
 def run(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Pipeline file, such as orders.toml or orders.py.")],
     once: Annotated[bool, typer.Option("--once", help="Process the records available now, then exit.")] = False,
@@ -96,11 +97,12 @@ def run(
         master=master,
         reports="" if no_reports else reports,
         verbose=verbose,
+        client=_client_options(),
     )
     raise typer.Exit(command.run(request))
 
 
-@app.command()
+@app.command(cls=ClientCommand)
 def check(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Pipeline file, such as orders.toml or orders.py.")],
     bootstrap_servers: Annotated[
@@ -115,7 +117,12 @@ def check(
     """
     command = _import_spark("logbrook.spark.pipeline.command")
     request = command.RunRequest(
-        file=file, checks_only=True, explain=explain, bootstrap_servers=bootstrap_servers, verbose=verbose
+        file=file,
+        checks_only=True,
+        explain=explain,
+        bootstrap_servers=bootstrap_servers,
+        verbose=verbose,
+        client=_client_options(),
     )
     raise typer.Exit(command.run(request))
 
@@ -142,7 +149,7 @@ def show_all(as_json: Json = False, reports: Reports = REPORTS_TOPIC, bootstrap:
             typer.echo("no pipeline has run yet; `logbrook pipeline run FILE` starts one", err=True)
 
 
-@app.command()
+@app.command(cls=ClientCommand)
 def forget(
     name: Annotated[str, typer.Argument(metavar="PIPELINE", help="Name of the pipeline.")],
     reports: Reports = REPORTS_TOPIC,
@@ -156,7 +163,7 @@ def forget(
         typer.echo(f"forgot {name}")
 
 
-@app.command()
+@app.command(cls=ClientCommand)
 def init(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Directory for the files; created if missing.")],
     declarative: Annotated[
@@ -234,6 +241,11 @@ def write_project(directory: str, *, declarative: bool = False) -> list[str]:
     except OSError as error:
         fail(f"{directory} cannot be written: {error.strerror or error}", WRONG_USAGE)
     return list(targets.values())
+
+
+def _client_options() -> dict[str, str]:
+    with report_failures():
+        return spark_options()
 
 
 def _import_spark(module: str) -> Any:

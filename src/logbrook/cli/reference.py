@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import typer
 
 from logbrook.cli.main import app
 from logbrook.cli.settings_options import SettingsCommand
+from logbrook.client.security_options import OPTIONS
 from logbrook.config.catalogue import all_settings
 from logbrook.config.loading import CONFIG_FLAG
 
@@ -23,7 +25,32 @@ _INTRODUCTION = """\
 Results go to standard output: a table on a terminal, aligned text in a pipe, JSON with `--json`. All else goes to
 standard error. Exit codes: 0 for success, 1 for a failure (one sentence says what happened and what to do), 2 for wrong
 usage, 130 if interrupted; commands with further codes list them.
+
+## Clusters with TLS and SASL
+
+Every command that connects to brokers takes the security options of Kafka's clients, under the names of Java's clients
+and of librdkafka: one by one with `-X KEY=VALUE`, or in a .properties file with `--client-config FILE`, as the tools of
+Kafka have it with `--command-config`. `LOGBROOK_CLIENT_CONFIG` names such a file for all commands, and
+`logbrook context save NAME HOST:PORT --client-config FILE` for one cluster. `-X` wins over the file. Keep passwords in
+the file: other users of a machine see the command lines of its processes.
+
+```sh
+cat client.properties
+# security.protocol=SASL_SSL
+# sasl.mechanism=SCRAM-SHA-512
+# sasl.username=alice
+# sasl.password=...
+# ssl.ca.location=/etc/logbrook/ca.pem
+logbrook topic list -b broker-1:9094 --client-config client.properties
+```
+
+Certificates and keys are PEM files; JKS and PKCS12 stores are refused with the command that converts them. Of a file,
+settings that have nothing to do with security are ignored, and `bootstrap.servers` is used unless --bootstrap or
+`LOGBROOK_BOOTSTRAP` is given. The options are:
+
+{options}
 """
+_WIDTH = 120
 _SETTINGS = "And an option for each setting; see [SETTINGS.md](SETTINGS.md)."
 # Placeholders by the start of the type's name: releases of Typer differ in "int range" and "integer range".
 _VALUES = {"bool": "", "int": "N", "float": "NUMBER"}
@@ -32,7 +59,8 @@ _VALUES = {"bool": "", "int": "N", "float": "NUMBER"}
 def commands_reference() -> str:
     """Return the document as Markdown."""
     root: Any = typer.main.get_command(app)
-    parts = [_INTRODUCTION]
+    options = ", ".join(f"`{name}`" for name in sorted(OPTIONS))
+    parts = [_INTRODUCTION.format(options=textwrap.fill(options, _WIDTH, break_on_hyphens=False))]
     for name in root.commands:
         # Resolving a command by name imports it.
         _, command, _ = root.resolve_command(None, [name])

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from logbrook.cli.client_options import spark_options
 from logbrook.cli.connection import with_ports
-from logbrook.cli.failures import INTERRUPTED, fail
+from logbrook.cli.failures import INTERRUPTED, fail, report_failures
+from logbrook.cli.terminal import ClientCommand
 from logbrook.model.version import install_command
 from logbrook.spark.errors import EXIT_FAILED, EXIT_NO_SPARK
 
@@ -44,7 +46,7 @@ To = Annotated[
 ]
 
 
-@archive_app.command()
+@archive_app.command(cls=ClientCommand)
 def archive(
     topics: Annotated[str, typer.Argument(metavar="TOPIC[,TOPIC...]", help="Topics to archive.")],
     table: Annotated[str, typer.Argument(metavar="DIR", help="Directory of the table; created if missing.")],
@@ -76,7 +78,7 @@ def archive(
         typer.echo(f"{result.offsets} offsets of {len(result.ranges)} partitions are new in {table}")
 
 
-@replay_app.command()
+@replay_app.command(cls=ClientCommand)
 def replay(
     target: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to write to; it must exist.")],
     topic: Annotated[str | None, typer.Option("--topic", help="Topic to replay.")] = None,
@@ -115,7 +117,7 @@ def replay(
             rows = spark.read.format("logbrook").options(**(options or {})).load()
         count = run(
             rows,
-            {"kafka.bootstrap.servers": with_ports(target_servers or servers), "topic": target},
+            {"kafka.bootstrap.servers": with_ports(target_servers or servers), "topic": target} | spark_options(),
             pace=pace,
             keep_partitions=keep_partitions,
             keep_timestamps=keep_timestamps,
@@ -123,7 +125,7 @@ def replay(
         typer.echo(f"{count} records written to {target}")
 
 
-@audit_app.command()
+@audit_app.command(cls=ClientCommand)
 def audit(
     topics: Annotated[str, typer.Argument(metavar="TOPIC[,TOPIC...]", help="Topics to check.")],
     servers: Servers = "127.0.0.1:9092",
@@ -205,7 +207,8 @@ def spark_job(name: str, master: str | None, reading: Mapping[str, str] | None =
 
 def topic_options(servers: str, topics: str, starting: str | None, ending: str | None) -> dict[str, str]:
     """Return the options of a batch read of the topics."""
-    options = {"kafka.bootstrap.servers": with_ports(servers), "subscribe": topics}
+    with report_failures():
+        options = {"kafka.bootstrap.servers": with_ports(servers), "subscribe": topics} | spark_options()
     for edge, text in (("starting", starting), ("ending", ending)):
         if text is not None:
             is_time = text.isdecimal()

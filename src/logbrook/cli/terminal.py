@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 from typer.core import TyperCommand
 
+from logbrook.cli.client_options import client_parameters
 from logbrook.cli.failures import FAILED, refuse
 from logbrook.cli.output import escape_controls
 from logbrook.config.text import size_text
@@ -32,7 +33,15 @@ Column: TypeAlias = str | tuple[str, Source]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; needed in scripts.")]
 
 
-class ParagraphCommand(TyperCommand):
+class ClientCommand(TyperCommand):
+    """A command that also has -X and --client-config if it connects to brokers."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params += client_parameters(self.params)
+
+
+class ParagraphCommand(ClientCommand):
     """A command whose help is filled to the width of the terminal; Typer does so for the first paragraph only."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -19,10 +19,11 @@ from typing import Annotated, Any
 
 import typer
 
+from logbrook.cli.client_options import client_security
 from logbrook.cli.connection import Bootstrap, bootstrap_servers, connected_admin
 from logbrook.cli.failures import describe_error, refuse
 from logbrook.cli.terminal import ParagraphCommand, Row
-from logbrook.client import BrokerError, Client
+from logbrook.client import BrokerError, Client, ClientSecurity
 from logbrook.client.admin import Admin
 from logbrook.client.admin_results import TopicDescription
 from logbrook.model import LogbrookError
@@ -125,7 +126,7 @@ def top(
         if once:
             _print_once(_ViewSource(admin, _metrics_source(servers, metrics)), interval, servers, as_json)
             return
-        with _Watcher(servers, _metrics_source(servers, metrics), interval) as watcher:
+        with _Watcher(servers, client_security(), _metrics_source(servers, metrics), interval) as watcher:
             if as_json:
                 _stream(watcher)
             else:
@@ -168,11 +169,14 @@ class _ViewSource:
 class _Watcher:
     """A thread that samples a cluster at an interval; `view` is the newest result."""
 
-    def __init__(self, servers: str, metrics: MetricsSource | None, interval_s: float) -> None:
+    def __init__(
+        self, servers: str, security: ClientSecurity, metrics: MetricsSource | None, interval_s: float
+    ) -> None:
         self.view = TopView()
         self._changed = threading.Condition()
         self._samples = 0
         self._servers = servers
+        self._security = security
         self._metrics = metrics
         self._interval_s = interval_s
         self._stopping = threading.Event()
@@ -202,6 +206,7 @@ class _Watcher:
             client_id="logbrook-top",
             timeout_s=_RESPONSE_TIMEOUT_S,
             connect_timeout_s=_CONNECT_TIMEOUT_S,
+            security=self._security,
         ) as client:
             source = _ViewSource(Admin(client), self._metrics)
             while not self._stopping.is_set():
@@ -222,7 +227,7 @@ class _Watcher:
 def _metrics_source(servers: str, url: str | None) -> MetricsSource | None:
     """An empty URL disables metrics; without one, the default port of the first server is tried."""
     if url is not None:
-        return MetricsSource(url) if url else None
+        return MetricsSource(url, security=client_security()) if url else None
     host = servers.partition(",")[0].rpartition(":")[0]
     return MetricsSource(f"http://{host}:{DEFAULT_PORT}", is_guessed=True)
 

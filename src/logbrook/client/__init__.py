@@ -7,6 +7,7 @@ Main types:
 - `RecordWriter`, `RecordsReader` and `GroupMember`: decoded records and consumer groups, for people and tools.
 - `Admin` and its parts: topics, groups, settings. `PartitionRequests`: requests about many partitions at once.
 - `Coordinators`: the coordinators of groups and transactions, and committed offsets.
+- `ClientSecurity`: TLS and SASL of the connections, from the options of Kafka's clients (`parse_client_security`).
 - `RetryPolicy`: when a failed operation is tried again; used by everything that retries.
 
 Flow of a produce: `RecordWriter` builds batches, `Producer` queues them by partition (`PartitionQueue`), sends those
@@ -23,37 +24,51 @@ from logbrook.client.client import EARLIEST, LATEST, Client
 from logbrook.client.connection import Connection, InFlightRequest
 from logbrook.client.coordinators import Coordinators, OffsetAndMetadata
 from logbrook.client.errors import (
+    BrokerCertificateError,
     BrokerError,
+    ClientCertificateError,
     ClientError,
     ConnectFailedError,
     ConnectionClosedError,
+    ConnectionSecurityError,
     DeliveryTimedOutError,
+    MechanismNotOfferedError,
     NetworkError,
     NotKafkaError,
     ProducerFencedError,
     ProducerStateError,
+    SaslRefusedError,
+    SecurityOptionError,
     TimedOutError,
+    TokenUnavailableError,
     TransactionTimedOutError,
     UnexpectedAnswerError,
+    WrongSecurityProtocolError,
 )
 from logbrook.client.fetched import Fetched
 from logbrook.client.producer import Producer
 from logbrook.client.retry import RetryPolicy
+from logbrook.client.security import ClientSecurity, parse_client_security
 from logbrook.client.transactional import TransactionalProducer
 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "BrokerCertificateError",
     "BrokerError",
     "Client",
+    "ClientCertificateError",
     "ClientError",
+    "ClientSecurity",
     "ConnectFailedError",
     "Connection",
     "ConnectionClosedError",
+    "ConnectionSecurityError",
     "Coordinators",
     "DeliveryTimedOutError",
     "Fetched",
     "InFlightRequest",
+    "MechanismNotOfferedError",
     "NetworkError",
     "NotKafkaError",
     "OffsetAndMetadata",
@@ -61,8 +76,13 @@ __all__ = [
     "ProducerFencedError",
     "ProducerStateError",
     "RetryPolicy",
+    "SaslRefusedError",
+    "SecurityOptionError",
     "TimedOutError",
+    "TokenUnavailableError",
     "TransactionTimedOutError",
     "TransactionalProducer",
     "UnexpectedAnswerError",
+    "WrongSecurityProtocolError",
+    "parse_client_security",
 ]

@@ -1,20 +1,23 @@
-"""Administration of a cluster: topics, replicas, groups, settings, brokers, transactions. For the CLI and the console.
+"""Administration of a cluster: topics, replicas, groups, settings, brokers, transactions, users, ACLs and quotas.
 
     with Client("127.0.0.1:9092") as client:
         admin = Admin(client)
         admin.topics.create("orders", partitions=6)
         print(admin.groups.describe("billing").lag)
 
-It works with any Kafka cluster. Nothing is retried here.
+For the CLI and the console. It works with any Kafka cluster. Nothing is retried here.
 """
 
+from logbrook.client.admin_acls import AclAdmin
 from logbrook.client.admin_configs import ConfigAdmin
 from logbrook.client.admin_features import FeatureAdmin
 from logbrook.client.admin_groups import GroupAdmin
+from logbrook.client.admin_quotas import QuotaAdmin
 from logbrook.client.admin_replicas import ReplicaAdmin
 from logbrook.client.admin_results import BrokerInfo, ClusterInfo, LogDirDescription
 from logbrook.client.admin_topics import TopicAdmin
 from logbrook.client.admin_transactions import TransactionAdmin
+from logbrook.client.admin_users import UserAdmin
 from logbrook.client.client import Client
 from logbrook.client.errors import check_code
 from logbrook.client.partition_requests import PartitionRequests
@@ -32,12 +35,15 @@ class Admin:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.cluster = PartitionRequests(client)
+        self.acls = AclAdmin(client)
         self.configs = ConfigAdmin(client)
         self.topics = TopicAdmin(client)
         self.features = FeatureAdmin(client)
         self.groups = GroupAdmin(client)
+        self.quotas = QuotaAdmin(client)
         self.replicas = ReplicaAdmin(client)
         self.transactions = TransactionAdmin(client)
+        self.users = UserAdmin(client)
 
     def describe_cluster(self) -> ClusterInfo:
         """Return the cluster's id, its controller and its brokers, by id."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from logbrook.client.connection import Connection
 from logbrook.client.errors import BrokerError, ClientError, ConnectFailedError, check_code
 from logbrook.client.fetched import Fetched
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
@@ -68,16 +69,19 @@ class Client:
         client_id: str = "logbrook",
         timeout_s: float = 30.0,
         connect_timeout_s: float | None = None,
+        security: ClientSecurity = PLAINTEXT_SECURITY,
     ) -> None:
         """Does not connect yet. `bootstrap_servers` are HOST:PORT, several separated by commas; else ValueError.
 
-        `timeout_s` limits each request, and connecting too unless `connect_timeout_s` is given.
+        `timeout_s` limits each request, and connecting too unless `connect_timeout_s` is given. `security` is that of
+        every connection, and comes from `parse_client_security`.
         """
         names = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
         self._bootstrap = [_address(name) for name in names]
         self._client_id = client_id
         self.timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
+        self._security = security
         self._connections: dict[Address, Connection] = {}
         self._topics: dict[str, _CachedTopic] = {}
 
@@ -144,6 +148,7 @@ class Client:
             client_id=self._client_id,
             timeout_s=self.timeout_s,
             connect_timeout_s=self._connect_timeout_s,
+            security=self._security,
         )
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:

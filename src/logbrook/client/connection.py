@@ -7,28 +7,36 @@ an invalid response) the connection is closed, because the start of the next res
 Responses are not trusted: a frame has a maximum size, memory is allocated as its bytes arrive, and it is decoded by the
 same bounded decoder as requests. An answer in another protocol is recognised by its first bytes, which as the length of
 a frame exceed the maximum. A connection belongs to one thread.
+
+With SASL the connection is authenticated when it is made, and again before a request that is sent near the end of the
+session's lifetime (KIP-368). Responses that are outstanding then are received first and kept for `receive`.
 """
 
-import socket
+import select
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import ceil
 from struct import Struct
 from typing import Generic, TypeVar
 
 from logbrook.client.errors import (
     TLS,
-    ConnectFailedError,
     ConnectionClosedError,
     NotKafkaError,
     TimedOutError,
     UnexpectedAnswerError,
     check_code,
 )
+from logbrook.client.oauth import current_token
+from logbrook.client.sasl import HANDSHAKE_VERSION, SaslClientExchange, new_nonce, renewal_delay_s
+from logbrook.client.sasl_options import SaslOptions
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
+from logbrook.client.transport import open_transport
 from logbrook.model.version import VERSION
 from logbrook.protocol.decoding import decode
-from logbrook.protocol.encoding import Piece, encode
+from logbrook.protocol.encoding import encode
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.errors import (
     FrameTooLargeError,
@@ -39,6 +47,7 @@ from logbrook.protocol.errors import (
 )
 from logbrook.protocol.framing import RequestStart, frame_request
 from logbrook.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from logbrook.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from logbrook.protocol.reader import Reader, read_int32, skip_tags
 from logbrook.protocol.schema import ApiMessage, Versions
 
@@ -51,14 +60,10 @@ _LENGTH = Struct(">i")
 _UNSUPPORTED_VERSION = Struct(">h").pack(ErrorCode.UNSUPPORTED_VERSION)
 _CORRELATION_ID_BYTES = 4
 _CORRELATION_ID_MAX = 2**31 - 1
-# The first allocation for a response; it doubles as bytes arrive.
-_GROWTH_BYTES = 256 * 1024
 # Bound of the array elements in one response. Metadata of a large cluster has millions.
 _ELEMENTS_MAX = 10_000_000
 # The first byte of a TLS record with an alert or a handshake, and the second, the major version.
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
-# The system's limit of buffers per sendmsg (IOV_MAX).
-_PIECES_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,12 @@ class Connection:
         timeout_s: float = 30.0,
         connect_timeout_s: float | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        security: ClientSecurity = PLAINTEXT_SECURITY,
     ) -> None:
-        """Connect, within `connect_timeout_s`, else `timeout_s`. Raises ConnectFailedError."""
+        """Connect, within `connect_timeout_s`, else `timeout_s`, and authenticate.
+
+        Raises ConnectFailedError, and as `security` says ConnectionSecurityError or another ClientError.
+        """
         self.host = host
         self.port = port
         self.timeout_s = timeout_s
@@ -95,12 +104,17 @@ class Connection:
         self._correlation_id = 0
         self._pending: deque[int] = deque()
         self._broker_versions: dict[int, Versions] | None = None
+        # Responses that were received before their turn, the oldest of those pending.
+        self._kept_frames: deque[memoryview] = deque()
+        self._has_answered = False
+        self._sasl = security.sasl
+        # When to authenticate again; None if the session does not end.
+        self._renew_at_s: float | None = None
+        self._uses_tls = security.protocol.uses_tls
         self.is_closed = False
-        try:
-            self._socket = socket.create_connection((host, port), connect_timeout_s or timeout_s)
-        except OSError as error:
-            raise ConnectFailedError(host, port, str(error)) from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport = open_transport(host, port, connect_timeout_s or timeout_s, security)
+        if self._sasl is not None:
+            self._authenticate(self._sasl)
 
     def __enter__(self) -> "Connection":
         return self
@@ -109,12 +123,17 @@ class Connection:
         self.close()
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, for polling several connections."""
-        return self._socket.fileno()
+        """Return the socket's descriptor. `poll_connections` waits for several connections."""
+        return self._transport.fileno()
+
+    @property
+    def has_bytes(self) -> bool:
+        """True if bytes of a response are in this process already, which polling the descriptor does not tell."""
+        return bool(self._kept_frames) or self._transport.has_bytes
 
     def close(self) -> None:
         self.is_closed = True
-        self._socket.close()
+        self._transport.close()
 
     def request(
         self,
@@ -131,6 +150,7 @@ class Connection:
     def send(self, message: ApiMessage, response: type[R], version: int | None = None) -> InFlightRequest[R]:
         """Send `message` without waiting. `receive` returns its response, of type `response`."""
         assert message.API_KEY == response.API_KEY, f"{response.__name__} does not answer {type(message).__name__}"
+        self._renew_session()
         version = self.version_of(type(message)) if version is None else version
         sent = InFlightRequest(self._send(message, version), response, version)
         self._pending.append(sent.correlation_id)
@@ -138,6 +158,7 @@ class Connection:
 
     def send_unanswered(self, message: ApiMessage, version: int | None = None) -> None:
         """Send a request that has no response: Produce with acks=0."""
+        self._renew_session()
         self._send(message, self.version_of(type(message)) if version is None else version)
 
     def receive(
@@ -180,27 +201,63 @@ class Connection:
             version = 0
         return self._decode(ApiVersionsResponse, version, reader)
 
+    def _renew_session(self) -> None:
+        """Authenticate again if the session is about to end."""
+        if self._renew_at_s is None or self._sasl is None or time.monotonic() < self._renew_at_s:
+            return
+        while len(self._kept_frames) < len(self._pending):
+            self._kept_frames.append(self._read_frame(self.timeout_s))
+        self._authenticate(self._sasl)
+
+    def _authenticate(self, sasl: SaslOptions) -> None:
+        """Any error closes the connection."""
+        try:
+            token = "" if sasl.oauth is None else current_token(sasl.oauth)
+            started_s = time.monotonic()
+            exchange = SaslClientExchange(sasl, self.host, self.port, nonce=new_nonce(), token=token)
+            while exchange.request is not None:
+                exchange.receive(self._exchange(exchange.request, exchange.response))
+        except BaseException:
+            self.close()
+            raise
+        delay_s = renewal_delay_s(exchange.session_lifetime_ms)
+        self._renew_at_s = None if delay_s is None else started_s + delay_s
+
+    def _exchange(self, message: ApiMessage, response: type[R]) -> R:
+        """Send a message of SASL and return its response, past the pending requests, whose responses are kept."""
+        version = self.version_of(type(message))
+        if isinstance(message, SaslHandshakeRequest) and version < HANDSHAKE_VERSION:
+            raise UnsupportedVersionError(message.API_NAME, HANDSHAKE_VERSION, 0, version)
+        correlation_id = self._send(message, version)
+        return self._decode(response, version, self._reader(self._read_frame(self.timeout_s), correlation_id))
+
     def _send(self, message: ApiMessage, version: int) -> int:
         self._correlation_id = self._correlation_id % _CORRELATION_ID_MAX + 1
         start = RequestStart(message.API_KEY, version, self._correlation_id)
         has_tags = version >= message.FLEXIBLE_SINCE
         pieces = frame_request(start, self._client_id, encode(message, version), has_tags=has_tags)
-        self._guarded(self.timeout_s, lambda until_s: self._send_pieces(pieces, until_s))
+        self._guarded(self.timeout_s, lambda until_s: self._transport.send(pieces, until_s))
         return self._correlation_id
 
     def _receive(self, sent: InFlightRequest[R], timeout_s: float | None, memory: bytearray | None = None) -> Reader:
         """Return a reader of the response, positioned after its correlation id."""
         oldest = self._pending.popleft()
         assert oldest == sent.correlation_id, "responses are received in the order of the requests"
-        frame = self._guarded(
-            self.timeout_s if timeout_s is None else timeout_s,
-            lambda until_s: self._receive_frame(until_s, memory),
-        )
+        if self._kept_frames:
+            frame = self._kept_frames.popleft()
+        else:
+            frame = self._read_frame(self.timeout_s if timeout_s is None else timeout_s, memory)
+        return self._reader(frame, sent.correlation_id)
+
+    def _read_frame(self, timeout_s: float, memory: bytearray | None = None) -> memoryview:
+        return self._guarded(timeout_s, lambda until_s: self._receive_frame(until_s, memory))
+
+    def _reader(self, frame: memoryview, expected_id: int) -> Reader:
         reader = Reader(frame, elements_max=_ELEMENTS_MAX)
         correlation_id = read_int32(reader)
-        if correlation_id != sent.correlation_id:
+        if correlation_id != expected_id:
             self.close()
-            message = f"a response to request {correlation_id}, expected one to {sent.correlation_id}"
+            message = f"a response to request {correlation_id}, expected one to {expected_id}"
             raise UnexpectedAnswerError(self.host, self.port, message)
         return reader
 
@@ -209,10 +266,12 @@ class Connection:
             # KIP-511: the header of an ApiVersions response never has tagged fields, so that any client can read it.
             if version >= response.FLEXIBLE_SINCE and response is not ApiVersionsResponse:
                 skip_tags(reader)
-            return decode(response, version, reader)
+            decoded = decode(response, version, reader)
         except ProtocolError:
             self.close()
             raise
+        self._has_answered |= response is not ApiVersionsResponse
+        return decoded
 
     def _guarded(self, timeout_s: float, transfer: Callable[[float], T]) -> T:
         """Call `transfer(until_s)`. Any error closes the connection, and socket errors become NetworkErrors."""
@@ -225,24 +284,22 @@ class Connection:
             raise TimedOutError(self.host, self.port, timeout_s) from None
         except OSError as error:
             self.close()
-            raise ConnectionClosedError(self.host, self.port, str(error)) from error
+            raise ConnectionClosedError(self.host, self.port, f"{error}{self._protocol_hint}") from error
         except BaseException:
             # A malformed frame, or an interrupt in the middle of one: the start of the next response is unknown.
             self.close()
             raise
 
-    def _send_pieces(self, pieces: Sequence[Piece], until_s: float) -> None:
-        unsent = deque(memoryview(piece) for piece in pieces if len(piece))
-        while unsent:
-            self._wait_until(until_s)
-            count = self._socket.sendmsg([unsent[n] for n in range(min(len(unsent), _PIECES_MAX))])
-            while unsent and count >= len(unsent[0]):
-                count -= len(unsent.popleft())
-            if count:
-                unsent[0] = unsent[0][count:]
+    @property
+    def _protocol_hint(self) -> str:
+        """Advice for a connection that the broker closed before it answered anything but ApiVersions."""
+        if self._has_answered:
+            return ""
+        protocols = "SASL_SSL, or require a client certificate" if self._uses_tls else "SSL or SASL_SSL"
+        return f"; if this repeats, the listener may have another security.protocol, such as {protocols}"
 
     def _receive_frame(self, until_s: float, memory: bytearray | None) -> memoryview:
-        prefix = bytes(self._receive_bytes(_LENGTH.size, until_s, None))
+        prefix = bytes(self._transport.receive(_LENGTH.size, until_s))
         (size,) = _LENGTH.unpack(prefix)
         if size > self._frame_bytes_max:
             if answer := _other_protocol(prefix):
@@ -250,27 +307,20 @@ class Connection:
             raise FrameTooLargeError(size, self._frame_bytes_max)
         if size < _CORRELATION_ID_BYTES:
             raise MalformedMessageError(f"a response of {size} bytes is shorter than its header")
-        return self._receive_bytes(size, until_s, memory)
+        return self._transport.receive(size, until_s, memory)
 
-    def _receive_bytes(self, size: int, until_s: float, memory: bytearray | None) -> memoryview:
-        received = bytearray(min(size, _GROWTH_BYTES)) if memory is None or len(memory) < size else memory
-        filled = 0
-        while filled < size:
-            if filled == len(received):
-                received += bytes(min(filled, size - filled))
-            self._wait_until(until_s)
-            count = self._socket.recv_into(memoryview(received)[filled:size])
-            if not count:
-                raise ConnectionResetError("the broker closed it")
-            filled += count
-        return memoryview(received)[:size]
 
-    def _wait_until(self, until_s: float) -> None:
-        """Set the timeout of the next socket call. Raises TimeoutError if `until_s` has passed."""
-        remaining_s = until_s - time.monotonic()
-        if remaining_s <= 0:
-            raise TimeoutError
-        self._socket.settimeout(remaining_s)
+def poll_connections(connections: Iterable[Connection], timeout_s: float) -> list[Connection]:
+    """Wait until at least one of the connections has bytes of a response, or an error. Return those that have."""
+    by_descriptor = {connection.fileno(): connection for connection in connections}
+    ready = [connection for connection in by_descriptor.values() if connection.has_bytes]
+    poller = select.poll()
+    for descriptor in by_descriptor:
+        poller.register(descriptor, select.POLLIN)
+    for descriptor, _ in poller.poll(0 if ready else ceil(max(0.0, timeout_s) * 1000)):
+        if not by_descriptor[descriptor].has_bytes:
+            ready.append(by_descriptor[descriptor])
+    return ready
 
 
 def _other_protocol(prefix: bytes) -> str | None:

@@ -6,6 +6,8 @@ its code decides (`protocol.error_classes`), for other errors their class. A Pro
 that the broker lacks, an answer in another protocol) is none of these and is never retriable.
 """
 
+from collections.abc import Sequence
+
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_classes import REFRESH_COORDINATOR, REFRESH_METADATA
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
@@ -62,12 +64,73 @@ class UnexpectedAnswerError(NetworkError):
     """A response with another correlation id than that of the oldest request; the connection is closed."""
 
 
+class TlsHandshakeClosedError(ConnectionClosedError):
+    """The peer closed the connection during the TLS handshake: it is stopping, or its listener is plain text."""
+
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        hint = "the listener may be plain text (security.protocol=PLAINTEXT or SASL_PLAINTEXT)"
+        super().__init__(host, port, f"the TLS handshake was cut short ({reason}); {hint}")
+
+
+class SecurityOptionError(ClientError):
+    """A security option is unknown, contradicts another or cannot be used. The message never has a secret value."""
+
+    def __init__(self, option: str, reason: str) -> None:
+        super().__init__(f"option {option}: {reason}")
+        self.option = option
+        self.reason = reason
+
+
+class ConnectionSecurityError(ClientError):
+    """TLS or SASL failed. Not retriable: the same credentials and certificates would fail again."""
+
+    def __init__(self, host: str, port: int, message: str) -> None:
+        super().__init__(message)
+        self.host = host
+        self.port = port
+
+
+class BrokerCertificateError(ConnectionSecurityError):
+    """The broker's certificate is not accepted: another CA, expired, or issued for other names."""
+
+
+class ClientCertificateError(ConnectionSecurityError):
+    """The broker requires a client certificate, or refuses the one that it was given."""
+
+
+class WrongSecurityProtocolError(ConnectionSecurityError):
+    """The listener has another security protocol, or no version of TLS in common."""
+
+
+class MechanismNotOfferedError(ConnectionSecurityError):
+    """The broker does not accept the client's SASL mechanism."""
+
+    def __init__(self, host: str, port: int, mechanism: str, offered: Sequence[str]) -> None:
+        offer = f"it offers {', '.join(offered)}; set sasl.mechanism" if offered else "it offers none"
+        super().__init__(host, port, f"{host}:{port} does not accept {mechanism}: {offer}")
+        self.mechanism = mechanism
+        self.offered = tuple(offered)
+
+
+class SaslRefusedError(ConnectionSecurityError):
+    """The broker refuses the credentials, or could not prove that it knows them."""
+
+
+class TokenUnavailableError(ClientError):
+    """No OAuth token could be had from its file or its endpoint. Retriable if the endpoint may answer later."""
+
+    def __init__(self, source: str, reason: str, *, is_retriable: bool = False) -> None:
+        super().__init__(f"no token from {source}: {reason}")
+        self.source = source
+        self.is_retriable = is_retriable
+
+
 class NotKafkaError(ProtocolError):
     """The peer answers in another protocol."""
 
     def __init__(self, host: str, port: int, answer: str) -> None:
         """`answer` describes it, as in "HTTP"."""
-        hint = ", or a listener that requires TLS" if answer == TLS else ""
+        hint = ", or a listener that requires TLS (security.protocol=SSL or SASL_SSL)" if answer == TLS else ""
         super().__init__(f"{host}:{port} answers with {answer}: this is not a Kafka broker{hint}")
         self.host = host
         self.port = port

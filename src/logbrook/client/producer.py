@@ -19,18 +19,16 @@ There is no background thread: `send` and `flush` send requests and poll the soc
 `request_bytes_max` bytes are queued, so nothing is guaranteed to be sent before `flush`.
 """
 
-import select
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from math import ceil
 from time import monotonic
 from types import TracebackType
 from typing import Self, TypeVar
 
 from logbrook.client.client import ACKS_ALL, Address, Client
-from logbrook.client.connection import Connection, InFlightRequest
+from logbrook.client.connection import Connection, InFlightRequest, poll_connections
 from logbrook.client.errors import (
     BrokerError,
     ClientError,
@@ -308,16 +306,11 @@ class Producer:
 
     def _poll(self, until_s: float) -> None:
         """Wait until `until_s` for responses, receive one from each broker that has any, and check timeouts."""
-        by_descriptor = {
-            connection.broker.fileno(): leader
-            for leader, connection in self._connections.items()
-            if connection.in_flight
+        leaders = {
+            connection.broker: leader for leader, connection in self._connections.items() if connection.in_flight
         }
-        poller = select.poll()
-        for descriptor in by_descriptor:
-            poller.register(descriptor, select.POLLIN)
-        for descriptor, _ in poller.poll(ceil(max(0.0, until_s - monotonic()) * 1000)):
-            leader = by_descriptor[descriptor]
+        for broker in poll_connections(leaders, until_s - monotonic()):
+            leader = leaders[broker]
             self._receive(leader, self._connections[leader])
         now_s = monotonic()
         for leader, connection in list(self._connections.items()):

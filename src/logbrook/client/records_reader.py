@@ -18,7 +18,7 @@ from time import monotonic
 from typing import NamedTuple, Protocol
 
 from logbrook.client.client import CONSUMER_REPLICA_ID, EARLIEST, LATEST, Address, Client, group_by_topic
-from logbrook.client.connection import Connection, InFlightRequest
+from logbrook.client.connection import Connection, InFlightRequest, poll_connections
 from logbrook.client.errors import ClientError, NetworkError, TimedOutError, check_code
 from logbrook.client.fetched import AbortedBatches
 from logbrook.client.partition_requests import PartitionRequests
@@ -218,19 +218,13 @@ class RecordsReader:
 
     def _receive(self, until_s: float, runs: list[FetchedRun]) -> bool:
         """Return True if a broker has answered."""
-        waiting = {
-            connection.broker.fileno(): connection for connection in self._connections.values() if connection.in_flight
-        }
+        waiting = {connection.broker: connection for connection in self._connections.values() if connection.in_flight}
         if not waiting:
             return False
-        poller = select.poll()
-        for descriptor in waiting:
-            poller.register(descriptor, select.POLLIN)
         # The broker itself waits until `until_s` before it sends an empty response, which then has to arrive.
-        remaining_ms = max(0.0, until_s - monotonic()) * 1000 + WAIT_MS_MAX
-        ready = poller.poll(remaining_ms)
-        for descriptor, _ in ready:
-            connection = waiting[descriptor]
+        ready = poll_connections(waiting, max(0.0, until_s - monotonic()) + WAIT_MS_MAX / 1000)
+        for broker in ready:
+            connection = waiting[broker]
             self._take(connection.receive(), connection.names, runs)
         for connection in waiting.values():
             if connection.in_flight and connection.sent_at_s < monotonic() - self._client.timeout_s:

@@ -23,6 +23,24 @@ class ClusterConfig(Settings):
         "Name of the listener (--listener) over which the brokers of the cluster reach each other. Requests that only "
         "brokers send are then refused on all others. Empty: they use the address of `listen`.",
     )
+    username: str = setting(
+        "",
+        "User as whom this broker connects to the others, if their listener has SASL. It must be in "
+        "`security.users_file` of every broker, and one of `security.super_users`.",
+    )
+    password_file: str = setting("", "File with the password of that user.")
+    sasl_mechanism: str = setting(
+        "SCRAM-SHA-512", "SASL mechanism of connections to other brokers: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN."
+    )
+    ca: str = setting(
+        "",
+        "PEM file with the certificates of the authorities of the brokers' certificates. Empty: `security.client_ca`, "
+        "or else those of the system.",
+    )
+    certificate: str = setting(
+        "", "PEM file with the certificate that this broker shows to the others. Empty: `security.certificate`."
+    )
+    key: str = setting("", "PEM file with the key of that certificate.")
     lease_ms: int = setting(
         3_000,
         "A broker that has not renewed its registration for this long is replaced as a leader. One whose process has "

@@ -4,6 +4,7 @@ The limits in `NetworkConfig` bound everything that a client can make the broker
 """
 
 import re
+from enum import StrEnum
 from ipaddress import AddressValueError, IPv6Address, ip_address
 
 from logbrook.config.setting import Settings, setting
@@ -18,6 +19,15 @@ _LISTENER_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _PORT_MAX = 65_535
 # The listener of the setting `listen`.
 DEFAULT_LISTENER = "CLIENTS"
+
+
+class PortAuthentication(StrEnum):
+    """Policy for the authentication on a port that does not speak Kafka's protocol."""
+
+    # If a listener for Kafka clients uses SASL, or ACLs are enforced.
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
 
 
 class NetworkConfig(Settings):
@@ -51,6 +61,11 @@ class NetworkConfig(Settings):
         "",
         "HOST:PORT of the listener for the JSON protocol, or a port alone to listen on 127.0.0.1. Empty disables it.",
         flag="json-port",
+    )
+    json_authentication: PortAuthentication = setting(
+        PortAuthentication.AUTO,
+        "Whether clients of the JSON protocol have to authenticate before other requests than Ping. auto: if a "
+        "listener for Kafka clients uses SASL, or with security.authorization.",
     )
     connections_max: int = setting(
         10_000,
@@ -142,6 +157,20 @@ class NetworkConfig(Settings):
         kafka="max.incremental.fetch.session.cache.slots",
         at_least=0,
     )
+    quota_windows: int = setting(
+        11,
+        "Number of windows over which rates of quotas are measured. A client that was idle may use its quota of all "
+        "windows but one at once.",
+        kafka="quota.window.num",
+        at_least=1,
+        at_most=1_000,
+    )
+    quota_window_ms: int = setting(
+        1_000,
+        "Length of a window of quotas. It is also the longest throttle time for request_percentage and "
+        "connection_creation_rate.",
+        at_least=1,
+    )
     stop_ms: int = setting(
         10_000,
         "On shutdown, time to finish and send responses to accepted requests before connections are closed.",
@@ -154,9 +183,19 @@ class MetricsConfig(Settings):
 
     listen: str = setting(
         "127.0.0.1:9644",
-        "HOST:PORT of the HTTP listener for /metrics (Prometheus), /healthz, /readyz and maintenance on demand. It has "
-        "no authentication: expose it to trusted networks only. Empty disables it.",
+        "HOST:PORT of the HTTP listener for /metrics (Prometheus), /healthz, /readyz and maintenance on demand. Empty "
+        "disables it.",
         flag="metrics",
+    )
+    authentication: PortAuthentication = setting(
+        PortAuthentication.AUTO,
+        "Whether clients of the HTTP listener have to authenticate, with a password, a bearer token or a certificate; "
+        "/healthz and /readyz are always open. auto: if a listener for Kafka clients uses SASL, or with "
+        "security.authorization. Requests that change something need authentication from other machines in any case.",
+    )
+    tls: bool = setting(
+        False,
+        "Serve HTTPS only, with the certificate of security.certificate and its policy for clients' certificates.",
     )
 
 
@@ -166,8 +205,19 @@ class ConsoleConfig(Settings):
     listen: str = setting(
         "",
         "HOST:PORT of the web console and the HTTP API, or a port alone to listen on 127.0.0.1. Empty: no console is "
-        f"started. Any other host requires a token in {TOKEN_VARIABLE}.",
+        f"started. If `listen` of the network uses SASL, users sign in with their own passwords; else any other host "
+        f"requires a token in {TOKEN_VARIABLE}.",
         flag="console",
+    )
+    url: str = setting(
+        "",
+        "Address by which browsers reach the console, such as https://console.example, if it is not that of `listen`.",
+    )
+    tls: bool = setting(False, "Serve HTTPS with the certificate of security.certificate.")
+    client_config: str = setting(
+        "",
+        "File with options of a Kafka client (.properties) for the console's connections to this broker, such as "
+        "ssl.ca.location; credentials in it are used only if users do not sign in.",
     )
 
 

@@ -23,7 +23,7 @@ class TlsVersion(StrEnum):
 
 
 class SecurityConfig(Settings):
-    """The settings of authentication, encryption and authorization. By default every client may do everything."""
+    """The settings of authentication, encryption and authorization."""
 
     protocol: SecurityProtocol = setting(
         SecurityProtocol.PLAINTEXT,
@@ -61,8 +61,8 @@ class SecurityConfig(Settings):
     )
     users_file: str = setting(
         "",
-        "JSON file with salted credentials of users who exist before any is created over the protocol, such as the "
-        "first administrator. `logbrook user create --users-file` writes it.",
+        "JSON file with the salted credentials of users who exist from the start, such as the first administrator. "
+        "Written by logbrook security init and logbrook user create.",
     )
     reauthentication_ms: int = setting(
         0,

@@ -7,7 +7,8 @@
 - `pages/` are the web pages (nicegui); `message_query` is the address of a view of messages.
 - `api` is the HTTP API (FastAPI): `api_messages` its messages, `api_inputs` and `api_models` the bodies of requests and
   responses, `api_errors` its errors, `api_docs` its documentation.
-- `guard.Guard` is the access control in front of both; `app` composes everything and runs it.
+- `guard.Guard` is the access control in front of both, `gates` are the kinds of logins: none, a token for everybody, or
+  users of the cluster (`sign_in`, `login_page`, `oidc`), who each have a `workspace`. `app` composes everything.
 
 May import `client`, `monitoring`, `pipelines` and the packages below them.
 """

@@ -33,10 +33,11 @@ from logbrook.console.api_models import (
     TrimmedOut,
     TrimOut,
 )
-from logbrook.console.cluster import ClusterAccess
+from logbrook.console.cluster import ClusterAsker
 from logbrook.console.formatting import parse_position
 from logbrook.console.messages import NoSuchPartitionError, log_bounds_of
-from logbrook.console.sampling import PipelineReports, now_ms
+from logbrook.console.sampling import now_ms
+from logbrook.console.workspace import current_session
 from logbrook.model import TopicPartition
 from logbrook.model.version import VERSION
 
@@ -56,7 +57,7 @@ SettingChanges = Annotated[
 ]
 
 
-def create_api(access: ClusterAccess, pipelines: PipelineReports, stopping: asyncio.Event) -> FastAPI:
+def create_api(access: ClusterAsker, stopping: asyncio.Event) -> FastAPI:
     """Create the application to mount at /api. When `stopping` is set, open streams end."""
     api = FastAPI(
         title="Logbrook",
@@ -77,6 +78,7 @@ def create_api(access: ClusterAccess, pipelines: PipelineReports, stopping: asyn
     @api.get("/pipelines", tags=["pipelines"])
     async def list_pipelines() -> list[PipelineOut]:
         """List pipelines with their last status report."""
+        pipelines = current_session().workspace.pipelines
         await pipelines.refresh()
         return [PipelineOut.of(report, now_ms()) for report in pipelines.latest]
 
@@ -93,7 +95,7 @@ def create_api(access: ClusterAccess, pipelines: PipelineReports, stopping: asyn
     return api
 
 
-def _add_topics(api: FastAPI, access: ClusterAccess) -> None:
+def _add_topics(api: FastAPI, access: ClusterAsker) -> None:
     @api.get("/topics", tags=["topics"])
     async def list_topics(
         internal: Annotated[bool, Query(description="Include internal topics.")] = False,
@@ -120,7 +122,7 @@ def _add_topics(api: FastAPI, access: ClusterAccess) -> None:
         await access.ask(lambda admin: admin.topics.delete([topic]))
 
 
-def _add_topic_changes(api: FastAPI, access: ClusterAccess) -> None:
+def _add_topic_changes(api: FastAPI, access: ClusterAsker) -> None:
     @api.get("/topics/{topic}/settings", tags=["topics"])
     async def list_settings(topic: TopicName) -> list[SettingOut]:
         """List the settings of a topic, with their defaults."""
@@ -166,7 +168,7 @@ def _trim(admin: Admin, topic: str, position: OffsetSpec, request: TrimIn) -> li
     ]
 
 
-def _add_groups(api: FastAPI, access: ClusterAccess) -> None:
+def _add_groups(api: FastAPI, access: ClusterAsker) -> None:
     @api.get("/groups", tags=["groups"])
     async def list_groups() -> list[GroupSummaryOut]:
         """List all consumer groups."""

@@ -6,7 +6,7 @@ from fastapi import FastAPI, Query
 from pydantic import BaseModel
 
 from logbrook.client.cluster_overview import ClusterOverview, PartitionOverview, read_overview
-from logbrook.console.cluster import ClusterAccess
+from logbrook.console.cluster import ClusterAsker
 
 
 class NodeOut(BaseModel):
@@ -95,7 +95,7 @@ class ReplicasOut(BaseModel):
         )
 
 
-def add_cluster(api: FastAPI, access: ClusterAccess) -> None:
+def add_cluster(api: FastAPI, access: ClusterAsker) -> None:
     """Add the operations to the API."""
 
     @api.get("/cluster", tags=["cluster"])

@@ -53,8 +53,9 @@ def api_docs_page(document: Mapping[str, Any]) -> str:
         f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title><style>{_STYLE}</style></head>'
         f"<body><p><a href='/'>← console</a></p><h1>{escape(title)}</h1><p>{escape(document['info']['description'])} "
         "For programs: <a href='/api/openapi.json'>openapi.json</a>.</p>"
-        "<p>If the console has a token, send it with every request: "
-        "<code>-H 'Authorization: Bearer TOKEN'</code>. A key or value is <code>null</code>, a string, or an object: "
+        "<p>If the console has a login, send your password (<code>curl -u alice</code>) or a token "
+        "(<code>-H 'Authorization: Bearer TOKEN'</code>) with every request. "
+        "A key or value is <code>null</code>, a string, or an object: "
         '<code>{"base64": "AAE="}</code> for bytes, and in requests <code>{"json": …}</code>. '
         'Errors are <code>{"error": {"code": …, "message": …}}</code>.</p>'
         f"{sections}</body></html>"

@@ -14,9 +14,11 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from logbrook.client import BrokerError, ConnectFailedError, TimedOutError
-from logbrook.console.cluster import describe_error
+from logbrook.client.errors import SaslRefusedError
+from logbrook.console.cluster import AccessClosedError, describe_error
 from logbrook.console.guard import BODY_BYTES_MAX, BodyTooLargeError, error_response
 from logbrook.console.messages import NoSuchPartitionError
+from logbrook.console.workspace import SessionEndedError
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 
@@ -32,6 +34,13 @@ _FORBIDDEN = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
+_ANSWERS: Mapping[type[LogbrookError], tuple[int, str]] = {
+    SessionEndedError: (401, "LOGIN_NEEDED"),
+    AccessClosedError: (401, "LOGIN_NEEDED"),
+    SaslRefusedError: (401, "LOGIN_NEEDED"),
+    TimedOutError: (504, "TIMED_OUT"),
+    ConnectFailedError: (503, "NO_BROKER"),
+}
 
 
 def add_error_handlers(api: FastAPI) -> None:
@@ -96,12 +105,8 @@ def status_of(error: LogbrookError) -> tuple[int, str]:
             return (503 if error.is_retriable else _BAD_REQUEST), error.code.name
         case NoSuchPartitionError():
             return 404, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
-        case TimedOutError():
-            return 504, "TIMED_OUT"
-        case ConnectFailedError():
-            return 503, "NO_BROKER"
         case _:
-            return 502, "BAD_ANSWER"
+            return next((answer for kind, answer in _ANSWERS.items() if isinstance(error, kind)), (502, "BAD_ANSWER"))
 
 
 def _describe_detail(detail: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from logbrook.client.offset_specs import Latest
 from logbrook.console.api_errors import error_document
 from logbrook.console.api_inputs import ProduceIn, bytes_from_json
 from logbrook.console.api_models import FetchOut, MessageOut, ProduceOut, RecordPositionOut
-from logbrook.console.cluster import ClusterAccess
+from logbrook.console.cluster import ClusterAsker
 from logbrook.console.filters import EXPRESSION_LENGTH_MAX, compile_filter
 from logbrook.console.formatting import parse_position
 from logbrook.console.guard import BODY_BYTES_MAX, error_response
@@ -144,7 +144,7 @@ def format_positions(positions: Mapping[int, int]) -> str:
     return ",".join(f"{partition}:{offset}" for partition, offset in sorted(positions.items()))
 
 
-def add_messages(api: FastAPI, access: ClusterAccess, stopping: asyncio.Event) -> None:
+def add_messages(api: FastAPI, access: ClusterAsker, stopping: asyncio.Event) -> None:
     """Add the calls to `api`. Streams end when `stopping` is set."""
     streams = MessageStreams(access, stopping)
 
@@ -216,7 +216,7 @@ def add_messages(api: FastAPI, access: ClusterAccess, stopping: asyncio.Event) -
 class MessageStreams:
     """The streams in progress, at most 50."""
 
-    def __init__(self, access: ClusterAccess, stopping: asyncio.Event) -> None:
+    def __init__(self, access: ClusterAsker, stopping: asyncio.Event) -> None:
         self._access = access
         self._stopping = stopping
         self._open = 0

@@ -9,15 +9,17 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from logbrook.client import BrokerError, Client, ConnectFailedError, TimedOutError
 from logbrook.client.admin import Admin
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.model import LogbrookError
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.errors import ProtocolError, UnsupportedApiError, UnsupportedVersionError
 
 T = TypeVar("T")
+AdminCall: TypeAlias = Callable[[Admin], T]
 
 # Short enough for a person in front of a page.
 _CONNECT_TIMEOUT_S = 3.0
@@ -40,23 +42,49 @@ _ADVICE = {
 }
 
 
+class AccessClosedError(LogbrookError):
+    """The user has signed out meanwhile, or the console stops."""
+
+    def __init__(self) -> None:
+        super().__init__("the connection to the cluster has been closed; sign in again")
+
+
+class ClusterAsker(Protocol):
+    """Runs calls to the cluster off the event loop."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    async def ask(self, request: AdminCall[T]) -> T:
+        """Raises LogbrookError."""
+
+
 class ClusterAccess:
     """Runs client calls on a thread pool: `await access.ask(lambda admin: admin.topics.all())`."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, security: ClientSecurity = PLAINTEXT_SECURITY) -> None:
         """`bootstrap_servers` is one or more HOST:PORT, separated by commas; it must be valid."""
-        self.bootstrap_servers = bootstrap_servers
+        self._bootstrap_servers = bootstrap_servers
+        self._security = security
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="cluster")
         self._of_thread = threading.local()
         self._clients: set[Client] = set()
         self._lock = threading.Lock()
+        self._is_closed = False
 
-    async def ask(self, request: Callable[[Admin], T]) -> T:
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._bootstrap_servers
+
+    async def ask(self, request: AdminCall[T]) -> T:
         """Run `request` on a thread of the pool and return its result. Raises LogbrookError."""
+        if self._is_closed:
+            raise AccessClosedError
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: self._run(request))
 
     def close(self) -> None:
         """Wait for calls in progress and close all connections."""
+        self._is_closed = True
         self._pool.shutdown(cancel_futures=True)
         for client in self._clients:
             client.close()
@@ -66,10 +94,11 @@ class ClusterAccess:
         admin: Admin | None = getattr(self._of_thread, "admin", None)
         if admin is None:
             client = Client(
-                self.bootstrap_servers,
+                self._bootstrap_servers,
                 client_id="logbrook-console",
                 timeout_s=_RESPONSE_TIMEOUT_S,
                 connect_timeout_s=_CONNECT_TIMEOUT_S,
+                security=self._security,
             )
             admin = self._of_thread.admin = Admin(client)
             with self._lock:

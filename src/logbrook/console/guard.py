@@ -1,33 +1,34 @@
 """Access control in front of the pages, their WebSockets and the API.
 
-- With a token: scripts send `Authorization: Bearer TOKEN`; a browser sends it once with a form and gets a cookie.
-- Without a token the console listens on loopback only, and the Host header must name loopback. This stops DNS
-  rebinding, by which another site could reach the console through a local user's browser.
-- Cross-site requests: for changes and WebSockets, an Origin header must match the Host header.
+- The Host header must be an IP address, a name without dots or one that the console is known by; without a login it
+  must name loopback. This stops DNS rebinding, by which another site could reach the console through a user's browser.
+- Cross-site requests: for changes and WebSockets, an Origin header must match the Host header, and Sec-Fetch-Site must
+  not name another site.
 - A request body has at most 8 MiB.
 - Every response has a Content-Security-Policy: pages load scripts, styles and data from the console only, and no other
   site may show them in a frame (clickjacking). Vue compiles its templates in the browser, and nicegui starts pages with
   inline scripts, so `unsafe-eval` and `unsafe-inline` are needed.
+
+`gates` has the kinds of logins.
 """
 
-import hashlib
-import hmac
-import secrets
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import Collection
+from ipaddress import ip_address
+from typing import Protocol
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from logbrook.config.network import is_loopback
+from logbrook.console.workspace import ConsoleSession, serving
 
 BODY_BYTES_MAX = 8 << 20
-_COOKIE = "logbrook_console"
-_LOGIN_BYTES_MAX = 4096
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# Of a request by a page of the console, and by the user, as by typing the address.
+_OWN_SITES = frozenset({"same-origin", "none"})
 _REFUSED_SOCKET = 4403
 _POLICY = {
     "default-src": "'self'",
@@ -47,24 +48,29 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
 }
-_LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Logbrook</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
-<style>body{{font:16px system-ui,sans-serif;display:grid;place-items:center;min-height:90vh}}
-form{{display:grid;gap:.8rem;width:18rem}}input,button{{font:inherit;padding:.6rem}}p{{color:#c62828;margin:0}}</style>
-</head><body><form method="post" action="/login"><h1>Logbrook</h1><label for="token">The console's token</label>
-<input id="token" name="token" type="password" autocomplete="current-password" autofocus required>{problem}
-<button>Sign in</button></form></body></html>"""
+
+
+class Gate(Protocol):
+    """Decides by whose session a request is served.
+
+    `is_for_loopback_only`: the Host header must name this machine, because there is no login.
+    """
+
+    is_for_loopback_only: bool
+
+    async def enter(self, scope: Scope, receive: Receive) -> ConsoleSession | Response:
+        """Return the session, or the answer to the request."""
 
 
 class Guard:
     """ASGI middleware that refuses requests without access and adds security headers to every response."""
 
-    def __init__(self, app: ASGIApp, *, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, *, gate: Gate, hosts: Collection[str] = ()) -> None:
+        """`hosts` are the names that the console is known by, with their ports if they are not the default ones."""
         self._app = app
-        self._token = token
-        # The cookie is an HMAC with a random key: it expires with a restart and does not reveal the token.
-        key = secrets.token_bytes(32)
-        self._cookie = hmac.new(key, (token or "").encode(), hashlib.sha256).hexdigest()
+        self._gate = gate
+        self._origins = frozenset(host.lower() for host in hosts)
+        self._host_names = frozenset(_host_name(host) for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -72,64 +78,49 @@ class Guard:
             return
         if scope["type"] == "http":
             send = _with_security_headers(send)
-        headers = Headers(scope=scope)
-        response = self._refusal(scope, headers)
-        if response is None and scope["type"] == "http":
-            if self._token is not None and scope["path"] == "/login":
-                response = await self._login(Request(scope, receive))
-            else:
-                receive = _limited(receive)
-        if response is None:
-            await self._app(scope, receive, send)
+            receive = _limited(receive)
+        entered = self._refusal(scope) or await self._gate.enter(scope, receive)
+        if isinstance(entered, ConsoleSession):
+            with serving(entered):
+                await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": _REFUSED_SOCKET})
         else:
-            await response(scope, receive, send)
+            await entered(scope, receive, send)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        if self._token is None and not is_loopback(urlsplit(f"//{headers.get('host', '')}").hostname or ""):
-            return error_response(403, "WRONG_HOST", "without a token the console answers to localhost only")
-        is_change = scope["type"] == "websocket" or scope["method"] not in _SAFE
-        origin = headers.get("origin")
-        if is_change and origin is not None and urlsplit(origin).netloc != headers.get("host"):
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        refusal = self._host_refusal(headers.get("host", ""))
+        if refusal is not None:
+            return refusal
+        is_change = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
+        if is_change and not self._is_own_page(headers):
             return error_response(403, "WRONG_ORIGIN", "requests from other sites are refused")
         if int(headers.get("content-length") or 0) > BODY_BYTES_MAX:
             return error_response(413, "TOO_LARGE", f"a request may have at most {BODY_BYTES_MAX} bytes")
-        if self._token is None or scope["path"] == "/login" or self._is_authenticated(headers):
-            return None
-        if scope["path"].startswith("/api") or scope["type"] == "websocket":
-            response = error_response(401, "TOKEN_NEEDED", "send the console's token: Authorization: Bearer TOKEN")
-            response.headers["WWW-Authenticate"] = "Bearer"
-            return response
-        return RedirectResponse("/login", status_code=303)
+        return None
 
-    def _is_authenticated(self, headers: Headers) -> bool:
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._is_token(token.strip()):
+    def _host_refusal(self, host: str) -> Response | None:
+        name = _host_name(host)
+        if self._gate.is_for_loopback_only:
+            is_known, message = is_loopback(name), "without a login the console answers to localhost only"
+        else:
+            is_known = "." not in name or _is_address(name) or name in self._host_names
+            message = f"the console is not known as {name!r}: use its IP address, or set --url to its address"
+        return None if is_known else error_response(403, "WRONG_HOST", message)
+
+    def _is_own_page(self, headers: Headers) -> bool:
+        """Return False if a page of another site sends the request. Scripts send neither of the headers."""
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        if site is not None and site.lower() not in _OWN_SITES:
+            return False
+        if origin is None:
             return True
         try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(_COOKIE)
-        except CookieError:
+            netloc = urlsplit(origin).netloc.lower()
+        except ValueError:
             return False
-        return cookie is not None and hmac.compare_digest(cookie.value.encode(), self._cookie.encode())
-
-    def _is_token(self, text: str) -> bool:
-        return hmac.compare_digest(text.encode(), (self._token or "").encode())
-
-    async def _login(self, request: Request) -> Response:
-        if request.method != "POST":
-            return HTMLResponse(_LOGIN.format(problem=""))
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _LOGIN_BYTES_MAX:
-                return error_response(413, "TOO_LARGE", "the token is too long")
-        token = parse_qs(body.decode(errors="replace")).get("token", [""])[0]
-        if not self._is_token(token):
-            return HTMLResponse(_LOGIN.format(problem="<p role=alert>That is not the token.</p>"), status_code=401)
-        response = RedirectResponse("/", status_code=303)
-        response.set_cookie(_COOKIE, self._cookie, httponly=True, samesite="strict")
-        return response
+        return bool(netloc) and (netloc == headers.get("host", "").lower() or netloc in self._origins)
 
 
 class BodyTooLargeError(HTTPException):
@@ -166,3 +157,19 @@ def _with_security_headers(send: Send) -> Send:
 def error_response(status: int, code: str, message: str) -> JSONResponse:
     """Return the answer of the API to a request that failed."""
     return JSONResponse({"error": {"code": code, "message": message}}, status_code=status)
+
+
+def _host_name(host: str) -> str:
+    """Return the name or address in a Host header, without its port; empty if it is invalid."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

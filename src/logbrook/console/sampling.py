@@ -133,12 +133,12 @@ class ConsoleSampler:
     """
 
     def __init__(
-        self, access: ClusterAccess, metrics_url: str | None, interval_s: float, pipelines: PipelineReports
+        self, access: ClusterAccess, metrics: MetricsSource | None, interval_s: float, pipelines: PipelineReports
     ) -> None:
         self.pipelines = pipelines
         self._access = access
         self._interval_s = interval_s
-        self._metrics = None if metrics_url is None else MetricsSource(metrics_url)
+        self._metrics = metrics
         self._task: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
         self._sampler = ClusterSampler()

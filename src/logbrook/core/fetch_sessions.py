@@ -154,6 +154,10 @@ class FetchSessions:
             return FetchContext(NO_SESSION, partitions, full=True)
         return FetchContext(session_id, partitions, full=False)
 
+    def close(self, session_id: int) -> None:
+        """Close a session that was created by a fetch whose response does not tell the client its id."""
+        self._evict(session_id)
+
     def validate(self) -> None:
         """Assert the invariants."""
         assert len(self._sessions) <= self._sessions_max

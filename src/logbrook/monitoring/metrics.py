@@ -7,9 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPException
 from urllib.parse import urlsplit
 
+from logbrook.client.errors import ClientError
+from logbrook.client.http import http_connection, http_headers
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.model import TopicPartition
 
 DEFAULT_PORT = 9644
@@ -56,21 +59,22 @@ class BrokerMetrics:
         return self.partitions - {_METADATA} == frozenset(partitions) - {_METADATA}
 
 
-def scrape(url: str, timeout_s: float = _TIMEOUT_S) -> BrokerMetrics | None:
+def scrape(
+    url: str, security: ClientSecurity = PLAINTEXT_SECURITY, timeout_s: float = _TIMEOUT_S
+) -> BrokerMetrics | None:
     """Read the metrics page at `url`, with or without its path /metrics. Blocks for up to `timeout_s`.
 
     Returns None if there is no response, or one without the metrics of a Logbrook broker.
     """
-    parts = urlsplit(url)
-    connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    path = f"{urlsplit(url).path.removesuffix('/').removesuffix('/metrics')}/metrics"
     try:
-        with closing(connection_class(parts.hostname or "", parts.port, timeout=timeout_s)) as connection:
-            connection.request("GET", f"{parts.path.removesuffix('/').removesuffix('/metrics')}/metrics")
+        with closing(http_connection(url, timeout_s, security)) as connection:
+            connection.request("GET", path, headers=http_headers(url, security))
             response = connection.getresponse()
             if response.status != _OK:
                 return None
             metrics = parse_metrics(response.read(_PAGE_BYTES_MAX).decode("utf-8", "replace"))
-    except (OSError, HTTPException, ValueError):
+    except (OSError, HTTPException, ValueError, ClientError):
         return None
     return metrics if metrics.gauges or metrics.topics else None
 

@@ -12,6 +12,7 @@ from time import monotonic, time
 from logbrook.client import BrokerError
 from logbrook.client.admin import Admin
 from logbrook.client.admin_results import ClusterInfo, GroupInfo, GroupSummary, TopicDescription
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.model import TopicPartition
 from logbrook.monitoring.metrics import SYNC, BrokerMetrics, quantile, scrape
 
@@ -86,11 +87,12 @@ class ClusterSample:
 class MetricsSource:
     """Address of a broker's metrics.
 
-    Those from a guessed address are used only if the broker has the same partitions.
+    Those from a guessed address are used only if the broker has the same partitions. It is sent no credentials.
     """
 
     url: str
     is_guessed: bool = False
+    security: ClientSecurity = PLAINTEXT_SECURITY
 
 
 class ClusterSampler:
@@ -190,7 +192,7 @@ def _latency_ms(share: float, name: str, last: BrokerMetrics | None, now: Broker
 
 
 def _scraped(source: MetricsSource | None, topics: tuple[TopicDescription, ...]) -> BrokerMetrics | None:
-    metrics = scrape(source.url) if source else None
+    metrics = scrape(source.url, PLAINTEXT_SECURITY if source.is_guessed else source.security) if source else None
     if source is None or metrics is None or not source.is_guessed:
         return metrics
     partitions = [TopicPartition(topic.name, partition.partition) for topic in topics for partition in topic.partitions]

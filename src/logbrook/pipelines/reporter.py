@@ -18,6 +18,7 @@ from time import time
 from logbrook.client import BrokerError, Client
 from logbrook.client.record_writer import partition_of
 from logbrook.client.retry import RetryPolicy
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.model import LogbrookError
 from logbrook.model.version import VERSION
 from logbrook.pipelines.report import PipelineReport, RunState, SinkReport, SourceReport
@@ -38,8 +39,17 @@ class PipelineReporter:
     The thread starts with the first `report`. `close` returns when the last report is sent, or after ten seconds.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, pipeline: str, *, interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        pipeline: str,
+        *,
+        interval_s: float = INTERVAL_S,
+        security: ClientSecurity = PLAINTEXT_SECURITY,
+    ) -> None:
         self._servers = bootstrap_servers
+        self._security = security
         self._topic = topic
         self._pipeline = pipeline
         self._interval_s = interval_s
@@ -116,6 +126,7 @@ class PipelineReporter:
                     client_id="logbrook-pipeline",
                     timeout_s=_REQUEST_TIMEOUT_S,
                     connect_timeout_s=_CONNECT_TIMEOUT_S,
+                    security=self._security,
                 )
             write_report(client, self._topic, self._pipeline, value)
         # Client raises ValueError for an invalid address.

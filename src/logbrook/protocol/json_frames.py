@@ -6,7 +6,7 @@ describes the protocol for authors of clients.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from struct import Struct
 from typing import Any
@@ -31,7 +31,7 @@ _BROKEN = memoryview(b"")
 
 
 class RequestType(IntEnum):
-    """Types of requests. The names are those of RustLog, the numbers their order there."""
+    """Types of requests. Up to 10, the names are those of RustLog, the numbers their order there."""
 
     PRODUCE = 1
     FETCH = 2
@@ -43,6 +43,7 @@ class RequestType(IntEnum):
     DESCRIBE_PARTITION = 8
     METRICS_FETCH = 9
     PING = 10
+    AUTHENTICATE = 11
 
     @property
     def title(self) -> str:
@@ -68,14 +69,15 @@ class JsonFrameReader(FrameReader):
     """Returns frames without their length. After a framing error it returns an empty frame, then nothing more.
 
     No valid frame is empty. The empty one marks the position of the error, so that earlier requests are answered first.
+    `bytes_max` is called for each frame: the limit rises when the client authenticates.
     """
 
     START_BYTES = _TYPE_BYTES
 
     __slots__ = ("_bytes_max", "broken")
 
-    def __init__(self, memory: ReceiveBuffers, bytes_max: int) -> None:
-        super().__init__(memory, lambda _: bytes_max)
+    def __init__(self, memory: ReceiveBuffers, bytes_max: Callable[[], int]) -> None:
+        super().__init__(memory, lambda _: bytes_max())
         self._bytes_max = bytes_max
         self.broken: ProtocolError | None = None
 
@@ -93,8 +95,9 @@ class JsonFrameReader(FrameReader):
         (size,) = _LENGTH.unpack_from(chunk, position)
         if size < _TYPE_BYTES:
             raise MalformedMessageError(f"a frame of {size} bytes; it has at least {_TYPE_BYTES}")
-        if size > self._bytes_max:
-            raise FrameTooLargeError(size, self._bytes_max)
+        bytes_max = self._bytes_max()
+        if size > bytes_max:
+            raise FrameTooLargeError(size, bytes_max)
         return int(size)
 
 

@@ -8,6 +8,7 @@ Keys, values and the values of headers are bytes. In JSON each is a text beside 
 import binascii
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -110,8 +111,17 @@ class Ping(NamedTuple):
     pass
 
 
+@dataclass(frozen=True, slots=True)
+class Authenticate:
+    """A user name and its password, or a token. The secrets are not in its text."""
+
+    user: str | None
+    password: str | None = field(repr=False)
+    token: str | None = field(repr=False)
+
+
 _TopicRequest: TypeAlias = CreateTopic | ListTopics | DescribeTopic | DescribePartition
-Request: TypeAlias = Produce | Fetch | OffsetCommit | OffsetFetch | _TopicRequest | MetricsFetch | Ping
+Request: TypeAlias = Produce | Fetch | OffsetCommit | OffsetFetch | _TopicRequest | MetricsFetch | Ping | Authenticate
 
 
 def read_id(request_object: Mapping[str, Any]) -> str | int | None:
@@ -243,6 +253,14 @@ def _create_topic(fields: _Fields) -> CreateTopic:
     return CreateTopic(fields.text("topic"), partition_count, _settings(fields))
 
 
+def _authenticate(fields: _Fields) -> Authenticate:
+    user, token = fields.name("user", None), fields.name("token", None)
+    password = fields.text("password", None)
+    if (user is None) == (token is None) or (user is None) != (password is None):
+        raise InvalidRequestError("Authenticate needs the fields 'user' and 'password', or 'token' alone")
+    return Authenticate(user, password, token)
+
+
 _READERS: Mapping[RequestType, Callable[[_Fields], Request]] = {
     RequestType.PRODUCE: _produce,
     RequestType.FETCH: _fetch,
@@ -256,6 +274,7 @@ _READERS: Mapping[RequestType, Callable[[_Fields], Request]] = {
     RequestType.DESCRIBE_PARTITION: lambda fields: DescribePartition(fields.text("topic"), _partition(fields)),
     RequestType.METRICS_FETCH: lambda fields: MetricsFetch(fields.text("prefix", "")),
     RequestType.PING: lambda _: Ping(),
+    RequestType.AUTHENTICATE: _authenticate,
 }
 
 

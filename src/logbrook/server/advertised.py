@@ -1,7 +1,14 @@
 """The addresses that a broker listens on and those that it tells clients, by the names of its listeners."""
 
 from logbrook.config import BrokerConfig, NetworkConfig
-from logbrook.config.network import DEFAULT_LISTENER, is_loopback, parse_listeners, parse_named, split_address
+from logbrook.config.network import (
+    DEFAULT_LISTENER,
+    PortAuthentication,
+    is_loopback,
+    parse_listeners,
+    parse_named,
+    split_address,
+)
 from logbrook.config.security import ClientCertificates, SecurityConfig
 from logbrook.model import LogbrookError
 from logbrook.model.event_log import event_logger
@@ -9,6 +16,9 @@ from logbrook.model.security import SaslMechanism, SecurityProtocol
 from logbrook.server.cluster_view import AdvertisedAddress
 from logbrook.server.security.errors import InvalidSecurityError
 
+# The names of the listeners that do not speak Kafka's protocol, in log and audit events.
+HTTP_LISTENER = "HTTP"
+JSON_LISTENER = "JSON"
 _WILDCARD_HOSTS = ("0.0.0.0", "::")
 
 _logger = event_logger(__name__)
@@ -89,18 +99,39 @@ def check_security(config: BrokerConfig) -> None:
         )
 
 
+def needs_authentication(config: BrokerConfig, policy: PortAuthentication) -> bool:
+    """Return True if clients of a port that does not speak Kafka's protocol have to authenticate."""
+    if policy is not PortAuthentication.AUTO:
+        return policy is PortAuthentication.REQUIRED
+    security, listeners = config.security, listen_addresses(config.network)
+    return security.authorization or any(security.protocol_of(name).uses_sasl for name in listeners)
+
+
 def warn_of_open_listeners(config: BrokerConfig) -> None:
-    """Log a warning if clients from other hosts can connect without authentication."""
-    security = config.security
-    addresses = {
-        name: address
-        for name, address in listen_addresses(config.network).items()
+    """Log a warning if clients from other hosts can connect without authentication, or send passwords as they are."""
+    security, network, metrics = config.security, config.network, config.metrics
+    open_listeners = [
+        name
+        for name, address in listen_addresses(network).items()
         if not is_loopback(address[0]) and not _authenticates(security, name)
-    }
-    if addresses:
+    ]
+    plain_listeners = []
+    for name, listen, policy, has_tls in (
+        (HTTP_LISTENER, metrics.listen, metrics.authentication, metrics.tls),
+        (JSON_LISTENER, network.json_listen, network.json_authentication, security.protocol.uses_tls),
+    ):
+        if listen and not is_loopback(split_address(listen)[0]):
+            if not needs_authentication(config, policy):
+                open_listeners.append(name)
+            elif not has_tls:
+                plain_listeners.append(name)
+    if plain_listeners:
+        action = "set metrics.tls, and a security.protocol with TLS for JSON"
+        _logger.warning("passwords are sent in plain text", listeners=plain_listeners, action=action)
+    if open_listeners:
         _logger.warning(
             "clients from other hosts need no authentication",
-            listeners=sorted(addresses),
+            listeners=sorted(open_listeners),
             action="set --security-protocol SASL_SSL and --authorization (docs/SECURITY.md), or listen on 127.0.0.1",
         )
 

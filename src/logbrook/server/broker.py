@@ -10,6 +10,7 @@ import resource
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from typing import Any
 
 from logbrook.config import BrokerConfig
 from logbrook.config.network import DEFAULT_LISTENER, split_address
@@ -23,6 +24,7 @@ from logbrook.server.advertised import (
     cluster_listener,
     listen_addresses,
 )
+from logbrook.server.api import Api
 from logbrook.server.cluster.identity_file import check_directory
 from logbrook.server.cluster.node import ClusterLink, ClusterNode
 from logbrook.server.cluster_view import AdvertisedAddresses, ClusterView, SingleNodeView
@@ -43,8 +45,11 @@ from logbrook.server.operations import Operations
 from logbrook.server.probe import ServerProbe
 from logbrook.server.record_inspection import RecordInspector
 from logbrook.server.response_memory import ResponseMemory
-from logbrook.server.security.audit import AuditLog
+from logbrook.server.security.audit import FILE, TOPIC, AuditLog
+from logbrook.server.security.audit_file import AuditFile
+from logbrook.server.security.audit_topic import CLUSTER_PARTITIONS, AuditTopic
 from logbrook.server.security.authentication import Authentication
+from logbrook.server.security.authorizer import Authorizer
 from logbrook.server.security.tls import TlsContexts
 from logbrook.server.services import Services
 from logbrook.server.topics import Topics
@@ -133,7 +138,7 @@ class BrokerServer:
         self._started.callback(cold_reads.stop)
         topics, view = await self._open_topics(loop, appender, fetch_purgatory)
         apis = all_apis()
-        audit = AuditLog(clock)
+        audit = self._start_audit(loop, topics, appender)
         authentication = Authentication(config.security, topics.security, audit, loop, clock, self._random)
         self._started.callback(authentication.stop)
         groups = GroupCoordinatorService(config.groups, loop, topics, appender, clock, self._random)
@@ -160,21 +165,12 @@ class BrokerServer:
             security=topics.security,
             authentication=authentication,
             audit=audit,
+            authorizer=Authorizer(config.security, topics.security.acls, audit),
             replicas=None if self._node is None else self._node.replicas,
             cluster_admin=None if self._node is None else self._node.cluster_admin,
             cluster_features=None if self._node is None else self._node.features,
         )
-        self.dispatchers = {
-            name: KafkaDispatcher(
-                self.services,
-                apis,
-                config.network.request_bytes_max,
-                clock.monotonic_s,
-                listener=name,
-                protocol=config.security.protocol_of(name),
-            )
-            for name in listen_addresses(config.network)
-        }
+        self.dispatchers = self._new_dispatchers(apis)
         connections_max, handshakes_max = _connection_limits(config, descriptors)
         # Frames are received and segments are read on the same thread, so they share the buffers.
         buffers = directory.environment.reader.buffers
@@ -192,6 +188,21 @@ class BrokerServer:
         self.maintenance.start()
         await self._begin_serving(loop)
         self.is_ready = True
+
+    def _new_dispatchers(self, apis: list[Api[Any]]) -> dict[str, KafkaDispatcher]:
+        """Return a dispatcher for each listener."""
+        config = self.config
+        return {
+            name: KafkaDispatcher(
+                self.services,
+                apis,
+                config.network.request_bytes_max,
+                self._clock.monotonic_s,
+                listener=name,
+                protocol=config.security.protocol_of(name),
+            )
+            for name in listen_addresses(config.network)
+        }
 
     def _start_storage(self, appender: LogAppender) -> None:
         for environment in (member.environment for member in self.directory.members):
@@ -272,7 +283,8 @@ class BrokerServer:
     def _start_tls(self, loop: asyncio.AbstractEventLoop) -> TlsContexts | None:
         """Return the TLS contexts, None if no listener uses TLS. Raises InvalidSecurityError."""
         config = self.config
-        if not any(config.security.protocol_of(name).uses_tls for name in listen_addresses(config.network)):
+        uses_tls = any(config.security.protocol_of(name).uses_tls for name in listen_addresses(config.network))
+        if not uses_tls and not (config.metrics.listen and config.metrics.tls):
             return None
         self.tls = TlsContexts(config.security, loop)
         self._started.callback(self.tls.stop)
@@ -298,20 +310,41 @@ class BrokerServer:
 
         network = self.config.network
         dispatcher = JsonDispatcher(self, network.json_request_bytes_max, self._clock.monotonic_s)
+        tls = self.tls if self.config.security.protocol.uses_tls else None
         return await self.listener.listen(
-            *split_address(network.json_listen), partial(JsonConnection, dispatcher=dispatcher)
+            *split_address(network.json_listen), partial(JsonConnection, dispatcher=dispatcher), tls
         )
 
     async def _listen_for_http(self) -> tuple[str, int]:
-        addresses = [self.config.metrics.listen, self.config.network.advertise]
+        metrics, tls = self.config.metrics, self.tls
+        addresses = [metrics.listen, self.config.network.advertise]
         http = HttpListener(Operations(self), [split_address(address)[0] for address in addresses if address])
         self._started.push_async_callback(http.stop)
-        return await http.start(*split_address(self.config.metrics.listen))
+        acceptor = partial(self.listener.new_tls_acceptor, tls=tls) if metrics.tls and tls is not None else None
+        return await http.start(*split_address(metrics.listen), acceptor)
+
+    def _start_audit(self, loop: asyncio.AbstractEventLoop, topics: Topics, appender: LogAppender) -> AuditLog:
+        """Raises OSError if the audit file cannot be opened."""
+        security, node_id = self.config.security, self.config.node_id
+        audit = AuditLog(self._clock)
+        if security.audit_file:
+            audit.sinks[FILE] = file = AuditFile(security.audit_file)
+            file.start()
+            self._started.callback(file.stop)
+        if security.audit_topic:
+            partition_count = 1 if self._node is None else CLUSTER_PARTITIONS
+            audit.sinks[TOPIC] = topic = AuditTopic(topics, appender, loop, node_id, partition_count)
+            topic.start()
+            self._started.push_async_callback(topic.stop)
+        # Its last events go to the sinks, which stop after it.
+        self._started.callback(audit.finish)
+        return audit
 
     def reload(self) -> None:
-        """Read the files of certificates again, as they are also when they change."""
+        """Read the files of certificates again, as they are also when they change, and open the audit file again."""
         if self.tls is not None:
             self.tls.reload_soon()
+        self.services.audit.reopen()
 
     async def stop(self) -> None:
         """Raises StorageError if the data could not be synced; the directory is closed even then."""

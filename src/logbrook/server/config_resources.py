@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol, TypeAlias
 
-from logbrook.config import LogConfig
+from logbrook.config import CleanupPolicy, LogConfig
 from logbrook.config.kafka_settings import (
     BROKER_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
+    InvalidSettingError,
     KafkaSetting,
     apply_overrides,
     broker_name,
@@ -28,11 +29,14 @@ from logbrook.config.kafka_settings import (
     format_text,
 )
 from logbrook.config.setting import ConfigType
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.model import check_topic_name
 from logbrook.protocol.error_codes import ErrorCode
+from logbrook.server.api import RequestContext
 from logbrook.server.errors import HasErrorCode, RequestRefusedError, errors_in
 from logbrook.server.log_levels import ROOT, change_levels, check_levels, logger_levels
 from logbrook.server.services import Services
+from logbrook.server.topics import AUDIT
 
 
 class ConfigResourceType(IntEnum):
@@ -108,8 +112,21 @@ class ResourceResponse(HasErrorCode, Protocol):
     resource_name: str
 
 
+def check_config_right(
+    services: Services, context: RequestContext, operation: AclOperation, resource_type: int, name: str
+) -> None:
+    """Raises AuthorizationFailedError. The settings of brokers and loggers belong to the cluster."""
+    if resource_type == ConfigResourceType.TOPIC:
+        services.authorizer.check(context, operation, ResourceType.TOPIC, name)
+    elif resource_type == ConfigResourceType.GROUP:
+        services.authorizer.check(context, operation, ResourceType.GROUP, name)
+    else:
+        services.authorizer.check_cluster(context, operation)
+
+
 async def update_resources(
     services: Services,
+    context: RequestContext,
     responses: Sequence[ResourceResponse],
     updates: Iterable[Callable[[], SettingsUpdate]],
     *,
@@ -121,6 +138,9 @@ async def update_resources(
         with errors_in(response):
             if times_named[response.resource_type, response.resource_name] > 1:
                 raise RequestRefusedError(ErrorCode.INVALID_REQUEST, "a resource may be named only once in a request")
+            check_config_right(
+                services, context, AclOperation.ALTER_CONFIGS, response.resource_type, response.resource_name
+            )
             update = make_update()
             resource = find_resource(services, response.resource_type, response.resource_name)
             await _update_resource(services, resource, update, only_check=only_check)
@@ -140,6 +160,8 @@ async def _update_resource(
             setting = resource.names.get(name)
             if setting is not None and not setting.dynamic and current.get(name) != value:
                 raise RequestRefusedError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
+        if resource[:2] == (ConfigResourceType.TOPIC, AUDIT) and settings.get("cleanup.policy") != CleanupPolicy.DELETE:
+            raise InvalidSettingError("cleanup.policy", "audit events are never compacted")
         return canonical_values(settings, resource.names)
 
     topics = services.topics

@@ -2,7 +2,8 @@
 
 Requests are started as they arrive and may finish in any order; a response is sent after all earlier ones. The
 requests in flight are bounded in number, and requests plus responses in bytes: beyond that the connection stops
-reading, so that back-pressure reaches the client through TCP. A client that stalls in the middle of a request or does
+reading, so that back-pressure reaches the client through TCP. A connection whose client exceeds a quota is muted: it
+does not read for some time (KIP-219). A client that stalls in the middle of a request or does
 not read its responses is disconnected.
 
 Memory is counted three ways: in-flight bytes (requests being handled, and responses not yet written to the transport),
@@ -85,6 +86,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_sent_bytes",
         "_session",
         "_transport",
+        "_unmuting",
         "_unsent_bytes",
         "_unwritten_bytes",
         "held_bytes",
@@ -121,6 +123,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._sent_bytes = 0
         self._busy_s = self._connected_s = loop.time()
         self._progress = PeerProgress()
+        self._unmuting: asyncio.TimerHandle | None = None
         self.held_bytes = 0
         self.peer = ""
         # Bytes of responses that are encoded and not written to the transport.
@@ -134,6 +137,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer = str(peer[0]) if peer else ""
         if not self._registry.register(self):
             self.abort()
+            return
+        if delay_s := self._registry.refusal_delay_s(self):
+            # Later, because transports begin to read after this call.
+            self._loop.call_soon(self._pause_reading)
+            self._loop.call_later(delay_s, self.abort)
             return
         try:
             self._session = self._dispatcher.new_session(self.peer, transport.get_extra_info("peercert"))
@@ -155,6 +163,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._session.end()
         self._out.clear()
         self._set_unsent_bytes(0)
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self._registry.unregister(self)
 
     @property
@@ -216,6 +226,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         if not self._session.is_authenticated and now_s - self._connected_s >= limits.authentication_s:
             return "not authenticated"
         unsent_bytes = self._transport.get_write_buffer_size()
+        if self._session.muted_until_s and not unsent_bytes:
+            # It is the broker that the client waits for.
+            self._progress.reset()
+            self._busy_s = now_s
+            return None
         if self.is_idle and not unsent_bytes:
             self._progress.reset()
             if not self._frames and now_s - self._busy_s >= limits.first_request_s:
@@ -327,7 +342,9 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def _has_room(self) -> bool:
-        if not self._is_writable or (self._unsent_bytes and self._registry.response_memory.is_scarce):
+        if not self._is_writable or self._session.muted_until_s:
+            return False
+        if self._unsent_bytes and self._registry.response_memory.is_scarce:
             return False
         in_flight_bytes = self._in_flight_bytes
         if not in_flight_bytes:
@@ -355,11 +372,28 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         if self._queue or not self._has_room:
             self._pause_reading()
-            if self._queue and self._has_room:
+            if self._session.muted_until_s:
+                self._unmute_later()
+            elif self._queue and self._has_room:
                 # Thousands of requests may have arrived at once; other connections get their turn first.
                 self._flush_soon()
         elif not self._is_reading:
             self.resume_reading()
+
+    def _unmute_later(self) -> None:
+        if self._unmuting is None:
+            self._unmuting = self._loop.call_at(self._session.muted_until_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        if self._loop.time() < self._session.muted_until_s:
+            # A request that was in flight has exceeded a quota, too.
+            self._unmute_later()
+            return
+        self._session.muted_until_s = 0.0
+        if not self._transport.is_closing():
+            self._process()
+            self._update_held_bytes()
 
     def _start_requests(self) -> None:
         for _ in range(self.STARTED_PER_TURN_MAX):

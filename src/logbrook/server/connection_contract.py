@@ -47,9 +47,10 @@ class RequestDispatcher(Protocol):
 class ConnectionRegistry(Protocol):
     """The owner of all connections, with the limits that they share.
 
-    `heard_from` is called with the first request of an authenticated client. `reserve` returns False if the connection
-    may not read more of its request; the registry calls `resume_reading` later. `adopt` keeps a task running after its
-    connection is closed.
+    `refusal_delay_s` is the time after which a new connection above a quota is closed, 0 for others. `heard_from` is
+    called with the first request of an authenticated client. `reserve` returns False if the connection may not read
+    more of its request; the registry calls `resume_reading` later. `adopt` keeps a task running after its connection
+    is closed.
     """
 
     receive_buffers: ReceiveBuffers
@@ -59,6 +60,8 @@ class ConnectionRegistry(Protocol):
     in_flight_requests_max: int
 
     def register(self, connection: "ServerConnection") -> bool: ...
+
+    def refusal_delay_s(self, connection: "ServerConnection") -> float: ...
 
     def heard_from(self, connection: "ServerConnection") -> None: ...
 

@@ -21,12 +21,16 @@ from logbrook.protocol.framing import (
     read_request_body,
     read_request_start,
 )
+from logbrook.protocol.messages.fetch import FetchRequest
 from logbrook.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from logbrook.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from logbrook.protocol.response_errors import response_error_codes
 from logbrook.protocol.schema import ApiMessage
-from logbrook.server.api import Api, HandlerResult, RequestContext, Response
+from logbrook.server.api import Api, HandlerResult, RequestContext, Response, may_act_as_broker
 from logbrook.server.probe import ServerProbe
+from logbrook.server.security.audited_apis import audited_keys, is_of_broker
 from logbrook.server.security.certificates import certificate_principal, parse_mapping_rules
+from logbrook.server.security.request_usage import RequestUsage
 from logbrook.server.services import Services
 from logbrook.server.session import (
     UNAUTHENTICATED_APIS,
@@ -45,7 +49,7 @@ _RAW_TOKEN = -1
 class DecodedRequest:
     """A decoded request, with what its response needs. `version` is that of the response."""
 
-    __slots__ = ("api", "context", "correlation_id", "received_s", "request", "size", "version")
+    __slots__ = ("api", "context", "correlation_id", "received_s", "request", "size", "usage", "version")
 
     def __init__(
         self,
@@ -64,6 +68,8 @@ class DecodedRequest:
         self.context = context
         self.size = size
         self.received_s = received_s
+        # What it uses of its client's quotas, None if that is not counted.
+        self.usage: RequestUsage | None = None
 
     @property
     def name(self) -> str:
@@ -89,7 +95,9 @@ class KafkaDispatcher:
         self._apis = {api.key: api for api in apis}
         others_bytes_max = min(request_bytes_max, max(_OTHERS_BYTES_MIN, request_bytes_max // 16))
         self._bytes_max = {key: request_bytes_max if key == _PRODUCE else others_bytes_max for key in self._apis}
+        self._audited = audited_keys(services.config.cluster, is_cluster=services.replicas is not None)
         self._now_s = now_s
+        self._client_quotas = services.security.quotas
         self._listener = listener
         self._protocol = protocol
         self._mapping_rules = parse_mapping_rules(services.config.security.principal_mapping_rules)
@@ -158,16 +166,34 @@ class KafkaDispatcher:
         api = self._apis[SaslAuthenticateRequest.API_KEY]
         self.probe.requests[api.name, 0] += 1
         self.probe.bytes_received += len(frame)
-        request = SaslAuthenticateRequest(auth_bytes=frame)
+        request = SaslAuthenticateRequest(auth_bytes=bytes(frame))
         return DecodedRequest(api, _RAW_TOKEN, 0, request, RequestContext(0, "", session), len(frame), self._now_s())
 
     def handle(self, request: DecodedRequest) -> HandlerResult:
-        return request.api.handle(self._services, request.request, request.context)
+        if self._client_quotas.has_client_quotas and not _is_exempt(self._services, request):
+            result = self._handle_counted(request)
+        else:
+            result = request.api.handle(self._services, request.request, request.context)
+        if request.api.key in self._audited and not is_of_broker(
+            request.request, request.context.principal, self._services.config.cluster
+        ):
+            return self._services.audit.watch(request.request, request.context, result)
+        return result
+
+    def _handle_counted(self, request: DecodedRequest) -> HandlerResult:
+        produced_bytes = request.size if request.api.key == _PRODUCE else 0
+        usage = request.usage = self._services.quotas.begin(request.context, produced_bytes)
+        result = request.api.handle(self._services, request.request, request.context)
+        usage.add_since(request.received_s)
+        return usage.timed(result)
 
     def encode_response(self, request: DecodedRequest, response: Response) -> tuple[Pieces, int]:
         """Return the buffers of the response frame and its size; no buffers for a request without a response."""
-        api, probe = request.api, self.probe
-        probe.latencies[api.name].add(self._now_s() - request.received_s)
+        api, probe, usage = request.api, self.probe, request.usage
+        now_s = self._now_s()
+        probe.latencies[api.name].add(now_s - request.received_s)
+        if usage is not None:
+            self._services.quotas.finish(usage, response)
         if response is None:
             return [], 0
         version = request.version
@@ -179,6 +205,10 @@ class KafkaDispatcher:
         has_tags = version >= response.FLEXIBLE_SINCE and api.key != _API_VERSIONS
         pieces, size = frame_response(request.correlation_id, encode(response, version), has_tags=has_tags)
         probe.bytes_sent += size
+        if usage is not None:
+            # Delays later requests only.
+            usage.add_since(now_s)
+            self._services.quotas.count_time(usage)
         return pieces, size
 
     def _encode_token(self, response: ApiMessage) -> tuple[Pieces, int]:
@@ -190,3 +220,18 @@ class KafkaDispatcher:
         pieces, size = frame_token(bytes(response.auth_bytes))
         self.probe.bytes_sent += size
         return pieces, size
+
+
+def _is_exempt(services: Services, request: DecodedRequest) -> bool:
+    """True if no quota applies: to other brokers, and to a client that is not authenticated yet."""
+    context = request.context
+    if not context.session.is_authenticated:
+        return True
+    is_of_broker = bool(services.config.cluster.listener) or _is_broker_request(request.request)
+    return services.replicas is not None and is_of_broker and may_act_as_broker(services, context)
+
+
+def _is_broker_request(message: ApiMessage) -> bool:
+    if isinstance(message, FetchRequest):
+        return message.replica_state is not None and message.replica_state.replica_id >= 0
+    return isinstance(message, WriteTxnMarkersRequest)

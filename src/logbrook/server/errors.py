@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
 from logbrook.config.kafka_settings import InvalidSettingError
-from logbrook.core import coordinator, fetch_sessions, metadata, users
+from logbrook.core import acls, coordinator, fetch_sessions, metadata, quota_entities, users
 from logbrook.core.cluster import features, partition, placement
 from logbrook.core.groups import errors as groups
 from logbrook.core.replication import leader
@@ -21,8 +21,9 @@ from logbrook.protocol.error_codes import ErrorCode
 from logbrook.records import errors as records
 from logbrook.server import leader_epoch, session, topic_changes
 from logbrook.server.cluster import errors as cluster_errors
-from logbrook.server.cluster import identity_file, membership
+from logbrook.server.cluster import identity_file, membership, peer_security
 from logbrook.server.security import errors as security_errors
+from logbrook.server.security import quotas as security_quotas
 from logbrook.storage import errors as storage
 
 T = TypeVar("T")
@@ -99,7 +100,10 @@ _CODES: dict[type[LogbrookError], ErrorCode] = {
     transactions.InvalidPatternError: ErrorCode.INVALID_REGULAR_EXPRESSION,
     fetch_sessions.FetchSessionNotFoundError: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     fetch_sessions.InvalidFetchSessionEpochError: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    quota_entities.InvalidQuotaError: ErrorCode.INVALID_REQUEST,
+    security_quotas.ThrottlingQuotaExceededError: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     topic_changes.ChangePendingError: ErrorCode.REQUEST_TIMED_OUT,
+    acls.InvalidAclError: ErrorCode.INVALID_REQUEST,
     users.UnknownCredentialError: ErrorCode.RESOURCE_NOT_FOUND,
     session.NotAuthenticatedError: ErrorCode.ILLEGAL_SASL_STATE,
     session.SessionExpiredError: ErrorCode.SASL_AUTHENTICATION_FAILED,
@@ -107,6 +111,7 @@ _CODES: dict[type[LogbrookError], ErrorCode] = {
     features.InvalidLevelError: ErrorCode.INVALID_UPDATE_VERSION,
     # Errors of a start, which no client gets.
     security_errors.InvalidSecurityError: ErrorCode.INVALID_REQUEST,
+    peer_security.InvalidPeerSecurityError: ErrorCode.INVALID_REQUEST,
     features.UnsupportedLevelError: ErrorCode.UNSUPPORTED_VERSION,
     membership.WrongClusterError: ErrorCode.INVALID_REQUEST,
     identity_file.WrongNodeError: ErrorCode.INVALID_REQUEST,

@@ -12,6 +12,9 @@ oldest that has no complete request, or whose response is sent, gives way to a n
 The Host header must be an IP address, a name without dots or one of `hosts`. Other names are refused (421), because by
 DNS rebinding a page of any site can reach this listener under that site's own name. Nobody owns a name without dots.
 
+The handler first identifies the client, then answers. A request whose client is not identified does not count as being
+answered, and gives way as well: failed authentications, which are answered late, cannot keep other clients out.
+
 After the response the sending side is closed and further input is discarded for `timeout_s`. Closing at once would make
 the kernel reset the connection, and the client could lose a response that was sent before its request was read in full.
 """
@@ -22,12 +25,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 import h11
 
 from logbrook.model.event_log import event_logger
+from logbrook.server.api import RequestContext
+from logbrook.server.security.tls_acceptor import TlsAcceptor, TlsAcceptorFactory, listening_sockets
 
 HEAD_BYTES_MAX = 8 * 1024
 BODY_BYTES_MAX = 64 * 1024
@@ -49,9 +54,18 @@ _logger = event_logger(__name__)
 class HttpError(Exception):
     """The request is answered with this status and the exception's text."""
 
-    def __init__(self, status: HTTPStatus, reason: str) -> None:
+    def __init__(self, status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(reason)
         self.status = status
+        self.headers = headers or {}
+
+
+class HttpPeer(NamedTuple):
+    """The client's address, and its certificate if it presented one, as `ssl` decodes it."""
+
+    host: str = ""
+    certificate: Mapping[str, Any] | None = None
+    has_tls: bool = False
 
 
 class HttpRequest(NamedTuple):
@@ -61,6 +75,7 @@ class HttpRequest(NamedTuple):
     path: str
     query: str
     headers: Mapping[str, str]
+    peer: HttpPeer = HttpPeer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +93,10 @@ class HttpHandler(Protocol):
 
     health_paths: Collection[str]
 
-    async def answer(self, request: HttpRequest) -> HttpResponse: ...
+    async def identify(self, request: HttpRequest) -> RequestContext:
+        """Return the context of the request, with the client's principal. Raises HttpError."""
+
+    async def answer(self, request: HttpRequest, context: RequestContext) -> HttpResponse: ...
 
     async def settle(self) -> None:
         """Return when nothing that was requested is still running."""
@@ -105,13 +123,24 @@ class HttpListener:
         self._connections_max = connections_max
         # From the oldest to the newest.
         self.connections: dict[_HttpConnection, None] = {}
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsAcceptor | None = None
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen, and return the bound address. Raises OSError, with the address as its file name."""
+    async def start(self, host: str, port: int, new_acceptor: TlsAcceptorFactory | None = None) -> tuple[str, int]:
+        """Listen, with TLS if there is an acceptor for it, and return the bound address.
+
+        Raises OSError, with the address as its file name.
+        """
         loop = asyncio.get_running_loop()
+
+        def new_connection() -> _HttpConnection:
+            return _HttpConnection(self, loop)
+
         try:
-            self._server = await loop.create_server(lambda: _HttpConnection(self, loop), host, port, reuse_address=True)
+            if new_acceptor is None:
+                self._server = await loop.create_server(new_connection, host, port, reuse_address=True)
+            else:
+                self._server = new_acceptor(await listening_sockets(loop, host, port), new_connection)
+                await self._server.start_serving()
         except OSError as error:
             error.filename = f"{host}:{port}"
             raise
@@ -136,8 +165,8 @@ class HttpListener:
         self.connections[connection] = None
         return True
 
-    def check(self, request: HttpRequest) -> None:
-        """Raises HttpError for a Host that is refused, and for too many requests at a time."""
+    def check_host(self, request: HttpRequest) -> None:
+        """Raises HttpError for a Host that is refused."""
         host = _host_name(request.headers.get("host", ""))
         if "." in host and not _is_address(host) and host not in self._hosts:
             raise HttpError(
@@ -145,6 +174,9 @@ class HttpListener:
                 f"this broker is not known as {host!r}: use its IP address, or the host of metrics.listen or "
                 "network.advertise",
             )
+
+    def check_load(self, request: HttpRequest) -> None:
+        """Raises HttpError for too many requests at a time."""
         answering = sum(connection.is_answering for connection in self.connections)
         if answering >= self._connections_max and request.path not in self.handler.health_paths:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, f"{answering} requests are being answered; try again later")
@@ -157,7 +189,9 @@ class _HttpConnection(asyncio.Protocol):
         self._listener = listener
         self._loop = loop
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._peer = HttpPeer()
         self._request: HttpRequest | None = None
+        self._is_identified = False
         self._body_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._is_writable = asyncio.Event()
@@ -167,6 +201,9 @@ class _HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername")
+        has_tls = transport.get_extra_info("ssl_object") is not None
+        self._peer = HttpPeer(str(address[0]) if address else "", transport.get_extra_info("peercert"), has_tls)
         if not self._listener.register(self):
             self._transport.abort()
             return
@@ -180,7 +217,7 @@ class _HttpConnection(asyncio.Protocol):
 
     @property
     def is_answering(self) -> bool:
-        return self._task is not None and not self._task.done()
+        return self._is_identified and self._task is not None and not self._task.done()
 
     def abort(self) -> None:
         """Close the connection at once and release its place."""
@@ -200,7 +237,7 @@ class _HttpConnection(asyncio.Protocol):
         try:
             if self._is_request_complete():
                 assert self._request is not None
-                self._listener.check(self._request)
+                self._listener.check_host(self._request)
                 self._begin()
         except HttpError as error:
             self._begin(error)
@@ -210,7 +247,7 @@ class _HttpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         # A client may close its sending side and still wait for its response.
         self._is_client_done = True
-        return self._task is not None and not self._task.done()
+        return self._task is not None and not self._task.done() and not self._peer.has_tls
 
     def pause_writing(self) -> None:
         self._is_writable.clear()
@@ -230,7 +267,7 @@ class _HttpConnection(asyncio.Protocol):
             if isinstance(event, h11.EndOfMessage):
                 return True
             if isinstance(event, h11.Request):
-                self._request = _read_head(event)
+                self._request = _read_head(event)._replace(peer=self._peer)
             elif isinstance(event, h11.Data):
                 self._body_bytes += len(event.data)
                 _check_body(self._body_bytes)
@@ -247,7 +284,9 @@ class _HttpConnection(asyncio.Protocol):
             self._transport.abort()
         except Exception:
             # A bug in the handler. Once the response has begun, only aborting it shows that it is incomplete.
-            _logger.exception("http request failed", request=self._request)
+            # Without the headers, which may have a password.
+            request = self._request
+            _logger.exception("http request failed", request=request and f"{request.method} {request.path}")
             if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                 await self._write(
                     text_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the broker's log")
@@ -256,15 +295,27 @@ class _HttpConnection(asyncio.Protocol):
                 self._transport.abort()
         if self._is_client_done:
             self._transport.close()
-        elif not self._transport.is_closing():
+        elif self._transport.is_closing():
+            pass
+        elif self._peer.has_tls:
+            # TLS has no half-closed connections; closing waits for the client's reply.
+            self._transport.close()
+        else:
             self._transport.write_eof()
             self._timer = self._loop.call_later(self._listener.timeout_s, self._transport.abort)
 
     async def _answer(self, error: HttpError | None) -> HttpResponse:
-        if error is not None:
-            return text_response(error.status, str(error))
-        assert self._request is not None
-        return await self._listener.handler.answer(self._request)
+        try:
+            if error is not None:
+                raise error
+            assert self._request is not None
+            handler = self._listener.handler
+            context = await handler.identify(self._request)
+            self._listener.check_load(self._request)
+            self._is_identified = True
+            return await handler.answer(self._request, context)
+        except HttpError as refusal:
+            return HttpResponse(refusal.status, f"{refusal}\n".encode("utf-8", "replace"), headers=refusal.headers)
 
     async def _write(self, response: HttpResponse) -> None:
         body, status = response.body, response.status

@@ -20,7 +20,7 @@ from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.peer_progress import ConnectionTimeouts
 from logbrook.server.receive_memory import ReceiveMemory
 from logbrook.server.security.tls import TlsContexts
-from logbrook.server.security.tls_acceptor import TlsAcceptor
+from logbrook.server.security.tls_acceptor import NewProtocol, TlsAcceptor, listening_sockets
 from logbrook.server.services import Services
 
 _SWEEP_S_MIN, _SWEEP_S_MAX = 0.05, 1.0
@@ -106,21 +106,17 @@ class Listener:
 
     async def _bind_tls(self, make: NewConnection, host: str, port: int, tls: TlsContexts) -> TlsAcceptor:
         """Raises OSError."""
-        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        sockets: list[socket.socket] = []
-        try:
-            # A name such as localhost may have several addresses.
-            for family, address in dict.fromkeys((family, address[:2]) for family, *_, address in found):
-                sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
-                sockets[-1].setblocking(False)
-        except OSError:
-            for bound in sockets:
-                bound.close()
-            raise
+        sockets = await listening_sockets(self._loop, host, port)
+        return self.new_tls_acceptor(sockets, lambda: make(self, self._loop), tls)
+
+    def new_tls_acceptor(
+        self, sockets: list[socket.socket], new_protocol: NewProtocol, tls: TlsContexts
+    ) -> TlsAcceptor:
+        """Return the acceptor of listening sockets, of this listener or of the HTTP listener."""
         return TlsAcceptor(
             self._loop,
             sockets,
-            lambda: make(self, self._loop),
+            new_protocol,
             tls,
             self.warnings,
             self._services.probe,
@@ -184,6 +180,11 @@ class Listener:
         probe.connections_accepted += 1
         limits.add(connection)
         return True
+
+    def refusal_delay_s(self, connection: ServerConnection) -> float:
+        """Return the time after which a new connection is closed, because its address has exceeded its quota."""
+        quotas = self._services.quotas
+        return quotas.connection_delay_s(connection.peer) if quotas.quotas.has_address_quotas else 0.0
 
     def heard_from(self, connection: ServerConnection) -> None:
         self._limits.heard_from(connection)

@@ -33,7 +33,7 @@ _TEXT_CHARACTERS_MAX = 1_000
 _EXCEPTION_CHARACTERS_MAX = 20_000
 _ITEMS_MAX = 50
 _DEPTH_MAX = 4
-_SECRET = re.compile(r"password|passwd|secret|token|credential|authorization|private_?key|api_?key", re.IGNORECASE)
+_SECRET = re.compile(r"password|passwd|secret|token|credential|authorization|private_?key|api_?key|jaas", re.IGNORECASE)
 _HIDDEN = "[hidden]"
 _BARE = re.compile(r"[^\s\"=]+")
 _COLOURS = {
@@ -99,6 +99,11 @@ class HumanFormatter(logging.Formatter):
 
     def _colour(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._coloured else text
+
+
+def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an event as JSON can represent them: truncated, and without the values of secrets."""
+    return _plain_mapping(fields, depth=0)
 
 
 class RateLimitedWarnings:

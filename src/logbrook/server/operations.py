@@ -8,7 +8,9 @@
 /verify       read and check all logs, or those of `?partition=`; progress and findings are JSON lines. It stops when
               the client disconnects
 
-/maintenance and /verify change data on disk. They require POST, and reject requests from web pages by their Origin.
+/maintenance and /verify change data on disk. They require POST, are refused to pages of other web sites, and need
+authentication or a client on this machine (`security.http_access`). With ACLs, /metrics needs DESCRIBE on the cluster,
+and /maintenance and /verify need ALTER.
 """
 
 import asyncio
@@ -19,8 +21,10 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
+from logbrook.core.acls import AclOperation
 from logbrook.model import UnknownPartitionNameError, select_partitions
 from logbrook.model.version import VERSION
+from logbrook.server.api import RequestContext
 from logbrook.server.http import (
     JSON,
     JSON_LINES,
@@ -32,6 +36,7 @@ from logbrook.server.http import (
 )
 from logbrook.server.maintenance import MaintenanceStep, MaintenanceWork
 from logbrook.server.metrics.scrape import MetricsPages, RunningBroker
+from logbrook.server.security.http_access import HttpAccess
 from logbrook.storage.errors import StorageError
 from logbrook.storage.log import Log
 from logbrook.storage.verification import LogCheckResult, VerificationTotals
@@ -47,6 +52,12 @@ POST /maintenance  run a checkpoint and one round of retention and compaction no
 POST /verify       read and check all logs; ?partition= as above
 """
 _NOT_READY = "the broker is starting or stopping"
+# The operation on the cluster that a request needs. Others need none.
+_RIGHTS = {
+    "/metrics": AclOperation.DESCRIBE,
+    "/maintenance": AclOperation.ALTER,
+    "/verify": AclOperation.ALTER,
+}
 # Interval of the progress lines of /verify.
 _PROGRESS_S = 1.0
 
@@ -58,6 +69,7 @@ class Operations:
 
     def __init__(self, broker: RunningBroker) -> None:
         self._broker = broker
+        self._access = HttpAccess(broker.services)
         self._pages = MetricsPages(broker)
         self._maintenance: dict[MaintenanceWork, asyncio.Task[dict[str, Any]]] = {}
         self._verifications: set[asyncio.Task[LogCheckResult | None]] = set()
@@ -71,7 +83,13 @@ class Operations:
             "/verify": {"POST": self._verify},
         }
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:
+    async def identify(self, request: HttpRequest) -> RequestContext:
+        """Raises HttpError."""
+        if request.path in self.health_paths and request.method in ("GET", "HEAD"):
+            return self._access.anonymous(request)
+        return await self._access.identify(request)
+
+    async def answer(self, request: HttpRequest, context: RequestContext) -> HttpResponse:
         routes = self._routes.get(request.path)
         if routes is None:
             return text_response(HTTPStatus.NOT_FOUND, "not found; see / for the endpoints")
@@ -79,9 +97,12 @@ class Operations:
         if method not in routes:
             allowed = ", ".join(("GET", "HEAD") if "GET" in routes else routes)
             return HttpResponse(HTTPStatus.METHOD_NOT_ALLOWED, f"use {allowed}\n".encode(), headers={"Allow": allowed})
-        if method == "POST" and "origin" in request.headers:
-            return text_response(HTTPStatus.FORBIDDEN, "requests from web pages are not allowed")
         try:
+            if request.path in _RIGHTS:
+                self._access.check(context, _RIGHTS[request.path])
+            if method == "POST":
+                action = request.path.removeprefix("/")
+                self._broker.services.audit.changed(context, action, "cluster", query=request.query)
             return await routes[method](request)
         except HttpError as error:
             return _json_response(error.status, {"errors": [str(error)]})

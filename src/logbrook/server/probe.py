@@ -3,9 +3,20 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.storage.probe import Histogram
+
+
+class QuotaKind(StrEnum):
+    """Reasons to throttle a client."""
+
+    PRODUCE = "produce"
+    FETCH = "fetch"
+    REQUEST = "request"
+    MUTATION = "mutation"
+    CONNECTION = "connection"
 
 
 @dataclass(slots=True)
@@ -44,6 +55,13 @@ class ServerProbe:
     latencies: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
     errors: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     topics: defaultdict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
+    # Responses and connections that were throttled, and the throttle times.
+    throttled: defaultdict[QuotaKind, int] = field(default_factory=lambda: defaultdict(int))
+    throttled_s: defaultdict[QuotaKind, float] = field(default_factory=lambda: defaultdict(float))
+
+    def count_throttled(self, kind: QuotaKind, wait_s: float) -> None:
+        self.throttled[kind] += 1
+        self.throttled_s[kind] += wait_s
 
     def count_errors(self, api_name: str, codes: Iterable[int]) -> None:
         """Count the Kafka error codes of a response."""

@@ -63,7 +63,7 @@ async def _serve(config: BrokerConfig) -> int:
         return 0
     server = BrokerServer(config, on_many_logs_created=_freeze_objects, cluster=link)
     try:
-        console = ConsoleProcess(config.console.listen, os.environ)
+        console = ConsoleProcess(config, os.environ)
         await server.start()
     except LogbrookError as error:
         _logger.critical("start failed", error=error)

@@ -21,6 +21,8 @@ from logbrook.server.record_inspection import RecordInspector
 from logbrook.server.response_memory import ResponseMemory
 from logbrook.server.security.audit import AuditLog
 from logbrook.server.security.authentication import Authentication
+from logbrook.server.security.authorizer import Authorizer
+from logbrook.server.security.quotas import QuotaEnforcement
 from logbrook.server.security.state import SecurityState
 from logbrook.server.topics import Topics
 
@@ -49,7 +51,11 @@ class Services:
     security: SecurityState
     authentication: Authentication
     audit: AuditLog
+    authorizer: Authorizer
     # Of a broker in a cluster; None on a single node.
     replicas: ReplicaManager | None = None
     cluster_admin: ClusterAdmin | None = None
     cluster_features: ClusterFeatures | None = None
+
+    def __post_init__(self) -> None:
+        self.quotas = QuotaEnforcement(self.security.quotas, self.config.network, self.loop, self.clock, self.probe)

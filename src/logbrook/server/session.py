@@ -36,7 +36,7 @@ class SessionExpiredError(ProtocolError):
 
 
 class ConnectionSession:
-    """One per connection, on the event loop. Changed by the handlers of SASL only."""
+    """One per connection, on the event loop. Changed by the handlers of SASL, and by the enforcement of quotas."""
 
     __slots__ = (
         "_is_ended",
@@ -50,6 +50,7 @@ class ConnectionSession:
         "is_failed",
         "listener",
         "mechanism",
+        "muted_until_s",
         "principal",
         "protocol",
     )
@@ -78,6 +79,8 @@ class ConnectionSession:
         self.is_failed = False
         # The end of the session in seconds of the event loop's clock, None without one.
         self.expires_s: float | None = None
+        # No request is read before this time of the event loop's clock: a quota is exceeded. 0 without one.
+        self.muted_until_s = 0.0
         self._is_ended = False
         # Ends `wait`.
         self._waking: asyncio.Event | None = None

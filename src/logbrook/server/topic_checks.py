@@ -3,21 +3,31 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.metadata import Topic, TopicExistsError
 from logbrook.model import TopicPartition, check_topic_name
 from logbrook.protocol.error_codes import ErrorCode
+from logbrook.server.api import RequestContext
 from logbrook.server.errors import RequestRefusedError
 from logbrook.server.services import Services
 from logbrook.storage.errors import PartitionNotFoundError
 
 
-def topic_by_id_or_name(services: Services, topic_id: bytes | None, name: str) -> Topic:
+def authorized_topic(
+    services: Services, context: RequestContext, operation: AclOperation, topic_id: bytes | None, name: str
+) -> Topic:
     """Return the topic with the id (newer request versions) or, if `topic_id` is None, with the name.
 
-    Raises UnknownTopicIdError or TopicNotFoundError.
+    The client does not learn whether a topic exists on which it may not perform the operation. Raises
+    AuthorizationFailedError, UnknownTopicIdError or TopicNotFoundError.
     """
     metadata = services.topics.metadata
-    return metadata.topic(name) if topic_id is None else metadata.topic_with_id(topic_id)
+    if topic_id is not None:
+        topic = metadata.topic_with_id(topic_id)
+        services.authorizer.check(context, operation, ResourceType.TOPIC, topic.name)
+        return topic
+    services.authorizer.check(context, operation, ResourceType.TOPIC, name)
+    return metadata.topic(name)
 
 
 def check_partition_exists(topic: Topic, partition: TopicPartition) -> None:

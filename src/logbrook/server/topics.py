@@ -58,7 +58,8 @@ SettingsChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 METADATA = TopicPartition("__cluster_metadata", 0)
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, METADATA.topic})
+AUDIT = "__audit"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, AUDIT, METADATA.topic})
 
 _METADATA_CONFIG = LogConfig(segment_bytes=1 << 20, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
 _PRODUCER_IDS_PER_BLOCK = 1_000

@@ -72,7 +72,6 @@ def _writes(rule: OptionRule, *names: str) -> ClientOption:
     return ClientOption(names, None, rule)
 
 
-_NO_SECURITY = "TLS and SASL are not supported"
 _NO_GROUP = "Spark assigns the partitions; no query joins a consumer group"
 _METADATA = "metadata is looked up when a query is planned, for each micro-batch, and after errors"
 
@@ -161,8 +160,15 @@ CLIENT_OPTIONS = (
         "enable.metrics.push",
         "auto.include.jmx.reporter",
     ),
-    _both(_refused(_NO_SECURITY, "PLAINTEXT"), "security.protocol"),
-    _both(_refused(_NO_SECURITY), "sasl.*", "ssl.*", "security.providers"),
+    _both(_effect("PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; PLAINTEXT"), "security.protocol"),
+    _both(
+        _effect("as in Kafka's clients and librdkafka, with certificates in PEM files; others are refused by name"),
+        "sasl.*",
+        "ssl.*",
+        "enable.ssl.certificate.verification",
+        "https.ca.location",
+    ),
+    _both(_refused("it names Java classes"), "security.providers"),
     _both(_refused("values are taken literally; look secrets up before"), "config.providers", "config.providers.*"),
     _both(_refused("interceptors are Java classes"), "interceptor.classes"),
     _reads(_refused("use startingOffsets"), "auto.offset.reset"),

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
+from logbrook.client.errors import SecurityOptionError
+from logbrook.client.security import ClientSecurity, parse_client_security
+from logbrook.client.security_options import is_security_option, shown_value
 from logbrook.spark.errors import OptionError
 
 # Default of an integer option; None if it has none.
@@ -34,7 +37,11 @@ class OptionReader:
         for name, text in options.items():
             normalized = _normalized(name)
             if normalized in self._texts and self._texts[normalized] != text:
-                raise OptionError(name, f"it is given twice, as {self._texts[normalized]!r} and as {text!r}")
+                previous, other = (
+                    shown_value(normalized, repr(self._texts[normalized])),
+                    shown_value(normalized, repr(text)),
+                )
+                raise OptionError(name, f"it is given twice, as {previous} and as {other}")
             self._texts[normalized] = text
             self._given[normalized] = name
         self._ignored = frozenset(map(_normalized, ignored))
@@ -125,6 +132,16 @@ class OptionReader:
         for normalized in names:
             self._known.setdefault(normalized, normalized)
         return {normalized.removeprefix(prefix): self._texts[normalized].strip() for normalized in names}
+
+    def security(self) -> ClientSecurity:
+        """Return the security of connections, from the options of Kafka's clients."""
+        options = {name: text for name, text in self._texts.items() if is_security_option(name)}
+        self._known.update(dict.fromkeys(options, ""))
+        try:
+            return parse_client_security(options)
+        except SecurityOptionError as error:
+            name = self._given.get(error.option, f"{KAFKA_PREFIX}{error.option}")
+            raise OptionError(name, error.reason) from None
 
     def only_one_of(self, *names: str) -> str | None:
         """Return which of the mutually exclusive options is given, or None."""

@@ -34,6 +34,7 @@ def connect(options: ConnectionOptions) -> Client:
             client_id=options.client_id,
             timeout_s=options.timeout_s,
             connect_timeout_s=options.connect_timeout_s or min(CONNECT_TIMEOUT_S, options.timeout_s),
+            security=options.security,
         )
     except ValueError as error:
         raise OptionError("kafka.bootstrap.servers", str(error)) from None

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pyspark.sql.types import StructType
 
 from logbrook.client import EARLIEST, LATEST, RetryPolicy
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.model import TopicPartition
 from logbrook.spark.client_options import accept_client_options
 from logbrook.spark.errors import OptionError
@@ -240,6 +241,7 @@ class ConnectionOptions(NamedTuple):
     # Limit of connecting; None for Kafka's default, at most that of a request.
     connect_timeout_s: float | None = None
     outage_timeout_s: float = OUTAGE_TIMEOUT_S
+    security: ClientSecurity = PLAINTEXT_SECURITY
 
     @property
     def retry(self) -> RetryPolicy:
@@ -345,6 +347,7 @@ def read_cluster_options(options: OptionReader) -> ConnectionOptions:
         retry_interval_ms=options.integer("fetchOffset.retryIntervalMs", None, at_least=0),
         connect_timeout_s=None if connect_ms is None else connect_ms / 1000,
         outage_timeout_s=options.integer("default.api.timeout.ms", round(OUTAGE_TIMEOUT_S * 1000), at_least=0) / 1000,
+        security=options.security(),
     )
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from logbrook.client import Client, RetryPolicy
 from logbrook.client.producer import IN_FLIGHT_BYTES_MAX
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.records.batch import Codec
 from logbrook.records.builder import BATCH_BYTES_MAX
 from logbrook.spark.client_options import accept_client_options
@@ -65,6 +66,7 @@ class WriteOptions(NamedTuple):
     encoding: ValueEncoding | None = None
     # Compression level; None for the codec's default.
     level: int | None = None
+    security: ClientSecurity = PLAINTEXT_SECURITY
 
     def client(self) -> Client:
         """Create a client. Raises ValueError for servers that are not HOST:PORT."""
@@ -73,6 +75,7 @@ class WriteOptions(NamedTuple):
             client_id=self.client_id,
             timeout_s=self.request_timeout_s,
             connect_timeout_s=self.connect_timeout_s or min(CONNECT_TIMEOUT_S, self.request_timeout_s),
+            security=self.security,
         )
 
     @property
@@ -114,6 +117,7 @@ def write_options(options: Mapping[str, str], *, is_stream: bool = False) -> Wri
         batch_id=reader.integer("batch.id", None, at_least=0),
         in_flight_bytes_max=reader.integer("buffer.memory", IN_FLIGHT_BYTES_MAX, at_least=1),
         connect_timeout_s=None if connect_ms is None else connect_ms / 1000,
+        security=reader.security(),
     )
     reader.finish()
     if parsed.batch_id is not None and is_stream:

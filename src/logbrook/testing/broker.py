@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self, get_args
 
-from logbrook.client import Client
+from logbrook.client import Client, parse_client_security
 from logbrook.client.admin_results import GroupInfo
 from logbrook.config import BrokerConfig, Durability
 from logbrook.config.loading import SettingsSource, merge_sources, read_mapping, read_toml
@@ -40,6 +40,8 @@ class Broker:
 
     `data` is the data directory, which is kept. `settings` are those of the settings file: by section, as in
     `{"topics": {"auto_create": True}}`, with dotted keys, as in `{"storage.wal_bytes_max": "64MiB"}`, or TOML text.
+    `client` are the options of a Kafka client (`security.protocol`, `sasl.*`, `ssl.*`) with which the methods of this
+    class connect to a broker whose settings require them.
 
     Also an async context manager. The other methods block, and may be called from any thread but not concurrently.
     """
@@ -50,8 +52,13 @@ class Broker:
         *,
         data: str | os.PathLike[str] | None = None,
         settings: Mapping[str, Any] | str | None = None,
+        client: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises SettingsRefusedError for settings that are unknown or have a value that is not allowed."""
+        """Raises SettingsRefusedError for settings that are unknown or have a value that is not allowed.
+
+        Raises SecurityOptionError for such options of `client`.
+        """
+        self.client_security = parse_client_security(client or {})
         self._topics = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
         self._data = None if data is None else os.fspath(data)
         self._sources = self._settings_sources(settings or {})
@@ -272,7 +279,7 @@ class Broker:
         """Raises RuntimeError if the broker would not answer."""
         if self.unreachable_because is not None:
             raise RuntimeError(f"{self.unreachable_because}, and cannot be read or written")
-        return Client(self.bootstrap_servers, client_id="logbrook-testing")
+        return Client(self.bootstrap_servers, client_id="logbrook-testing", security=self.client_security)
 
     def _start(self) -> None:
         is_temporary = self._data is None

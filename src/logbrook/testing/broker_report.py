@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import NamedTuple, Protocol
 
-from logbrook.client import Client
+from logbrook.client import Client, ClientSecurity
 from logbrook.client.admin import Admin
 from logbrook.config.text import printable
 from logbrook.model.event_log import LogEvent
@@ -48,6 +48,9 @@ class ReportedBroker(Protocol):
 
     @property
     def unreachable_because(self) -> str | None: ...
+
+    @property
+    def client_security(self) -> ClientSecurity: ...
 
 
 # Brokers that run, and reports of those that an exception has stopped, since the last test.
@@ -96,7 +99,8 @@ def _describe_topics(broker: ReportedBroker, first_topic: str | None) -> str:
     if broker.unreachable_because is not None:
         return f"not shown: {broker.unreachable_because}"
     try:
-        with Client(broker.bootstrap_servers, timeout_s=_TIMEOUT_S) as client:
+        security = broker.client_security
+        with Client(broker.bootstrap_servers, timeout_s=_TIMEOUT_S, security=security) as client:
             return "\n".join(_topic_lines(client, first_topic)) or "no topics"
     except Exception as error:
         return f"not shown: {error}"

@@ -12,7 +12,8 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from logbrook.client import Client
+from logbrook.client import Client, parse_client_security
+from logbrook.client.security import PLAINTEXT_SECURITY
 from logbrook.config import BrokerConfig, LogConfig
 from logbrook.core.cluster.features import SUPPORTED, FeatureRange
 from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey
@@ -24,6 +25,7 @@ from logbrook.records.reader import iter_records
 from logbrook.server.broker import BrokerServer
 from logbrook.server.cluster.node import ClusterLink
 from logbrook.server.cluster.peer_connection import PeerConnection
+from logbrook.server.cluster.peer_security import peer_security
 from logbrook.testing import broker_client
 from logbrook.testing.broker import Broker
 from logbrook.testing.broker_client import Field, TopicRecord
@@ -40,8 +42,9 @@ _BOOT_ID = "the run of this process"
 class Cluster:
     """`topics` are created at the start: names, or names with their numbers of partitions, on all brokers up to 3.
 
-    `racks` has the rack of each broker. `settings` are those of every broker, as for `Broker`. A broker that is killed
-    or cut off loses its registration after `lease_s`; one whose port refuses connections is replaced at once.
+    `racks` has the rack of each broker. `settings` are those of every broker, and `client` are the security options
+    with which this class connects to them, as for `Broker`. A broker that is killed or cut off loses its registration
+    after `lease_s`; one whose port refuses connections is replaced at once.
     """
 
     def __init__(
@@ -53,12 +56,14 @@ class Cluster:
         settings: Mapping[str, Any] | None = None,
         lease_s: float = 3.0,
         replica_lag_ms_max: int = 10_000,
+        client: Mapping[str, str] | None = None,
     ) -> None:
         if racks is not None and len(racks) != nodes:
             raise ValueError(f"{nodes} brokers have {len(racks)} racks")
         self._topics = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
         self._store = StoreThread()
         self._settings = settings or {}
+        self._client_options = client or {}
         self._lease_s = lease_s
         self._replica_lag_ms_max = replica_lag_ms_max
         self.brokers = {
@@ -74,7 +79,14 @@ class Cluster:
     def new_broker(self, number: int, rack: str = "", *, data: str | os.PathLike[str] | None = None) -> "ClusterBroker":
         """Return a broker for this cluster that is not part of it yet. The caller starts and stops it."""
         return ClusterBroker(
-            self._store, number, rack, self._settings, self._lease_s, self._replica_lag_ms_max, data=data
+            self._store,
+            number,
+            rack,
+            self._settings,
+            self._lease_s,
+            self._replica_lag_ms_max,
+            data=data,
+            client=self._client_options,
         )
 
     def add(self, rack: str = "") -> int:
@@ -251,7 +263,8 @@ class Cluster:
         raise RuntimeError("no broker of the cluster is running")
 
     def _client(self) -> Client:
-        return Client(self.bootstrap_servers, client_id="logbrook-testing")
+        security = parse_client_security(self._client_options)
+        return Client(self.bootstrap_servers, client_id="logbrook-testing", security=security)
 
     def _registration(self, topic: str, partition: int) -> tuple[ClusterImage, ImagePartition]:
         """Raises LookupError."""
@@ -287,8 +300,9 @@ class ClusterBroker(Broker):
         replica_lag_ms_max: int,
         *,
         data: str | os.PathLike[str] | None = None,
+        client: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(data=data, settings={**settings, "node_id": number})
+        super().__init__(data=data, settings={**settings, "node_id": number}, client=client)
         self.number = BrokerId(number)
         # Addresses of brokers that this one cannot reach.
         self.unreachable: set[str] = set()
@@ -300,6 +314,7 @@ class ClusterBroker(Broker):
         self.features: Mapping[str, FeatureRange] = SUPPORTED
         self._connection: StoreConnection | None = None
         self._peers: list[tuple[str, PeerConnection]] = []
+        self._peer_security = PLAINTEXT_SECURITY
         self.is_cut_off = False
 
     def leads(self, topic: str, partition: int) -> bool:
@@ -361,6 +376,7 @@ class ClusterBroker(Broker):
                 peer.close()
 
     async def _serve(self, config: BrokerConfig, files: FaultableFiles) -> BrokerServer:
+        self._peer_security = peer_security(config)
         server = self._new_server(config, files)
         await server.start()
         if self._is_refusing:
@@ -388,7 +404,7 @@ class ClusterBroker(Broker):
         address = f"{host}:{port}"
         if address in self.unreachable:
             raise TimeoutError(f"{address} cannot be reached")
-        peer = await PeerConnection.connect(host, port, f"broker-{self.number}")
+        peer = await PeerConnection.connect(host, port, f"broker-{self.number}", security=self._peer_security)
         self._peers = [(other, known) for other, known in self._peers if not known.is_closed]
         self._peers.append((address, peer))
         return peer

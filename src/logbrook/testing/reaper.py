@@ -1,11 +1,13 @@
 """A helper process that kills process groups and removes directories when the test process ends, however it ends.
 
 Finalizers do not run in a process that is killed, and brokers in their own session survive it. The reaper process reads
-commands from a pipe; at end of file it kills the watched process groups, unmounts the watched file systems and removes
-the watched directories. It is this file run as a script, and imports nothing of Logbrook so that it starts immediately.
+commands from a pipe; at end of file it kills the watched process groups and all processes that name a watched directory
+in their command line, unmounts the watched file systems and removes the watched directories. It is this file run as a
+script, and imports nothing of Logbrook so that it starts immediately.
 """
 
 import contextlib
+import glob
 import os
 import shutil
 import signal
@@ -69,10 +71,24 @@ def _main() -> None:
     for pid in watched["group"]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(int(pid), signal.SIGKILL)
+    for path in watched["directory"]:
+        _kill_processes_that_name(path)
     for path in watched["mount"]:
         subprocess.run(["umount", "--lazy", path], capture_output=True, check=False)
     for path in watched["directory"]:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _kill_processes_that_name(directory: str) -> None:
+    """Kill every process with this directory in its command line: one that was started just before the test process
+    was killed is not watched yet. Linux only.
+    """
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            with open(path, "rb") as file:
+                command_line = file.read()
+            if directory.encode() in command_line:
+                os.kill(int(path.split("/")[2]), signal.SIGKILL)
 
 
 if __name__ == "__main__":

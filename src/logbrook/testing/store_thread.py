@@ -16,6 +16,7 @@ from logbrook.ports.metadata_store import (
     StoreTransaction,
     TransactionResult,
 )
+from logbrook.server.security.state import SecurityState
 from logbrook.testing.memory_metadata_store import MemoryMetadataStore, MemoryStore
 
 T = TypeVar("T")
@@ -66,10 +67,10 @@ class StoreThread:
         return self.call(self._read_image)
 
     def _read_image(self) -> tuple[ClusterImage, dict[str, bytes]]:
-        image, metadata = ClusterImage(), ClusterMetadata()
+        image, metadata, security = ClusterImage(), ClusterMetadata(), SecurityState()
         image.load(self.store.state.entries)
         for key, entry in self.store.state.entries.items():
-            if not image.has_key(key):
+            if not image.has_key(key) and not security.has_key(key):
                 metadata.replay(key, entry.value)
         return image, {name: topic.id for name, topic in metadata.topics.items()}
 

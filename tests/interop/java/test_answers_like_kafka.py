@@ -214,12 +214,46 @@ def test_quotas(both: BothBrokers) -> None:
     for wanted in ([], *([component] for component in components), components[:1] * 2):
         request = module.DescribeClientQuotasRequest(components=wanted)
         both.agree(request, module.DescribeClientQuotasResponse)
+    entities: list[list[tuple[str, str | None]]] = [
+        [("user", "a")],
+        [("user", None), ("client-id", "c")],
+        [("ip", "127.0.0.9")],
+        [("ip", "127.0.0.9"), ("user", "a")],
+        [("team", "a")],
+        [("user", "")],
+        [],
+    ]
+    values = [
+        ("producer_byte_rate", 1e6),
+        ("producer_byte_rate", 0.0),
+        ("consumer_byte_rate", 1.5),
+        ("consumer_byte_rate", 1e19),
+        ("request_percentage", 12.5),
+        ("controller_mutation_rate", -1.0),
+        ("connection_creation_rate", 10.0),
+        ("connection_creation_rate", 1e10),
+        ("bytes", 1.0),
+    ]
+    for entity in entities:
+        for key, value in values:
+            both.agree(_alteration(entity, key, value), alter_client_quotas.AlterClientQuotasResponse)
+    for wanted in ([], *([component] for component in components[:1])):
+        for is_strict in (False, True):
+            request = module.DescribeClientQuotasRequest(components=wanted, strict=is_strict)
+            both.agree(request, module.DescribeClientQuotasResponse)
+    for entity in entities[:3]:
+        for key in {key for key, _ in values}:
+            both.agree(_alteration(entity, key, None), alter_client_quotas.AlterClientQuotasResponse)
+
+
+def _alteration(
+    entity: list[tuple[str, str | None]], key: str, value: float | None
+) -> alter_client_quotas.AlterClientQuotasRequest:
     entry = alter_client_quotas.EntryData(
-        entity=[alter_client_quotas.EntityData(entity_type="user", entity_name="a")],
-        ops=[alter_client_quotas.OpData(key="producer_byte_rate", remove=True)],
+        entity=[alter_client_quotas.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        ops=[alter_client_quotas.OpData(key=key, value=value or 0.0, remove=value is None)],
     )
-    removal = alter_client_quotas.AlterClientQuotasRequest(entries=[entry])
-    both.agree(removal, alter_client_quotas.AlterClientQuotasResponse)
+    return alter_client_quotas.AlterClientQuotasRequest(entries=[entry])
 
 
 def test_authentication(both: BothBrokers) -> None:

@@ -88,7 +88,7 @@ def test_a_transaction_that_takes_too_long_is_named(
 
 
 @pytest.mark.usefixtures("is_second")
-def test_a_part_is_written_once_however_often_it_is_tried(kafka: KafkaBroker, client: Client, topic: str) -> None:
+def test_a_repeated_part_is_written_once(kafka: KafkaBroker, client: Client, topic: str) -> None:
     options = WriteOptions(kafka.bootstrap_servers, topic=topic, is_exactly_once=True)
     part = TaskBatch(topic, "query", 0, 0)
 

@@ -50,7 +50,7 @@ def test_the_console_consumer_prints_what_the_console_producer_sent(
     ]
 
 
-def test_the_console_consumer_reads_by_offset_by_pattern_and_what_is_committed(
+def test_the_console_consumer_reads_by_offset_by_pattern_and_with_read_committed(
     tools: KafkaTools, broker: Broker
 ) -> None:
     broker.create_topic("chosen-1")
@@ -62,7 +62,7 @@ def test_the_console_consumer_reads_by_offset_by_pattern_and_what_is_committed(
     assert tools.run("kafka-console-consumer", *pattern).lines == ["zero", "one", "two"]
 
 
-def test_the_console_producer_makes_a_topic_where_that_is_allowed(tools: KafkaTools) -> None:
+def test_the_console_producer_creates_a_topic_if_auto_creation_is_enabled(tools: KafkaTools) -> None:
     with Broker(settings={"topics": {"auto_create": True}}) as lenient:
         its_tools = tools.of(lenient)
         # The client warns once, as it does with Kafka: the topic does not exist at its first request.
@@ -82,7 +82,7 @@ def test_the_performance_tools_move_every_record_in_every_codec(tools: KafkaTool
     assert dict(zip(names, values, strict=True))["data.consumed.in.nMsg"] == "15000"
 
 
-def test_kafka_e2e_latency_meets_its_own_records(tools: KafkaTools, broker: Broker) -> None:
+def test_kafka_e2e_latency_receives_its_own_records(tools: KafkaTools, broker: Broker) -> None:
     broker.create_topic("latency")
     size = ("--num-records", "50", "--producer-acks", "all", "--record-size", "50")
     assert "Avg latency" in tools.run("kafka-e2e-latency", "--topic", "latency", *size).output

@@ -14,7 +14,7 @@ def test_kafka_acls_names_the_missing_authorizer(tools: KafkaTools) -> None:
     assert "No Authorizer is configured" in run.output + run.errors
 
 
-def test_kafka_leader_election_needs_none(tools: KafkaTools, broker: Broker) -> None:
+def test_kafka_leader_election_reports_that_no_election_is_needed(tools: KafkaTools, broker: Broker) -> None:
     broker.create_topic("led")
     place = ("--topic", "led", "--partition", "0")
     run = tools.run("kafka-leader-election", "--election-type", "preferred", *place)
@@ -48,7 +48,15 @@ def test_kafka_features_stay_at_their_level(tools: KafkaTools) -> None:
     assert "transaction.version" in run.output + run.errors
 
 
-def test_kafka_configs_lists_no_quotas_and_no_subscriptions(tools: KafkaTools) -> None:
+def test_kafka_configs_sets_lists_and_removes_quotas(tools: KafkaTools) -> None:
+    user = ("--entity-type", "users", "--entity-name", "alice")
     assert tools.run("kafka-configs", "--describe", "--entity-type", "users").lines == []
     assert tools.run("kafka-configs", "--describe", "--entity-type", "clients").lines == []
+    tools.run("kafka-configs", "--alter", *user, "--add-config", "producer_byte_rate=1048576")
+    assert "producer_byte_rate=1048576.0" in tools.run("kafka-configs", "--describe", *user).output
+    tools.run("kafka-configs", "--alter", *user, "--delete-config", "producer_byte_rate")
+    assert tools.run("kafka-configs", "--describe", *user).lines == []
+
+
+def test_kafka_client_metrics_lists_no_subscriptions(tools: KafkaTools) -> None:
     assert tools.run("kafka-client-metrics", "--list").lines == []

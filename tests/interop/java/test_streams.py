@@ -11,9 +11,7 @@ from tests.interop.java.tool_host import run_alone
 
 
 @pytest.mark.parametrize("guarantee", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once_v2"])
-def test_a_kafka_streams_application_counts_and_finds_its_counts_again(
-    broker: Broker, tmp_path: Path, guarantee: str
-) -> None:
+def test_a_kafka_streams_application_restores_its_counts(broker: Broker, tmp_path: Path, guarantee: str) -> None:
     classpath = or_skip(streams_classpath)
     for topic in ("lines", "counts"):
         broker.create_topic(f"{guarantee}-{topic}", 2)

@@ -29,8 +29,8 @@ def test_contexts_are_saved_used_and_removed(shell: Shell, tmp_path: Path) -> No
     assert shell.ok("context", "save", "two", "c:3") == "commands now use c:3\n"
     assert shell.ok("context", "use", "one") == "commands now use a:1,b:2\n"
     assert shell.json("context", "list") == [
-        {"name": "one", "bootstrap": "a:1,b:2", "current": True},
-        {"name": "two", "bootstrap": "c:3", "current": False},
+        {"name": "one", "bootstrap": "a:1,b:2", "current": True, "client_config": None},
+        {"name": "two", "bootstrap": "c:3", "current": False, "client_config": None},
     ]
     assert shell.ok("context", "list").splitlines() == [
         "CURRENT  NAME  BOOTSTRAP",

@@ -141,7 +141,7 @@ def test_a_reset_is_shown_and_applied_with_execute(shell: Shell, member: GroupMe
         (["--to", "start", "-t", "orders", "-p", "1"], [0]),
     ],
 )
-def test_a_reset_goes_anywhere_within_the_log(
+def test_offsets_can_be_reset_to_any_offset_of_the_log(
     shell: Shell, member: GroupMember, arguments: list[str], after: list[int]
 ) -> None:
     changes = shell.json("group", "reset", member.group_id, *arguments)["changes"]

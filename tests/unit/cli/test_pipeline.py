@@ -44,7 +44,8 @@ def test_the_options_reach_the_pipeline_and_its_exit_code_the_shell(monkeypatch:
     monkeypatch.setitem(sys.modules, fake.__name__, fake)
     options = ["--once", "--from", "-1h", "--bootstrap-servers", "h:1"]
     options += ["--reports", "told"]
-    done = pipeline("run", "o.toml", *options, "--checkpoint", "c", "--master", "local[1]", "--verbose")
+    security = ("-X", "security.protocol=SSL")
+    done = pipeline("run", "o.toml", *options, "--checkpoint", "c", "--master", "local[1]", "--verbose", *security)
     assert done.exit_code == 4
     assert fake.requests == [
         {
@@ -56,10 +57,12 @@ def test_the_options_reach_the_pipeline_and_its_exit_code_the_shell(monkeypatch:
             "master": "local[1]",
             "reports": "told",
             "verbose": True,
+            "client": {"kafka.security.protocol": "SSL"},
         }
     ]
     assert pipeline("check", "o.toml", "--explain", "--bootstrap-servers", "h:1").exit_code == 4
     checked = {"file": "o.toml", "checks_only": True, "explain": True, "bootstrap_servers": "h:1", "verbose": False}
+    checked["client"] = {}
     assert fake.requests[-1] == checked
     assert pipeline("run", "o.toml", "--no-reports").exit_code == 4
     assert fake.requests[-1]["reports"] == ""

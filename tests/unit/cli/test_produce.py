@@ -166,7 +166,7 @@ def test_an_unknown_field_in_a_pipe_is_refused_before_the_lines_read_with_it_are
     assert values(broker, topic) == []
 
 
-def test_what_consume_prints_as_json_is_accepted(shell: Shell, broker: Broker, topic: str) -> None:
+def test_produce_accepts_the_json_output_of_consume(shell: Shell, broker: Broker, topic: str) -> None:
     shell.ok("produce", topic, "-k", "k", "-H", "h=1", stdin=b"a\n\xff\n")
     shell.ok("produce", topic, "--json", stdin=shell.ok("consume", topic, "--json"))
     assert values(broker, topic) == [b"a", b"\xff"] * 2

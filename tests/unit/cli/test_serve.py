@@ -145,7 +145,8 @@ def test_the_help_says_what_a_setting_does_and_its_default(columns: int) -> None
     panels = serve("--help", COLUMNS=str(columns)).stdout.partition("╭─ Options")[2]
     text = " ".join(panels.replace("│", " ").split())
     for setting in all_settings():
-        flag = setting.flag.replace("--auto", "--[no-]auto")
+        is_switch = setting.form.kind is ValueKind.BOOLEAN
+        flag = setting.flag.replace("--", "--[no-]", 1) if is_switch else setting.flag
         (after,) = (entry for entry in text.split(" --") if f"--{entry}".startswith(f"{flag} "))
         assert setting.facts.doc in after
         default = show_value(setting, setting.default)

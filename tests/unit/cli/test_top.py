@@ -108,7 +108,7 @@ def test_the_screen_fits_and_keys_sort_pause_and_quit() -> None:
             assert "\x1b[?25h" in terminal.raw
 
 
-def test_ctrl_c_leaves_the_screen_as_it_was() -> None:
+def test_ctrl_c_restores_the_screen() -> None:
     with (
         Broker(["orders"]) as broker,
         PseudoTerminal("top", "--interval", "0.1", "-b", broker.bootstrap_servers) as terminal,
@@ -136,7 +136,7 @@ def test_top_keeps_running_while_the_broker_restarts(tmp_path: Path) -> None:
         assert terminal.end() == 0
 
 
-def test_without_a_terminal_it_says_what_to_do() -> None:
+def test_without_a_terminal_the_error_names_the_option() -> None:
     done = run()
     assert (done.code, done.out) == (2, "")
     assert "--once prints one table" in done.err

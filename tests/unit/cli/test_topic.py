@@ -157,7 +157,7 @@ def test_trimming_moves_and_reports_the_log_start_offset(shell: Shell) -> None:
     assert "has no available partition 7" in shell.refused("topic", "trim", "trimmed", "--to", "1", "-p", "7", code=2)
 
 
-def test_trimming_past_the_end_is_refused_and_names_the_end(shell: Shell) -> None:
+def test_trimming_after_the_end_is_refused_and_names_the_end(shell: Shell) -> None:
     shell.ok("topic", "create", "too-far", "-p", "2")
     shell.ok("produce", "too-far", "-p", "0", stdin="a\nb\nc\n")
     shell.ok("produce", "too-far", "-p", "1", stdin="d\ne\n")
@@ -216,7 +216,7 @@ def test_patterns_choose_topics(shell: Shell, fleet: list[str], patterns: list[s
     assert [row["name"] for row in shell.json("topic", "list", *patterns)] == expected
 
 
-def test_a_pattern_that_matches_nothing_is_said(shell: Shell, fleet: list[str]) -> None:
+def test_a_pattern_without_a_match_is_reported(shell: Shell, fleet: list[str]) -> None:
     done = shell.run("topic", "list", "zzz*")
     assert (done.code, done.err) == (0, "no topic matches zzz*; `logbrook topic list` shows all\n")
     assert shell.refused("topic", "delete", "zzz*", "--yes") == (

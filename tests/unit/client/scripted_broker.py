@@ -1,6 +1,7 @@
 """A broker whose responses the test scripts, for behaviour that a real one would not show."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from struct import Struct
@@ -23,10 +24,14 @@ Respond = Callable[[memoryview], bytes | None]
 
 
 class ScriptedBroker:
-    """Answers each request with the next of `responses`, repeating the last one. `frames` has what it received."""
+    """Answers each request with the next of `responses`, repeating the last one. `frames` has what it received.
 
-    def __init__(self, *responses: Respond) -> None:
+    With `tls` its listener speaks TLS.
+    """
+
+    def __init__(self, *responses: Respond, tls: ssl.SSLContext | None = None) -> None:
         self.responses = responses
+        self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.host, self.port = self._listener.getsockname()
         self.frames: list[memoryview] = []
@@ -58,13 +63,18 @@ class ScriptedBroker:
             except OSError:
                 return
             with connected:
-                self._talk(connected)
+                try:
+                    with connected if self._tls is None else self._tls.wrap_socket(connected, server_side=True) as peer:
+                        self._talk(peer)
+                except OSError:
+                    # The handshake failed, or the client has closed the connection.
+                    continue
 
     def _talk(self, connected: socket.socket) -> None:
         try:
-            while (prefix := connected.recv(4, socket.MSG_WAITALL)) and len(prefix) == 4:
+            while len(prefix := _receive(connected, 4)) == 4:
                 (size,) = _LENGTH.unpack(prefix)
-                frame = memoryview(connected.recv(size, socket.MSG_WAITALL))
+                frame = memoryview(_receive(connected, size))
                 self.frames.append(frame)
                 response = self.responses[min(len(self.frames), len(self.responses)) - 1](frame)
                 if response == b"":
@@ -73,6 +83,13 @@ class ScriptedBroker:
                     connected.sendall(response)
         except ConnectionError:
             return
+
+
+def _receive(connected: socket.socket, size: int) -> bytes:
+    received = b""
+    while len(received) < size and (part := connected.recv(size - len(received))):
+        received += part
+    return received
 
 
 def answer(

@@ -180,7 +180,10 @@ def test_a_frame_above_the_limit_is_not_received() -> None:
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP: this is not a Kafka broker"),
         # An alert, as servers answer what is no handshake: fatal, unexpected message.
-        (b"\x15\x03\x03\x00\x02\x02\x0a", "TLS: this is not a Kafka broker, or a listener that requires TLS"),
+        (
+            b"\x15\x03\x03\x00\x02\x02\x0a",
+            r"TLS: this is not a Kafka broker, or a listener that requires TLS \(security.protocol=SSL or SASL_SSL\)",
+        ),
         (b"-ERR unknown command\r\n", "text that begins with '-ERR': this is not a Kafka broker"),
     ],
 )

@@ -31,7 +31,7 @@ def test_batches_are_sent_in_order_once_the_first_is_written() -> None:
     assert [send(queue), send(queue), send(queue)] == [*batches[1:], None]
 
 
-def test_after_a_failure_nothing_is_sent_until_all_behind_it_are_answered() -> None:
+def test_after_a_failure_sending_waits_for_all_requests_in_flight() -> None:
     queue, batches = queue_of(4)
     send(queue)
     queue.mark_written(batches[0])

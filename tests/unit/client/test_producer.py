@@ -433,7 +433,7 @@ class Strict:
     ],
     ids=lambda code: code.name,
 )
-def test_a_batch_that_fails_is_sent_again_with_those_behind_it(fails_at: int, code: ErrorCode) -> None:
+def test_a_failed_batch_and_the_batches_after_it_are_sent_again(fails_at: int, code: ErrorCode) -> None:
     with Cluster([1], Strict(fails_at, code)) as cluster:
         cluster.deliver()
         assert cluster.written == [(1, 0, sequence) for sequence in range(8)]

@@ -242,7 +242,7 @@ def test_records_and_runs_of_values_stay_in_order(client: Client, topic: str) ->
         assert read_all(reader)[0] == [b"%d" % number for number in range(100)]
 
 
-def test_a_value_that_is_larger_than_a_batch_has_one_of_its_own(client: Client, topic: str) -> None:
+def test_a_value_larger_than_a_batch_gets_its_own_batch(client: Client, topic: str) -> None:
     values = [b"a", b"b" * 5_000, b"c", b"d" * 995, b"e"]
     with RecordWriter(client, topic, batch_bytes=1_000) as writer:
         writer.write_values(values, 1, partition=1)
@@ -254,7 +254,7 @@ def test_a_value_that_is_larger_than_a_batch_has_one_of_its_own(client: Client, 
     assert counts == [1, 1, 1, 1, 1]
 
 
-def test_keys_of_a_run_go_to_their_partitions(client: Client, topic: str) -> None:
+def test_keys_of_a_run_are_sent_to_their_partitions(client: Client, topic: str) -> None:
     keys = [b"key-%d" % number for number in range(50)]
     with RecordWriter(client, topic) as writer:
         writer.write_values(keys, 1, keys=keys)

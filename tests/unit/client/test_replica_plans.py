@@ -34,14 +34,14 @@ def test_several_partitions_on_the_same_brokers_have_different_preferred_leaders
     assert all(sorted(replicas) == [3, 4] for replicas in plan.values())
 
 
-def test_a_broker_takes_the_place_of_another() -> None:
+def test_a_broker_replaces_another() -> None:
     assert plan_replacement(orders((1, 2), (2, 1), (3, 2), (1, 4)), 1, 4) == {
         TopicPartition("orders", 0): (4, 2),
         TopicPartition("orders", 1): (2, 4),
     }
 
 
-def test_replicas_of_a_drained_broker_go_where_the_fewest_are() -> None:
+def test_replicas_of_a_drained_broker_move_to_the_brokers_with_the_fewest() -> None:
     assignment = orders((3, 1), (1, 3), (1, 2), (1, 2))
     plan = plan_drain(assignment, [3], no_racks(1, 2, 3, 4))
     assert plan == {TopicPartition("orders", 0): (4, 1), TopicPartition("orders", 1): (1, 4)}

@@ -112,7 +112,7 @@ def test_the_hook_is_called_before_each_wait() -> None:
     assert [failed.wait_s for failed in tries] == pytest.approx(clock.waits)
 
 
-def test_without_a_wait_it_sleeps() -> None:
+def test_the_default_wait_is_a_sleep() -> None:
     assert RetryPolicy(backoff_s=0.001, backoff_s_max=0.001).run(failing(NETWORK)) == "done"
 
 

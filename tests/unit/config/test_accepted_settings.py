@@ -117,7 +117,7 @@ LONG_VALUES = (
 @pytest.mark.parametrize(
     "settings", [TOPIC_SETTINGS, BROKER_SETTINGS, GROUP_SETTINGS], ids=["topic", "broker", "group"]
 )
-def test_what_is_kept_of_a_value_is_short(settings: Mapping[str, KafkaSetting]) -> None:
+def test_stored_setting_values_are_short(settings: Mapping[str, KafkaSetting]) -> None:
     """Settings are kept in memory, for every topic and group."""
     for name in settings:
         for text in LONG_VALUES:

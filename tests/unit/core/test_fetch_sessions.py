@@ -72,7 +72,7 @@ def test_forgetting_an_unknown_partition_has_no_effect() -> None:
     assert names(begin(sessions, opened.session_id, 1, (), [("x", 0), ("a", 1)])) == ["a"]
 
 
-def test_a_session_with_nothing_left_in_it_is_over() -> None:
+def test_a_session_without_partitions_is_closed() -> None:
     sessions = make()
     opened = begin(sessions, NO_SESSION, INITIAL_EPOCH, want("a"))
     last = begin(sessions, opened.session_id, 1, (), [("a", 0)])
@@ -83,7 +83,7 @@ def test_a_session_with_nothing_left_in_it_is_over() -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, 7, 2**31 - 1, -2])
-def test_a_wrong_count_is_refused_and_changes_nothing(epoch: int) -> None:
+def test_a_wrong_session_epoch_is_refused_and_changes_nothing(epoch: int) -> None:
     sessions = make()
     opened = begin(sessions, NO_SESSION, INITIAL_EPOCH, want("a"))
     with pytest.raises(InvalidFetchSessionEpochError):
@@ -91,7 +91,7 @@ def test_a_wrong_count_is_refused_and_changes_nothing(epoch: int) -> None:
     assert names(begin(sessions, opened.session_id, 1)) == ["a"]
 
 
-def test_an_answer_that_was_lost_shows_as_the_same_count_again() -> None:
+def test_a_repeated_session_epoch_means_a_lost_response() -> None:
     sessions = make()
     opened = begin(sessions, NO_SESSION, INITIAL_EPOCH, want("a"))
     begin(sessions, opened.session_id, 1)
@@ -104,7 +104,7 @@ def test_a_session_that_does_not_exist_is_refused() -> None:
         begin(make(), 42, 1)
 
 
-def test_counts_continue_at_one_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_epochs_wrap_to_1_after_the_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "_EPOCH_MAX", 3)
     sessions = make()
     opened = begin(sessions, NO_SESSION, INITIAL_EPOCH, want("a"))
@@ -130,7 +130,7 @@ def test_the_last_fetch_of_a_session_ends_it_and_opens_none() -> None:
     assert len(sessions) == 0
 
 
-def test_a_fetch_of_nothing_opens_no_session() -> None:
+def test_a_fetch_without_partitions_opens_no_session() -> None:
     sessions = make()
     assert begin(sessions, NO_SESSION, INITIAL_EPOCH).session_id == NO_SESSION
     assert len(sessions) == 0
@@ -244,7 +244,7 @@ def test_sessions_remember_no_more_partitions_than_they_may(monkeypatch: pytest.
     assert begin(sessions, NO_SESSION, INITIAL_EPOCH, want(*"abcdef"), now_ms=IDLE_MS).session_id == NO_SESSION
 
 
-def test_a_session_that_grows_too_large_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_grows_too_large_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "_PARTITIONS_MAX", 5)
     sessions = make()
     opened = begin(sessions, NO_SESSION, INITIAL_EPOCH, want("a"))
@@ -258,7 +258,7 @@ def test_a_session_that_grows_too_large_is_over(monkeypatch: pytest.MonkeyPatch)
 
 
 @given(st.lists(st.integers(0, 3), max_size=30))
-def test_ids_are_never_zero_nor_taken(tokens: list[int]) -> None:
+def test_session_ids_are_neither_zero_nor_in_use(tokens: list[int]) -> None:
     class Few:
         """Returns some numbers twice, then unique ones."""
 

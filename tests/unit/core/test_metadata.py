@@ -130,14 +130,14 @@ def test_a_topic_that_is_coming_or_going_is_not_there_for_clients_and_its_name_i
     replay(metadata, metadata.create_topic("a_b", 1, {}, ID))
 
 
-def test_a_topic_is_there_once_it_is_complete() -> None:
+def test_a_topic_is_visible_once_all_its_partitions_exist() -> None:
     metadata = created()
     hidden = metadata.topics["a.b"]
     replay(metadata, metadata.finish_create("a.b"))
     assert metadata.topic("a.b") == replace(hidden, is_creating=False)
 
 
-def test_a_topic_that_is_not_going_cannot_be_gone() -> None:
+def test_only_a_topic_that_is_being_deleted_can_be_removed() -> None:
     with pytest.raises(AssertionError):
         with_topic().finish_delete("t")
     with pytest.raises(AssertionError):

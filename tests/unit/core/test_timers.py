@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from logbrook.core.timers import Timers
 
 
-def test_the_earliest_comes_first() -> None:
+def test_the_earliest_timer_is_due_first() -> None:
     timers = Timers()
     timers.queue("b", 20)
     timers.queue("a", 10)
@@ -13,7 +13,7 @@ def test_the_earliest_comes_first() -> None:
     assert timers.next_ms() is None
 
 
-def test_what_was_taken_is_not_queued() -> None:
+def test_a_due_timer_is_removed_from_the_queue() -> None:
     timers = Timers()
     timers.queue("a", 10)
     assert timers.take_due(9) == []

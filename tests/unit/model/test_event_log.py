@@ -26,7 +26,7 @@ def test_a_record_carries_the_event_and_its_fields(caplog: pytest.LogCaptureFixt
     assert record.funcName == "test_a_record_carries_the_event_and_its_fields"
 
 
-def test_other_handlers_write_the_fields_behind_the_event(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_handlers_append_the_fields_to_the_event(caplog: pytest.LogCaptureFixture) -> None:
     event_logger("logbrook.x").warning("100% full", path="a\nb")
     assert caplog.messages == [r"100% full path='a\nb'"]
 

@@ -85,7 +85,7 @@ def test_a_refusal_can_be_printed_whatever_the_name_was() -> None:
         "lost+found",
     ],
 )
-def test_other_directories_are_nobodys(directory: str) -> None:
+def test_other_directories_belong_to_no_partition(directory: str) -> None:
     assert TopicPartition.from_directory(directory) is None
 
 

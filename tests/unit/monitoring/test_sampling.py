@@ -58,7 +58,7 @@ def test_without_metrics_bytes_in_are_the_growth_on_disk_and_the_rest_is_unknown
     assert (rates.in_bytes, rates.out_records, rates.out_bytes) == (200, None, None)
 
 
-def test_with_metrics_rates_and_latencies_are_those_of_its_counters() -> None:
+def test_with_metrics_rates_and_latencies_are_computed_from_the_counters() -> None:
     before = BrokerMetrics({"a": {"in_bytes": 10, "out_bytes": 5}}, histograms={"Produce": {0.1: 1, 0.2: 1}})
     after = BrokerMetrics(
         {"a": {"in_bytes": 20, "out_bytes": 9, "messages_out": 6}}, histograms={"Produce": {0.1: 1, 0.2: 11}}

@@ -23,13 +23,13 @@ REPORT = PipelineReport(
 )
 
 
-def test_a_report_survives_the_way_through_a_topic() -> None:
+def test_a_report_is_read_back_from_a_topic() -> None:
     assert parse_report(REPORT.to_json()) == REPORT
     young = replace(REPORT, error=None, sinks=(SinkReport("orders-a"),), sources=())
     assert parse_report(young.to_json()) == young
 
 
-def test_its_numbers_are_those_of_all_sinks_and_sources() -> None:
+def test_totals_are_sums_over_sinks_and_sources() -> None:
     assert (REPORT.rows_per_s, REPORT.lag, REPORT.batch_s) == (3.5, 7, 0.75)
     young = replace(REPORT, sinks=(SinkReport("orders-a"),), sources=())
     assert (young.rows_per_s, young.lag, young.batch_s) == (0.0, None, None)
@@ -53,7 +53,7 @@ def test_a_run_is_lost_when_it_is_silent_for_six_intervals_and_has_not_ended() -
     assert REPORT.state_at(0) is RunState.RUNNING
 
 
-def test_what_a_later_version_adds_is_left_out() -> None:
+def test_unknown_fields_of_later_versions_are_ignored() -> None:
     fields = json.loads(REPORT.to_json())
     fields["colour"] = "green"
     fields["sinks"][0]["colour"] = "blue"

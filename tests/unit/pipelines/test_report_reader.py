@@ -22,7 +22,7 @@ def say(client: Client, topic: str, report: PipelineReport) -> None:
     write_report(client, topic, report.pipeline, report.to_json())
 
 
-def test_without_a_topic_there_is_nothing(client: Client) -> None:
+def test_a_missing_topic_has_no_reports(client: Client) -> None:
     assert read_new_reports(client, "nowhere", ReportHistory()) == ReportHistory()
     assert "nowhere" not in Admin(client).topics.names()
 
@@ -34,7 +34,7 @@ def test_the_topic_is_made_compacted_with_one_partition(client: Client) -> None:
     assert len(Admin(client).topics.describe("made").partitions) == 1
 
 
-def test_reading_goes_on_where_it_ended(client: Client) -> None:
+def test_reading_continues_at_the_last_position(client: Client) -> None:
     say(client, "on", FIRST)
     seen = read_new_reports(client, "on", ReportHistory())
     assert seen.reports == {"a": (FIRST,)}

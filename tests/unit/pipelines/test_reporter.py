@@ -29,7 +29,7 @@ def eventually(condition: Callable[[], bool]) -> None:
     wait_until(condition, "the report")
 
 
-def test_each_state_is_said_at_once_and_the_last_before_the_end(broker: Broker, client: Client) -> None:
+def test_each_state_is_reported_at_once_and_the_last_before_exit(broker: Broker, client: Client) -> None:
     reporter = PipelineReporter(broker.bootstrap_servers, "states", "p", interval_s=NEVER_S)
     reporter.report(RunState.STARTING)
     eventually(lambda: states(client, "states") == ["starting"])
@@ -45,7 +45,7 @@ def test_each_state_is_said_at_once_and_the_last_before_the_end(broker: Broker, 
     assert reporter.problem is None
 
 
-def test_progress_is_said_every_interval_and_so_is_that_there_is_none(broker: Broker, client: Client) -> None:
+def test_progress_and_its_absence_are_reported_every_interval(broker: Broker, client: Client) -> None:
     reporter = PipelineReporter(broker.bootstrap_servers, "beats", "p", interval_s=0.05)
     reporter.report(RunState.RUNNING)
     eventually(lambda: len(said(client, "beats")) >= 3)

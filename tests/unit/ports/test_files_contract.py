@@ -97,7 +97,7 @@ def test_buffers_are_written_one_after_the_other(files: Files) -> None:
     file.close()
 
 
-def test_reading_into_memory_that_is_there_fills_as_much_as_there_is(files: Files) -> None:
+def test_reading_into_a_buffer_fills_up_to_the_available_bytes(files: Files) -> None:
     put(files, "a", b"abc")
     file = files.open("a")
     memory = bytearray(b"....")
@@ -109,7 +109,7 @@ def test_reading_into_memory_that_is_there_fills_as_much_as_there_is(files: File
     file.close()
 
 
-def test_loading_returns_how_much_there_is(files: Files) -> None:
+def test_load_returns_the_number_of_available_bytes(files: Files) -> None:
     put(files, "a", b"abc" * 100_000)
     file = files.open("a")
     file.read_ahead(0, 1 << 20)
@@ -120,7 +120,7 @@ def test_loading_returns_how_much_there_is(files: Files) -> None:
     file.close()
 
 
-def test_reading_past_the_end_gives_what_there_is(files: Files) -> None:
+def test_a_read_beyond_the_end_returns_the_available_bytes(files: Files) -> None:
     put(files, "a", b"abc")
     file = files.open("a")
     assert file.pread(10, 1) == b"bc"
@@ -310,7 +310,7 @@ def test_renaming_to_the_same_name_changes_nothing(files: Files) -> None:
     assert get(files, "a") == b"abc"
 
 
-def test_rename_refuses_what_the_kernel_refuses(files: Files) -> None:
+def test_rename_fails_with_the_errors_of_the_kernel(files: Files) -> None:
     put(files, "file")
     files.make_dir("dir")
     files.make_dir("full")
@@ -409,7 +409,7 @@ def test_a_lock_is_exclusive_until_released(files: Files) -> None:
     again.release()
 
 
-def test_the_disk_has_room_for_some_of_what_it_has(files: Files) -> None:
+def test_usable_space_is_smaller_than_total_space(files: Files) -> None:
     put(files, "a", b"some")
     space = files.space()
     assert 0 < space.usable_bytes < space.total_bytes

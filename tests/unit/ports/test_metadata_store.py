@@ -372,7 +372,7 @@ def test_keys_of_topics_and_groups_have_their_names_of_old_in_the_log() -> None:
     asyncio.run(check())
 
 
-def test_a_transaction_goes_on_when_its_caller_is_cancelled() -> None:
+def test_a_transaction_completes_when_its_caller_is_cancelled() -> None:
     async def check(store: MetadataStore) -> None:
         task = asyncio.create_task(put(store, "test/a", b"1"))
         await asyncio.sleep(0)

@@ -8,7 +8,7 @@ def test_the_wall_clock_counts_milliseconds_since_1970() -> None:
     assert in_2020 < SystemClock().now_ms() < in_2100
 
 
-def test_monotonic_time_does_not_go_back() -> None:
+def test_monotonic_time_does_not_decrease() -> None:
     clock = SystemClock()
     times = [clock.monotonic_s() for _ in range(100)]
     assert times == sorted(times)

@@ -94,7 +94,7 @@ def test_the_last_of_two_tagged_fields_with_the_same_tag_counts() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 7, 9])
-def test_a_tagged_field_has_the_length_it_says(length: int) -> None:
+def test_a_tagged_field_of_another_length_is_refused(length: int) -> None:
     start = b"".join(encode(ApiVersionsResponse(), 3))[:-1]
     with pytest.raises(MalformedMessageError):
         decode(ApiVersionsResponse, 3, reader_of(start + b"\x01\x01" + uvarint(length) + bytes(length)))
@@ -125,7 +125,7 @@ def test_a_varint_reads_back(value: int) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\x80", b"\xff" * 4, b"\xff" * 5, b"\x80" * 5 + b"\x01", b"\xff\xff\xff\xff\x10"]
 )
-def test_what_is_no_varint_of_32_bits_is_refused(data: bytes) -> None:
+def test_a_varint_longer_than_32_bits_is_refused(data: bytes) -> None:
     reader = reader_of(data)
     with pytest.raises(MalformedMessageError):
         read_uvarint(reader)

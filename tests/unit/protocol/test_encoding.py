@@ -37,7 +37,7 @@ def test_record_pieces_are_not_copied(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_between_records_there_is_one_piece(version: int) -> None:
+def test_fields_between_records_are_one_piece(version: int) -> None:
     views = [memoryview(b"a"), memoryview(b"b"), memoryview(b"c")]
     pieces, _ = frame_response(7, encode(fetched(*views), version), has_tags=version >= 12)
     # Flexible versions have tags after the last records, too.
@@ -63,7 +63,7 @@ def test_produced_bytes_are_not_copied() -> None:
     assert [piece.obj for piece in pieces if isinstance(piece, memoryview)] == [batch]
 
 
-def test_assemble_joins_what_is_small_and_leaves_views_alone() -> None:
+def test_assemble_joins_small_parts_and_keeps_views() -> None:
     view = memoryview(bytearray(b"records"))
     pieces: Pieces = [b"a", bytearray(b"b"), view, view, b"", b"c"]
     joined, size = assemble(pieces)

@@ -105,7 +105,7 @@ def test_the_largest_size_of_a_request_depends_on_its_api() -> None:
     assert (raised.value.size, raised.value.size_max) == (21, 20)
 
 
-def test_an_error_about_how_a_request_starts_comes_before_memory_is_given() -> None:
+def test_an_invalid_request_header_is_rejected_before_memory_is_reserved() -> None:
     class UnknownApiError(Exception):
         pass
 
@@ -155,7 +155,7 @@ def traced_bytes() -> int:
     return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(filters).traces)
 
 
-def test_memory_grows_with_what_has_arrived() -> None:
+def test_memory_grows_with_the_received_bytes() -> None:
     frames = reader()
     part = bytes(64 * 1024)
     feed(frames, framed(start(), LIMIT))

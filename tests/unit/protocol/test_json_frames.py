@@ -22,6 +22,7 @@ from logbrook.protocol.json_frames import (
 from logbrook.protocol.json_requests import (
     HEADERS_MAX,
     RECORDS_MAX,
+    Authenticate,
     CreateTopic,
     DescribePartition,
     DescribeTopic,
@@ -47,7 +48,7 @@ PLACE = {"topic": "t", "partition": 1}
 
 
 def reader(chunk_bytes: int = 64 * 1024) -> JsonFrameReader:
-    return JsonFrameReader(ReceiveBuffers(chunk_bytes), LIMIT)
+    return JsonFrameReader(ReceiveBuffers(chunk_bytes), lambda: LIMIT)
 
 
 def feed(frames: JsonFrameReader, data: bytes, at_once: int = 1 << 20) -> Iterator[bytes]:
@@ -128,7 +129,7 @@ def test_an_empty_object_may_be_left_out() -> None:
     ],
     ids=lambda payload: repr(payload[:12]),
 )
-def test_what_is_no_object_is_refused(payload: bytes) -> None:
+def test_a_payload_that_is_not_a_json_object_is_refused(payload: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         decode_object(memoryview(payload))
 
@@ -160,7 +161,7 @@ FULL = VALUES_MAX - 3
     ],
     ids=lambda payload: repr(payload[:20]),
 )
-def test_as_many_values_as_there_may_be_are_read_and_what_is_in_texts_does_not_count(payload: bytes) -> None:
+def test_the_maximum_number_of_values_is_accepted_and_text_content_does_not_count(payload: bytes) -> None:
     assert decode_object(memoryview(payload))
 
 
@@ -242,6 +243,8 @@ GOOD: list[tuple[RequestType, dict[str, Any], Request]] = [
     (RequestType.METRICS_FETCH, {}, MetricsFetch("")),
     (RequestType.METRICS_FETCH, {"prefix": "a"}, MetricsFetch("a")),
     (RequestType.PING, {}, Ping()),
+    (RequestType.AUTHENTICATE, {"user": "alice", "password": ""}, Authenticate("alice", "", None)),
+    (RequestType.AUTHENTICATE, {"token": "t"}, Authenticate(None, None, "t")),
 ]
 
 
@@ -250,7 +253,7 @@ def test_a_request_is_read(kind: RequestType, fields: dict[str, Any], request_: 
     assert read_request(kind, fields) == request_
 
 
-def test_there_is_a_sample_of_every_request() -> None:
+def test_every_request_has_a_sample() -> None:
     assert {kind for kind, _, _ in GOOD} == set(RequestType)
 
 
@@ -346,7 +349,7 @@ OPTIONAL_BYTES = st.none() | st.binary(max_size=20)
 
 
 @given(OPTIONAL_BYTES, OPTIONAL_BYTES, st.lists(st.tuples(st.text(max_size=5), OPTIONAL_BYTES), max_size=3))
-def test_what_was_fetched_can_be_produced(
+def test_a_fetched_record_can_be_produced_again(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
     for encoding in Encoding:

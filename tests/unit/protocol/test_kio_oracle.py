@@ -35,7 +35,7 @@ def check_against_kio(case: Case) -> None:
         assert plain(decoded, case.version) == plain(ours, case.version), case
 
 
-def test_every_version_that_kio_has_is_there() -> None:
+def test_every_version_of_kio_is_generated() -> None:
     for module, message in MESSAGES:
         package = importlib.import_module(f"kio.schema.{module}")
         versions = sorted(int(info.name[1:]) for info in pkgutil.iter_modules(package.__path__))

@@ -99,7 +99,7 @@ def test_headers_are_walked_from_batch_to_batch_and_a_partial_last_one_is_left_o
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, HEADER_BYTES - LENGTH_PREFIX_BYTES - 1])
-def test_a_walk_stops_at_a_length_that_cannot_be(length: int) -> None:
+def test_a_walk_stops_at_an_impossible_length(length: int) -> None:
     data = batch()
     pack_into(">i", data, 8, length)
     with pytest.raises(CorruptBatchError, match="smaller than a batch header"):
@@ -119,7 +119,7 @@ def test_a_batch_cut_within_its_records_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, HEADER_BYTES - LENGTH_PREFIX_BYTES - 1, 2**31 - 1])
-def test_a_batch_length_that_cannot_be_is_corrupt(length: int) -> None:
+def test_an_impossible_batch_length_is_corrupt(length: int) -> None:
     data = batch()
     pack_into(">i", data, 8, length)
     with pytest.raises(CorruptBatchError, match="does not fit"):
@@ -153,7 +153,7 @@ def test_a_batch_is_checked_where_it_stands_in_a_larger_buffer() -> None:
         check_batch(buffer, 6, 6 + len(data) - 1)
 
 
-def test_what_clients_write_is_taken() -> None:
+def test_batches_that_clients_build_are_accepted() -> None:
     for codec in Codec:
         check_produced(checked(batch(codec=codec)))
     check_produced(checked(batch(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)))
@@ -173,7 +173,7 @@ def test_a_client_may_not_use_an_unknown_compression(codec: int) -> None:
 
 
 @pytest.mark.parametrize("bit", [CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT])
-def test_a_client_may_not_write_what_the_broker_decides(bit: int) -> None:
+def test_clients_cannot_set_the_header_fields_of_the_broker(bit: int) -> None:
     with pytest.raises(InvalidBatchError, match="clients may not write"):
         check_produced(produced(attributes=bit))
 

@@ -57,7 +57,7 @@ def no_more_memory_than(bytes_max: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("codec", "name"), list(product(Codec, PAYLOADS)))
-def test_what_is_compressed_comes_back(codec: Codec, name: str) -> None:
+def test_compressed_data_decompresses_to_the_same_bytes(codec: Codec, name: str) -> None:
     data = PAYLOADS[name]
     assert unpack(codec, compress(codec, data), len(data)) == data
 
@@ -163,7 +163,7 @@ def test_data_cut_anywhere_is_refused(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_bytes_behind_the_end_are_refused(codec: Codec) -> None:
+def test_trailing_bytes_are_refused(codec: Codec) -> None:
     for tail in (b"\x00", b"garbage and more of it"):
         with pytest.raises(CodecError):
             decompress(codec, compress(codec, TEXT) + tail, len(TEXT) * 2)
@@ -202,7 +202,7 @@ def test_seven_bytes_that_declare_two_gigabytes_are_refused_without_allocating()
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 1, 2**31 - 1])
-def test_a_snappy_block_length_that_cannot_be_is_refused_without_allocating(length: int) -> None:
+def test_an_impossible_snappy_block_length_is_refused_without_allocating(length: int) -> None:
     with no_more_memory_than(20_000), pytest.raises(CodecError):
         decompress(Codec.SNAPPY, XERIAL_HEADER + pack(">i", length), 2**31 - 1)
 
@@ -219,7 +219,7 @@ def test_a_declared_frame_size_never_raises_the_bound() -> None:
                 decompress(codec, data, 2**31 - 1)
 
 
-def test_a_gzip_trailer_that_lies_costs_no_more_than_the_data_could_hold() -> None:
+def test_a_wrong_gzip_trailer_allocates_no_more_than_the_data_can_expand_to() -> None:
     packed = gzip.compress(b"a" * 100)
     with no_more_memory_than(len(packed) * 1032 + 20_000), pytest.raises(CodecError):
         decompress(Codec.GZIP, packed[:-4] + b"\xff\xff\xff\xff", 2**31 - 1)
@@ -248,7 +248,7 @@ def test_a_small_batch_does_not_keep_the_memory_of_a_whole_block() -> None:
     assert {bytes(view) for view in kept} == {b"small"}
 
 
-def test_cramjam_still_says_that_a_buffer_is_full_as_we_expect_it() -> None:
+def test_cramjam_reports_a_full_buffer_with_the_expected_error() -> None:
     # The codecs tell a bomb from garbage by this sentence.
     for library in (cramjam.gzip, cramjam.lz4, cramjam.zstd):
         with pytest.raises(cramjam.DecompressionError, match="failed to write whole buffer"):

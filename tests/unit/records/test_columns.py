@@ -288,7 +288,7 @@ def test_a_record_count_that_is_not_that_of_the_records_is_corrupt(count: int, c
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
-def test_the_error_names_the_bad_batch_and_not_its_neighbours(codec: Codec) -> None:
+def test_the_error_names_only_the_bad_batch(codec: Codec) -> None:
     good = [build_batch(RECORDS, base_offset=Offset(offset), codec=codec) for offset in (0, 2_000)]
     bad = with_records(b"\x20" + bytes(10), codec=codec)
     with pytest.raises(CorruptBatchError, match="the batch at offset 1000: a record of 16 bytes does not fit"):
@@ -317,7 +317,7 @@ def test_columns_do_not_keep_much_more_than_they_hold() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_what_is_encoded_is_what_a_producer_would_build(codec: Codec) -> None:
+def test_encoded_columns_equal_the_batch_of_the_builder(codec: Codec) -> None:
     batch = build_batch(RECORDS, codec=codec)
     assert encode(columns_of(batch), now_ms=NOW_MS, codec=codec) == [batch]
 
@@ -349,7 +349,7 @@ def test_rows_are_cut_into_batches_by_bytes() -> None:
     assert records_of(columns_of(b"".join(batches))) == records
 
 
-def test_a_record_larger_than_a_batch_has_one_of_its_own() -> None:
+def test_a_record_larger_than_a_batch_gets_its_own_batch() -> None:
     records = [
         Record(value=b"a", timestamp=0),
         Record(value=bytes(1_000), timestamp=0),
@@ -422,7 +422,7 @@ def test_columns_of_nulls_are_taken() -> None:
     assert records_of(columns_of(batch)) == [Record(None, None, (), 7)] * 2
 
 
-def test_slices_are_encoded_as_what_they_show() -> None:
+def test_slices_are_encoded_as_their_bytes() -> None:
     records = [
         Record(b"%d" % number if number % 3 else None, b"v" * number, (("h", b"%d" % number),) * (number % 4), number)
         for number in range(40)
@@ -433,7 +433,7 @@ def test_slices_are_encoded_as_what_they_show() -> None:
         assert records_of(columns_of(b"".join(batches))) == records[start : start + length]
 
 
-def test_headers_may_be_null_and_what_stands_under_a_null_is_not_encoded() -> None:
+def test_headers_may_be_null_and_bytes_under_a_null_are_not_encoded() -> None:
     element = pa.struct([("key", pa.string()), ("value", pa.binary())])
     elements = pa.array(
         [{"key": "a", "value": b"1"}, {"key": None, "value": b"2"}, {"key": "c", "value": None}], element

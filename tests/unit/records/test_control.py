@@ -42,7 +42,7 @@ def test_a_marker_has_the_bytes_that_kafka_gives_it() -> None:
     assert (record.key, record.value) == (b"\0\0\0\0", b"\0\0\xff\xff\xff\xff")
 
 
-def test_a_client_may_not_write_one() -> None:
+def test_clients_may_not_write_markers() -> None:
     with pytest.raises(InvalidBatchError):
         check_produced(read_header(build_marker(ProducerId(7), ProducerEpoch(0), True, 0, coordinator_epoch=0)))
 
@@ -75,7 +75,7 @@ def test_fields_of_a_later_version_are_not_looked_at() -> None:
         Record(COMMIT, b"\xff\xff\0\0\0\0"),
     ],
 )
-def test_a_marker_that_does_not_say_what_it_must_is_refused(record: Record) -> None:
+def test_a_malformed_marker_is_refused(record: Record) -> None:
     with pytest.raises(CorruptBatchError):
         read_marker(control(record))
 

@@ -62,7 +62,7 @@ def test_long_fields_do_not_hide_a_missing_key() -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_the_walk_for_keys_finds_what_decoding_finds(seed: int) -> None:
+def test_the_walk_for_keys_agrees_with_decoding(seed: int) -> None:
     random = Random(seed)
     keys = [random.choice([None, b"", bytes(random.randrange(200))]) for _ in range(random.randrange(1, 200))]
     records = [Record(key, bytes(random.randrange(300)), (), random.randrange(2**42)) for key in keys]

@@ -59,7 +59,7 @@ def test_the_batches_of_other_clients_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("client", ["kafka-python 3.0.12", "aiokafka 0.14.0", "librdkafka 2.16.0"])
-def test_what_is_built_equals_what_other_clients_build(client: str) -> None:
+def test_built_batches_equal_those_of_other_clients(client: str) -> None:
     golden = GOLDEN[f"{client}, none"]
     header = check_batch(memoryview(golden), 0, len(golden))
     built = build_batch(
@@ -233,7 +233,7 @@ def change_offset_to_the_last(batch: bytearray) -> None:
         (change_offset_to_the_last, CorruptBatchError),
     ],
 )
-def test_a_header_that_cannot_be_is_refused(change: Callable[[bytearray], None], error: type[RecordsError]) -> None:
+def test_an_invalid_header_is_refused(change: Callable[[bytearray], None], error: type[RecordsError]) -> None:
     batch = build_batch(RECORDS)
     change(batch)
     with pytest.raises(error):

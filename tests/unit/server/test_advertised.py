@@ -32,7 +32,7 @@ def test_listeners_have_names_in_capitals() -> None:
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1:9093", "A=10.0.0.1", "=h:1", "A=h:1,a=h:2", "clients=h:1", "A B=h:1"])
-def test_what_is_not_a_listener_is_refused(text: str) -> None:
+def test_an_invalid_listener_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"NAME=HOST:PORT|HOST:PORT|two listeners"):
         parse_listeners(text)
 

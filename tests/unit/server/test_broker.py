@@ -61,7 +61,7 @@ def open_files() -> list[str]:
     return targets
 
 
-def test_a_stop_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_stop_releases_all_resources(tmp_path: Path) -> None:
     before = threads()
     with Shell(files=OsFiles(str(tmp_path))) as shell, closing(shell.client()) as client:
         shell.create("t", 3)
@@ -240,13 +240,13 @@ def test_a_start_that_fails_at_any_call_of_the_disk_releases_everything() -> Non
 # Descriptors
 
 
-def test_as_many_descriptors_are_taken_as_there_are() -> None:
+def test_the_descriptor_limit_is_raised_to_the_hard_limit() -> None:
     asked: list[tuple[int, int]] = []
     taken = raise_descriptor_limit(lambda _: (1_024, 4_096), lambda _, limits: asked.append(limits))
     assert (taken, asked) == (4_096, [(4_096, 4_096)])
 
 
-def test_what_the_system_does_not_give_is_not_counted_on() -> None:
+def test_a_descriptor_limit_that_cannot_be_raised_is_kept() -> None:
     def refuse(_which: int, _limits: tuple[int, int]) -> None:
         raise ValueError("not allowed")
 

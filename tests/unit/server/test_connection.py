@@ -118,7 +118,7 @@ def test_produce_requests_that_are_sent_together_share_their_commits(held: tuple
 # Limits
 
 
-def test_a_connection_has_so_many_requests_under_way_and_reads_on_when_one_is_done() -> None:
+def test_a_connection_at_its_limit_of_requests_in_flight_pauses_reading() -> None:
     with Shell({"network": {"in_flight_requests_max": 4}}) as shell, shell.connect() as client:
         shell.create("t")
         client.sendall(b"".join(poll_frame(number) for number in range(10)))
@@ -131,7 +131,7 @@ def test_a_connection_has_so_many_requests_under_way_and_reads_on_when_one_is_do
         shell.until(lambda: connection._is_reading)
 
 
-def test_a_connection_has_so_many_bytes_under_way_and_reads_on_when_some_are_done() -> None:
+def test_a_connection_at_its_limit_of_bytes_in_flight_pauses_reading() -> None:
     files = HeldFiles(MemoryFiles())
     with Shell({"network": {"in_flight_bytes_max": 64 * KIB}}, files=files) as shell, shell.connect() as client:
         shell.create("t")
@@ -160,7 +160,7 @@ def test_a_connection_has_so_many_bytes_under_way_and_reads_on_when_some_are_don
         assert answered(client, count) == list(range(count))
 
 
-def test_a_request_is_let_go_of_once_it_is_done_though_its_answer_waits_for_its_turn(shell: Shell) -> None:
+def test_the_memory_of_a_request_is_released_before_its_response_is_sent(shell: Shell) -> None:
     pool = shell.broker.listener.receive_buffers.pool
     with shell.connect() as client:
         client.sendall(poll_frame(0, min_bytes=2**30))
@@ -392,7 +392,7 @@ def answers_what_cannot_be_encoded(*_: Any) -> ApiVersionsResponse:
 
 
 @pytest.mark.parametrize("handle", [fails_now, fails_later, answers_what_cannot_be_encoded])
-def test_a_handler_that_fails_hangs_up_on_its_client_alone(
+def test_a_handler_that_fails_closes_only_the_connection_of_its_client(
     shell: Shell, handle: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     dispatcher = shell.broker.dispatchers[DEFAULT_LISTENER]
@@ -451,7 +451,7 @@ def test_nothing_is_left_of_clients_that_went_away(held: tuple[Shell, HeldFiles]
     until(lambda: connections() == 0)
 
 
-def test_what_a_client_holds_is_counted_right_when_it_leaves_as_its_answer_comes(shell: Shell) -> None:
+def test_a_disconnect_during_a_response_releases_the_memory_of_the_client(shell: Shell) -> None:
     listener = shell.broker.listener
     with shell.connect() as client:
         client.sendall(poll_frame(1))

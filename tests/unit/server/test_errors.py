@@ -22,7 +22,8 @@ from logbrook.server.cluster.adoption import AdoptionError
 from logbrook.server.cluster.etcd_link import InvalidClusterError
 from logbrook.server.cluster.identity_file import AdoptionPendingError, ClusterDirectoryError, SingleNodeDirectoryError
 from logbrook.server.console_process import ConsoleRefusedError
-from logbrook.server.errors import RequestRefusedError, error_code
+from logbrook.server.errors import error_code
+from logbrook.server.security.authorizer import AuthorizationFailedError
 from logbrook.storage.errors import (
     BatchTooLargeError,
     DiskFullError,
@@ -46,8 +47,8 @@ PLACES = (
 ELSEWHERE = ("logbrook.records.columns",)
 
 NO_CODE_NEEDED = {
-    # Has its own code.
-    RequestRefusedError,
+    # It has the code of the type of its resource.
+    AuthorizationFailedError,
     # Raised while groups or transactions are loaded: it is logged, and clients see them as loading.
     CorruptCoordinatorRecordError,
     # Prevent the start of the broker, or its adoption.

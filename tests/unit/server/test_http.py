@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from logbrook.server.api import RequestContext
 from logbrook.server.http import BODY_BYTES_MAX, HEAD_BYTES_MAX, PLAIN_TEXT, HttpRequest, HttpResponse
 from logbrook.server.operations import Operations
 from logbrook.storage.errors import StorageOfflineError
@@ -47,7 +48,7 @@ def test_a_client_without_chunked_encoding_gets_the_same_page(served: Served) ->
     assert body.endswith(b"\n")
 
 
-def test_the_index_names_all_there_is(served: Served) -> None:
+def test_the_index_page_lists_all_paths(served: Served) -> None:
     answer = served.ask("/")
     assert answer.headers["Content-Type"] == PLAIN_TEXT
     for path in ("/metrics", "/healthz", "/readyz", "/maintenance", "/verify"):
@@ -161,7 +162,7 @@ def test_invalid_bytes_are_a_bad_request(served: Served, request_bytes: bytes) -
     assert status_of(served.send(request_bytes)) == 400
 
 
-def test_another_version_is_not_spoken(served: Served) -> None:
+def test_http_2_is_refused(served: Served) -> None:
     assert status_of(served.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")) == 505
 
 
@@ -213,7 +214,7 @@ def test_a_request_may_come_byte_by_byte_and_with_bare_line_feeds(served: Served
         assert status_of(read_all(client)) == 200
 
 
-def test_what_follows_a_request_is_not_another(served: Served) -> None:
+def test_pipelined_http_requests_are_not_answered(served: Served) -> None:
     assert served.send(GET + GET).count(b"HTTP/1.1 ") == 1
 
 
@@ -257,10 +258,10 @@ def test_idle_connections_give_way_to_new_ones(served: Served) -> None:
 class Held(Operations):
     """Responds only to health checks."""
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:
+    async def answer(self, request: HttpRequest, context: RequestContext) -> HttpResponse:
         if request.path not in self.health_paths:
             await asyncio.Event().wait()
-        return await super().answer(request)
+        return await super().answer(request, context)
 
 
 def test_health_is_answered_while_other_requests_are_at_their_limit(tmp_path: Path) -> None:
@@ -321,7 +322,7 @@ class Endless(Operations):
 
     pieces = 0
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:
+    async def answer(self, request: HttpRequest, context: RequestContext) -> HttpResponse:
         async def body() -> AsyncGenerator[bytes, None]:
             while True:
                 Endless.pieces += 1
@@ -348,7 +349,7 @@ async def begun_and_ended(served: Served) -> None:
 class Broken(Operations):
     """Raises an error at once, or in the middle of a response."""
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:
+    async def answer(self, request: HttpRequest, context: RequestContext) -> HttpResponse:
         async def body() -> AsyncGenerator[bytes, None]:
             yield b"the beginning"
             raise RuntimeError("a bug")

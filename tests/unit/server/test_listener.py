@@ -45,7 +45,7 @@ def is_served(connected: socket.socket) -> bool:
         return False
 
 
-def test_more_connections_than_there_may_be_are_closed_and_there_is_room_again_when_one_goes() -> None:
+def test_connections_above_the_limit_are_closed_until_one_disconnects() -> None:
     with Shell({"network": {"connections_max": 16}}) as shell, ExitStack() as stack:
         clients = [stack.enter_context(shell.connect()) for _ in range(16)]
         assert all(map(is_served, clients))
@@ -258,7 +258,7 @@ def test_a_stop_waits_for_requests_of_disconnected_clients() -> None:
         assert len(shell.broker.directory) == 21
 
 
-def test_a_stop_gives_up_on_what_takes_too_long() -> None:
+def test_a_stop_cancels_requests_that_take_too_long() -> None:
     files = HeldFiles(MemoryFiles())
     with Shell({"network": {"stop_ms": 50}}, files=files) as shell, shell.connect() as client:
         files.hold()

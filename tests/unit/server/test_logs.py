@@ -148,7 +148,7 @@ def test_a_record_is_one_printable_line_whatever_its_values(argument: str, value
     assert json.loads(JsonFormatter().format(record("m", value=value)))["value"] == value
 
 
-def test_what_is_too_long_is_cut_and_what_is_too_deep_is_text() -> None:
+def test_long_log_values_are_truncated_and_deep_ones_become_text() -> None:
     deep: Any = "end"
     for _ in range(10):
         deep = [deep]
@@ -231,7 +231,7 @@ def test_the_level_applies_to_our_loggers_and_libraries_log_from_warning_on() ->
 
 
 @pytest.mark.usefixtures("restored_loggers")
-def test_configuring_again_takes_the_place_of_the_first() -> None:
+def test_a_second_configuration_replaces_the_first() -> None:
     first, second = io.StringIO(), io.StringIO()
     configure_logging(LoggingConfig(), first)
     configure_logging(LoggingConfig(level=LogLevel.ERROR), second)

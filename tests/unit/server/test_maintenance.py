@@ -113,7 +113,7 @@ def test_on_demand_nothing_is_removed_before_a_request(shell: Shell, client: Con
     assert maintain(shell) == MaintenanceResult()
 
 
-def test_in_the_background_it_happens_by_itself(clock: FakeClock) -> None:
+def test_maintenance_runs_in_the_background(clock: FakeClock) -> None:
     settings = {"maintenance": {"mode": "background", "interval_ms": 20}, "storage": {"checkpoint_interval_ms": 1}}
     with Shell(settings, clock=clock) as shell, closing(shell.client()) as client:
         shell.create("t", 1, {"retention.ms": "1000", "segment.bytes": "300"})

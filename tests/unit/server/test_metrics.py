@@ -169,7 +169,7 @@ def test_every_metric_that_is_declared_appears_as_it_is_declared(served: Served)
     assert len(families) == len(all_metrics()) + sum(name.startswith("process_") for name in families)
 
 
-def test_a_topic_that_is_deleted_is_shown_no_more(served: Served) -> None:
+def test_a_deleted_topic_is_no_longer_shown(served: Served) -> None:
     produce(served, "orders")
     commit(served, "readers", "orders", 0, 1)
     assert 'topic="orders"' in served.ask("/metrics").text
@@ -248,6 +248,6 @@ def test_the_broker_reports_its_version_and_start_time(served: Served) -> None:
     assert 0 <= (scraped.value("logbrook_uptime_seconds") or -1) < TIMEOUT_S
 
 
-def test_while_groups_are_read_back_there_are_none(served: Served) -> None:
+def test_the_group_metric_is_0_while_groups_are_loading(served: Served) -> None:
     make_loading(served.broker.services.groups.runtime)
     assert served.scrape().sum("logbrook_groups") == 0

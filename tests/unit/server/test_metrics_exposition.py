@@ -60,7 +60,7 @@ def test_a_page_does_not_lie_in_memory_as_a_whole(served: Served) -> None:
     assert max(map(len, pieces)) < 70_000
 
 
-def test_topics_may_come_and_go_during_a_scrape(served: Served) -> None:
+def test_topics_may_be_created_and_deleted_during_a_scrape(served: Served) -> None:
     async def scrape_and_change() -> bytes:
         topics, probe = served.broker.services.topics, served.broker.services.probe
         received = b""

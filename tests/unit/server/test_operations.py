@@ -144,7 +144,7 @@ def test_the_segment_that_is_being_written_is_compacted_too_if_that_is_asked_for
         ("partition=%ff", 400, "malformed query string"),
     ],
 )
-def test_what_cannot_be_meant_is_not_done(served: Served, query: str, status: int, message: str) -> None:
+def test_an_invalid_maintenance_request_is_refused(served: Served, query: str, status: int, message: str) -> None:
     answer = served.ask(f"/maintenance?{query}", "POST")
     assert (answer.status, json.loads(answer.text)) == (status, {"errors": [message]})
 
@@ -164,7 +164,7 @@ def test_it_is_not_for_pages_in_a_browser(served: Served, path: str) -> None:
     assert served.ask(path, "POST", Origin="http://evil.example").status == 403
 
 
-def test_maintenance_that_cannot_be_done_says_why(served: Served) -> None:
+def test_failed_maintenance_reports_the_reason(served: Served) -> None:
     async def fail() -> None:
         failure = StorageOfflineError("sync", "wal/1", OSError("the disk is on fire"))
         served.broker.directory.environment.health.fail(failure)
@@ -286,7 +286,7 @@ def test_damage_is_reported_with_its_position_and_quarantined(served: Served) ->
 
 
 @pytest.mark.parametrize(("query", "status"), [("partition=nothing", 404), ("step=retention", 400)])
-def test_what_cannot_be_verified_is_refused(served: Served, query: str, status: int) -> None:
+def test_an_invalid_verify_request_is_refused(served: Served, query: str, status: int) -> None:
     assert served.ask(f"/verify?{query}", "POST").status == status
 
 

@@ -60,7 +60,7 @@ def test_many_large_requests_of_one_address_leave_room_for_a_small_one_of_the_sa
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_there_is_room_for_a_small_request_in_whatever_order_large_ones_arrive(seed: int) -> None:
+def test_a_small_request_gets_memory_in_any_order_of_large_ones(seed: int) -> None:
     order = random.Random(seed)
     memory = Memory()
     attackers = [Peer(f"attacker {order.randrange(4)}") for _ in range(order.randrange(1, 60))]

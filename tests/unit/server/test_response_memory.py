@@ -18,7 +18,7 @@ from tests.unit.server.shell_kit import MIB
         (64, SCARCE_FETCH_BYTES, True, True),
     ],
 )
-def test_a_fetch_gets_what_is_left_below_three_quarters_of_the_bound(
+def test_a_fetch_gets_the_memory_below_three_quarters_of_the_limit(
     used_mib: int, bytes_max: int, is_scarce: bool, is_exhausted: bool
 ) -> None:
     memory = ResponseMemory(NetworkConfig(answers_bytes_max=64 * MIB, fetch_bytes_max=16 * MIB))

@@ -65,7 +65,7 @@ def test_a_flipped_bit_in_a_closed_segment_is_found(caplog: pytest.LogCaptureFix
         assert "scrub found damage" in caplog.text
 
 
-def test_a_round_goes_on_after_its_last_segment() -> None:
+def test_a_round_continues_after_its_last_segment() -> None:
     with Shell() as shell:
         fill(shell, "a", 2)
         fill(shell, "b", 2)

@@ -229,7 +229,7 @@ def test_epochs_rise_with_every_start() -> None:
 # A full disk
 
 
-def test_a_broker_starts_on_a_full_disk_and_serves_reads_until_there_is_room_for_more() -> None:
+def test_a_broker_on_a_full_disk_starts_serves_reads_and_accepts_writes_after_space_is_freed() -> None:
     files = MemoryFiles()
     orders = TopicPartition("orders", 0)
 
@@ -416,7 +416,7 @@ def test_changes_at_once_are_made_one_after_the_other(shell: Shell, topics: Topi
         ("new", 1, {"retention.ms": "x"}, InvalidSettingError),
     ],
 )
-def test_what_cannot_be_created_changes_nothing(
+def test_a_topic_that_cannot_be_created_leaves_no_change(
     shell: Shell, topics: Topics, name: str, count: int, settings: dict[str, str], error: type[Exception]
 ) -> None:
     shell.create("there")

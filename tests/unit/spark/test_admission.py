@@ -23,7 +23,7 @@ def test_everything_is_taken_that_the_limit_allows() -> None:
     assert limit_bytes(start, latest, {P[0]: 10.0, P[1]: 10.0}, 100) == latest
 
 
-def test_a_limit_is_shared_out_by_what_there_is() -> None:
+def test_a_limit_is_divided_in_proportion_to_the_backlogs() -> None:
     start, latest = {P[0]: 0, P[1]: 50}, {P[0]: 900, P[1]: 150}
     assert limit_offsets(start, latest, 100) == {P[0]: 90, P[1]: 60}
 
@@ -37,7 +37,7 @@ def test_unknown_sizes_limit_nothing() -> None:
     assert limit_bytes({P[0]: 0}, {P[0]: 100}, {}, 1) == {P[0]: 100}
 
 
-def test_what_is_left_is_counted() -> None:
+def test_remaining_offsets_are_counted() -> None:
     assert count_offsets({P[0]: 5, P[1]: 5}, {P[0]: 8, P[1]: 3}) == 3
 
 

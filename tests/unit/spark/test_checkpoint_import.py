@@ -210,7 +210,7 @@ def test_nothing_is_left_if_the_new_one_cannot_be_written(
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
-def test_the_command_tells_where_the_query_continues(broker: Broker, tmp_path: Path) -> None:
+def test_the_command_prints_the_offsets_at_which_the_query_continues(broker: Broker, tmp_path: Path) -> None:
     old = checkpoint(tmp_path, '{"orders":{"1":3,"0":5}}', committed=0)
     shell = Shell(broker.bootstrap_servers, tmp_path)
     done = shell.run("pipeline", "import-checkpoint", str(old), str(tmp_path / "new"))

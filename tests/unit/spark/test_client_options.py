@@ -90,7 +90,7 @@ def test_the_line_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.records[0].levelno == logging.WARNING
 
 
-def test_values_that_state_what_is_done_are_taken_silently(caplog: pytest.LogCaptureFixture) -> None:
+def test_values_that_match_the_behaviour_are_accepted_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     write({"kafka.acks": "ALL", "kafka.enable.idempotence": "true", "kafka.partitioner.ignore.keys": "false"})
     read({"kafka.exclude.internal.topics": "true", "kafka.allow.auto.create.topics": "false"})
     assert caplog.messages == []
@@ -115,13 +115,16 @@ def test_one_set_of_options_serves_both_directions(caplog: pytest.LogCaptureFixt
         ("value.deserializer", "x", "it cannot be set here"),
         ("interceptor.classes", "x", "it cannot be set here"),
         ("exclude.internal.topics", "false", "it cannot be 'false' here; a pattern matches no internal topic"),
-        ("security.protocol", "SASL_SSL", "it cannot be 'SASL_SSL' here; TLS and SASL are not supported"),
-        ("ssl.truststore.location", "/t", "it cannot be set here; TLS and SASL are not supported"),
-        ("sasl.jaas.config", "x", "it cannot be set here; TLS and SASL are not supported"),
+        ("security.protocol", "TLS", "'TLS' is not one of PLAINTEXT, SSL"),
+        ("security.providers", "x", "it cannot be set here; it names Java classes"),
+        ("ssl.truststore.location", "/t.jks", "/t.jks is not a PEM file"),
+        ("sasl.jaas.config", "x", "it needs security.protocol=SASL_SSL"),
         ("config.providers.file.class", "x", "it cannot be set here; values are taken literally"),
     ],
 )
-def test_what_would_change_rows_or_security_is_refused_on_reads(prefix: str, name: str, text: str, reason: str) -> None:
+def test_unsupported_row_and_security_options_are_refused_on_reads(
+    prefix: str, name: str, text: str, reason: str
+) -> None:
     for is_batch in (True, False):
         with pytest.raises(OptionError, match=rf"^option '{prefix}{name}': {reason}"):
             read({f"{prefix}{name}": text}, is_batch=is_batch)
@@ -135,13 +138,28 @@ def test_what_would_change_rows_or_security_is_refused_on_reads(prefix: str, nam
         ("transactional.id", "x"),
         ("value.serializer", "x"),
         ("interceptor.classes", "x"),
-        ("sasl.mechanism", "PLAIN"),
-        ("security.protocol", "SSL"),
     ],
 )
-def test_what_would_change_rows_or_security_is_refused_on_writes(name: str, text: str) -> None:
+def test_unsupported_row_and_security_options_are_refused_on_writes(name: str, text: str) -> None:
     with pytest.raises(OptionError, match=rf"^option 'kafka.{name}': it cannot be "):
         write({f"kafka.{name}": text})
+
+
+def test_security_is_that_of_every_connection_and_hides_secrets() -> None:
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": "s3cr3t",
+    }
+    reading, writing = read(options), write(options)
+    assert reading.cluster.security == writing.security
+    assert writing.security.sasl is not None
+    assert writing.security.sasl.password == "s3cr3t"
+    assert "s3cr3t" not in repr((reading, writing))
+    with pytest.raises(OptionError, match="given twice") as raised:
+        read(options | {"sasl.password": "other-s3cr3t"})
+    assert "s3cr3t" not in str(raised.value)
 
 
 @pytest.mark.parametrize("parse", [read, write])

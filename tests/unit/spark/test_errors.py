@@ -94,7 +94,7 @@ def test_a_logbrook_error_is_found_by_its_name() -> None:
     assert find_logbrook_error(DIVISION) is None
 
 
-def test_an_error_without_words_has_its_name() -> None:
+def test_an_error_without_a_message_has_its_class_name() -> None:
     assert summarize_error(ValueError()) == "ValueError"
 
 

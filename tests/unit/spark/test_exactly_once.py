@@ -106,9 +106,7 @@ def committed(broker: Broker, *topics: str) -> list[int]:
 
 
 @pytest.mark.usefixtures("_protocol")
-def test_a_part_is_written_once_however_often_it_is_tried(
-    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str
-) -> None:
+def test_a_repeated_part_is_written_once(broker: Broker, options: WriteOptions, part: TaskBatch, topic: str) -> None:
     for batch_id in range(3):
         batches = [rows(batch_id * 100, batch_id * 100 + 60), rows(batch_id * 100 + 60, batch_id * 100 + 100)]
         for _ in range(3):
@@ -118,9 +116,7 @@ def test_a_part_is_written_once_however_often_it_is_tried(
     assert committed(broker, topic) == list(range(300))
 
 
-def test_tasks_do_not_get_into_each_others_way(
-    broker: Broker, options: WriteOptions, part: TaskBatch, topic: str
-) -> None:
+def test_tasks_are_independent(broker: Broker, options: WriteOptions, part: TaskBatch, topic: str) -> None:
     def between() -> Iterator[Any]:
         yield rows(0, 10)
         write(options, part._replace(task=1), rows(20, 30))
@@ -208,7 +204,7 @@ def test_the_later_of_two_attempts_wins(broker: Broker, options: WriteOptions, p
     assert committed(broker, topic) == list(range(20))
 
 
-def test_a_row_that_cannot_be_written_takes_back_those_before_it(
+def test_a_row_that_cannot_be_written_aborts_the_rows_before_it(
     broker: Broker, options: WriteOptions, part: TaskBatch, topic: str
 ) -> None:
     partitions = pa.array([7] * 10, pa.int32())
@@ -258,7 +254,7 @@ def test_offsets_not_committed_by_the_sink_are_rejected(
         write(options, part, rows(0, 10))
 
 
-def test_a_part_that_takes_too_long_fails_by_name(
+def test_a_transaction_timeout_above_the_limit_is_refused_with_the_option_name(
     broker: Broker, options: WriteOptions, part: TaskBatch, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(
@@ -317,7 +313,7 @@ def test_the_option_is_read() -> None:
         ({"transactional.id": "a"}, r"option 'transactional\.id': it cannot be set here; .* app\.id"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(given: dict[str, str], match: str) -> None:
+def test_invalid_delivery_options_are_refused_with_the_option_name(given: dict[str, str], match: str) -> None:
     with pytest.raises(OptionError, match=match):
         write_options(SERVERS | given, is_stream=True)
 
@@ -370,7 +366,7 @@ def test_a_batch_write_with_the_same_options_is_a_repetition(broker: Broker, top
         write_batch(broker, topic, 20, app_id=topic)
 
 
-def test_a_micro_batch_that_is_written_again_by_a_task_or_a_run_is_there_once(
+def test_a_micro_batch_repeated_by_a_task_or_a_run_is_written_once(
     broker: Broker, topic: str, start_task: StartTask
 ) -> None:
     stage_id = 0

@@ -14,7 +14,7 @@ PLAIN_PRODUCER = 99
 pytestmark = pytest.mark.usefixtures("own_clients")
 
 
-def test_what_was_aborted_is_left_out() -> None:
+def test_aborted_records_are_left_out() -> None:
     batches = [
         written(0, 1, b"a", b"b"),
         written(2, 2, b"c"),
@@ -41,7 +41,7 @@ def test_what_was_aborted_is_left_out() -> None:
     ),
     at_once=st.integers(1, 6),
 )
-def test_only_what_was_committed_is_read_however_transactions_interleave(
+def test_only_committed_records_are_read_from_interleaved_transactions(
     steps: list[tuple[int, str, int]], at_once: int
 ) -> None:
     batches: list[bytes] = []

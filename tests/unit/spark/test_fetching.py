@@ -81,7 +81,7 @@ def test_every_codec_is_read(client: Client, broker: Broker, topic: str, codec: 
     assert rows == [{"key": record.key, "value": record.value, "offset": n} for n, record in enumerate(records)]
 
 
-def test_rows_have_what_records_have(client: Client, broker: Broker, topic: str) -> None:
+def test_rows_have_all_fields_of_records(client: Client, broker: Broker, topic: str) -> None:
     headers = [("a", b"1"), ("a", None), ("é", b"")]
     records = [
         Record(b"k", b"v", headers, TIME_MS),
@@ -196,7 +196,7 @@ def delete_before(broker: Broker, topic: str, offset: int) -> None:
         assert deleted.result(10).low_watermark == offset
 
 
-def test_what_retention_took_before_is_an_error_with_the_numbers(client: Client, broker: Broker, topic: str) -> None:
+def test_records_deleted_by_retention_are_an_error_with_the_offsets(client: Client, broker: Broker, topic: str) -> None:
     produce(client, topic, 10)
     delete_before(broker, topic, 6)
     message = rf"^offset 2 of {topic}-0 is gone; the log now starts at 6; to continue .* failOnDataLoss to false$"
@@ -232,7 +232,7 @@ def test_retention_overtakes_in_the_middle(client: Client, broker: Broker, topic
         assert read[:-2] == list(range(len(read) - 2)), "nothing twice, and nothing out of order"
 
 
-def test_offsets_past_the_end_are_an_error_with_the_numbers(client: Client, broker: Broker, topic: str) -> None:
+def test_offsets_after_the_end_are_an_error_with_the_offsets(client: Client, broker: Broker, topic: str) -> None:
     produce(client, topic, 3)
     with pytest.raises(DataLossError, match=rf"^offset 7 of {topic}-0 is not there; the log ends at 3;"):
         read(broker.bootstrap_servers, topic, 7, 9)
@@ -272,7 +272,7 @@ def test_a_broker_that_stops_during_a_read_is_an_unreachable_error() -> None:
         list(batches)
 
 
-def test_a_broker_that_comes_back_is_read_on_from(tmp_path: Path) -> None:
+def test_reading_continues_after_a_broker_restart(tmp_path: Path) -> None:
     data = str(tmp_path)
     with Broker(["t"], data=data) as before:
         with Client(before.bootstrap_servers) as client:
@@ -422,7 +422,7 @@ def test_a_connection_that_knew_the_topic_of_before_reads_the_new_one(
         client.invalidate(topic)
 
 
-def test_a_reader_that_stops_early_leaves_no_thread_behind(client: Client, broker: Broker, topic: str) -> None:
+def test_a_reader_that_stops_early_leaves_no_thread(client: Client, broker: Broker, topic: str) -> None:
     produce(client, topic, 5)
     options = options_for(broker.bootstrap_servers, fetch_max_wait_ms="100")
     before = set(threading.enumerate())

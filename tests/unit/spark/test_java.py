@@ -56,7 +56,7 @@ def put_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_has_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_java(tmp_path / "given")
     make_java(tmp_path / "other", "21")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "given"))
@@ -73,7 +73,7 @@ def test_a_java_home_without_java_is_passed_over(home: str, tmp_path: Path, monk
     assert os.environ["JAVA_HOME"] == str(tmp_path / "other")
 
 
-def test_a_script_on_the_path_is_asked_where_java_is_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_script_on_the_path_reports_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_java(tmp_path / "real")
     make_java(tmp_path / "shims", says_home=tmp_path / "real")
     put_on_path(tmp_path / "shims" / "bin", monkeypatch)

@@ -153,7 +153,7 @@ def test_limits_of_python_are_not_limits_of_values() -> None:
         ("1700000000", None),
     ],
 )
-def test_a_time_is_text_and_in_utc_unless_it_says_otherwise(text: str, expected: datetime | None) -> None:
+def test_a_timestamp_is_text_in_utc_unless_it_has_an_offset(text: str, expected: datetime | None) -> None:
     assert field(TimestampType(), text) == expected
 
 
@@ -182,7 +182,7 @@ def test_a_time_is_text_and_in_utc_unless_it_says_otherwise(text: str, expected:
         (ArrayType(DateType()), '["2024-01-01", "x"]', None),
     ],
 )
-def test_types_take_what_json_has_for_them(type_: DataType, text: str, expected: Any) -> None:
+def test_types_accept_their_json_values(type_: DataType, text: str, expected: Any) -> None:
     assert field(type_, text) == expected
 
 
@@ -216,14 +216,14 @@ given_values = st.lists(documents.map(json.dumps) | debris.map("".join), max_siz
 
 @settings(max_examples=60)
 @given(given_values)
-def test_a_value_is_the_same_whatever_stands_beside_it(texts: list[str]) -> None:
+def test_a_decoded_value_does_not_depend_on_other_values(texts: list[str]) -> None:
     values: list[bytes | None] = [text.encode() for text in texts]
     assert decode(values) == [decode([value])[0] for value in values]
 
 
 @settings(max_examples=60)
 @given(st.lists(documents, max_size=6))
-def test_values_are_what_pythons_json_makes_of_them(given: list[dict[str, Any]]) -> None:
+def test_values_equal_those_of_pythons_json(given: list[dict[str, Any]]) -> None:
     expected = [{name: document.get(name) for name in NOTHING} for document in given]
     assert decode([json.dumps(document).encode() for document in given]) == expected
 

@@ -26,7 +26,7 @@ def test_a_write_outside_a_query_has_the_given_identity_or_none(start_task: Star
         (None, 0, r"'app\.id': it is required with batch\.id"),
     ],
 )
-def test_half_an_identity_is_refused(
+def test_app_id_and_batch_id_are_required_together(
     start_task: StartTask, app_id: str | None, batch_id: int | None, message: str
 ) -> None:
     start_task()

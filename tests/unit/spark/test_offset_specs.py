@@ -24,7 +24,7 @@ def by_partition(**values: Any) -> str:
     return json.dumps({"t": {name.removeprefix("p"): value for name, value in values.items()}})
 
 
-def test_a_batch_reads_everything_and_a_stream_what_is_new() -> None:
+def test_a_batch_query_reads_everything_and_a_stream_reads_new_records() -> None:
     assert read(START).timestamp_ms == EARLIEST
     assert read(END).timestamp_ms == LATEST
     assert read(START, is_batch=False).timestamp_ms == LATEST
@@ -68,7 +68,7 @@ def test_one_time_is_for_all_partitions() -> None:
     assert read(END, endingTimestamp="0") == OffsetSpec("endingTimestamp", timestamp_ms=0)
 
 
-def test_one_time_goes_before_times_which_go_before_offsets() -> None:
+def test_starting_timestamp_wins_over_times_and_times_over_offsets() -> None:
     offsets, times = by_partition(p0=5), by_partition(p0=6)
     every: dict[str, Any] = {"startingOffsets": offsets, "startingOffsetsByTimestamp": times, "startingTimestamp": "7"}
     assert read(**every).option == "startingTimestamp"
@@ -96,7 +96,7 @@ def test_an_invalid_option_is_reported_even_if_another_takes_precedence() -> Non
     ],
 )
 @pytest.mark.parametrize("name", ["startingTimestamp", "startingOffsets"])
-def test_a_time_may_be_said_from_now(name: str, text: str, ago_ms: int) -> None:
+def test_a_time_may_be_relative_to_now(name: str, text: str, ago_ms: int) -> None:
     assert read(START, is_batch=True, **{name: text}) == OffsetSpec(name, timestamp_ms=NOW_MS - ago_ms)
 
 
@@ -107,7 +107,7 @@ def test_a_time_before_1970_is_the_beginning_and_no_code_of_the_protocol() -> No
 
 @pytest.mark.parametrize("text", ["yesterday", "-5", "-5 fortnights", "5 minutes", "1.5", "-1.5h", "--1h"])
 @pytest.mark.parametrize("name", ["startingTimestamp", "startingOffsets"])
-def test_what_is_no_time_is_refused(name: str, text: str) -> None:
+def test_an_invalid_timestamp_is_refused(name: str, text: str) -> None:
     with pytest.raises(OptionError, match=rf"^option '{name}': .*'{text}'"):
         read(START, is_batch=True, **{name: text})
 

@@ -74,7 +74,7 @@ def test_a_whole_number_is_read(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["1.5", "ten", "1k", "0x10", "1 2", "1_000", "\u0661"])
-def test_what_is_not_a_whole_number_is_refused(text: str) -> None:
+def test_an_option_that_is_not_an_integer_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match=f"option 'x': '{text}' is not a whole number"):
         OptionReader({"x": text}).integer("x", None)
 
@@ -91,12 +91,12 @@ def test_a_boolean_is_read_in_any_letter_case(text: str, value: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["yes", "1", "tru"])
-def test_what_is_not_a_boolean_is_refused(text: str) -> None:
+def test_an_option_that_is_not_a_boolean_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match=f"it must be true or false, not '{text}'"):
         OptionReader({"x": text}).boolean("x", False)
 
 
-def test_a_choice_has_the_letter_case_of_what_is_allowed() -> None:
+def test_a_choice_gets_the_letter_case_of_the_allowed_value() -> None:
     assert OptionReader({"x": "READ_committed"}).choice("x", ["read_committed", "Other"], "Other") == "read_committed"
     assert OptionReader({"x": "other"}).choice("x", iter(["read_committed", "Other"]), "Other") == "Other"
 
@@ -121,7 +121,7 @@ def test_a_json_object_is_read() -> None:
         ('{"t": {"0": 1, "0": 2}}', "it names '0' twice"),
     ],
 )
-def test_what_is_not_a_json_object_is_refused(text: str, reason: str) -> None:
+def test_an_option_that_is_not_a_json_object_is_refused(text: str, reason: str) -> None:
     with pytest.raises(OptionError, match=f"option 'x': {reason}"):
         OptionReader({"x": text}).json_object("x")
 
@@ -159,7 +159,7 @@ def test_the_first_name_that_was_asked_for_is_the_one_in_the_hint() -> None:
         options.finish()
 
 
-def test_what_spark_adds_itself_is_let_through() -> None:
+def test_options_that_spark_adds_are_accepted() -> None:
     OptionReader({"path": "p", "checkpointLocation": "c", "queryName": "q"}).finish()
 
 

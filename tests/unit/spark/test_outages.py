@@ -182,7 +182,7 @@ def values_in(broker: Broker) -> list[int]:
 
 
 @pytest.mark.parametrize("is_exactly_once", [False, True], ids=["idempotent", "transaction"])
-def test_a_sink_goes_on_once_the_broker_is_back(broker: Broker, outage: Outage, is_exactly_once: bool) -> None:
+def test_a_sink_continues_after_the_broker_has_restarted(broker: Broker, outage: Outage, is_exactly_once: bool) -> None:
     # In small requests: some of the rows are written when the broker stops, some are in flight and some are queued.
     options = WriteOptions(broker.bootstrap_servers, TOPIC, batch_bytes_max=100, request_bytes_max=100)
 

@@ -42,7 +42,7 @@ def random_keys() -> list[bytes]:
     return [b"", *(rng.randbytes(rng.randrange(40)) for _ in range(3000))]
 
 
-def test_keys_go_where_librdkafka_puts_them(broker: Broker, random_keys: list[bytes]) -> None:
+def test_keys_are_partitioned_as_by_librdkafka(broker: Broker, random_keys: list[bytes]) -> None:
     broker.create_topic("many", 17)
     expected: dict[bytes, int] = {}
 
@@ -60,7 +60,7 @@ def test_keys_go_where_librdkafka_puts_them(broker: Broker, random_keys: list[by
     assert key_partitions(pa.array(keys, pa.binary()), 17) == [expected[key] for key in keys]
 
 
-def test_keys_are_hashed_alike_wherever_they_stand(random_keys: list[bytes]) -> None:
+def test_the_hash_of_a_key_does_not_depend_on_its_position(random_keys: list[bytes]) -> None:
     whole = pa.array(random_keys, pa.binary())
     expected = key_partitions(whole, 17)
     assert key_partitions(whole.slice(1000, 500), 17) == expected[1000:1500]
@@ -74,7 +74,7 @@ def assign(partitioner: Partitioner, key: Any, given: Any, counts: list[int], to
     return list(map(int, partitioner.assign(topics, np.array(counts), np.array(topic_of), key, given)))
 
 
-def test_a_row_that_names_its_partition_goes_there() -> None:
+def test_a_row_is_written_to_the_partition_it_names() -> None:
     key = pa.array([b"a", b"a", None, None], pa.binary())
     given = pa.array([7, None, 0, None], pa.int32())
     (hashed,) = key_partitions(pa.array([b"a"], pa.binary()), 9)

@@ -94,7 +94,7 @@ logs = st.lists(st.integers(-1, 3), min_size=OFFSETS * len(PARTITIONS), max_size
 
 
 @given(filters, logs, st.integers(0, 2), st.integers(3, OFFSETS))
-def test_rows_are_those_that_brute_force_leaves(
+def test_pushed_filters_select_the_rows_of_a_full_scan(
     wanted: list[Filter], times_ms: list[int], start: int, end: int
 ) -> None:
     rows = {
@@ -121,7 +121,7 @@ def test_rows_are_those_that_brute_force_leaves(
     ]
 
 
-def test_what_is_met_exactly_is_not_left_to_spark() -> None:
+def test_exactly_evaluated_filters_are_not_returned_to_spark() -> None:
     met = [
         IsNotNull(("offset",)),
         EqualTo(("topic",), "a"),
@@ -150,7 +150,7 @@ def test_what_is_met_exactly_is_not_left_to_spark() -> None:
         EqualNullSafe(("offset",), None),
     ],
 )
-def test_what_spares_nothing_is_left_to_spark_alone(condition: Filter) -> None:
+def test_filters_that_prune_nothing_are_left_to_spark(condition: Filter) -> None:
     assert accept_filters([condition]) == (PushedFilters(), [condition])
 
 

@@ -27,7 +27,7 @@ def test_a_range_is_one_split() -> None:
     assert [split.value for split in splits] == ranges_of(10, 20)
 
 
-def test_what_is_empty_or_runs_backwards_is_no_split() -> None:
+def test_empty_and_inverted_ranges_have_no_split() -> None:
     assert split_ranges(ranges_of(0, -5), 4, 1) == []
     assert sizes_of(split_ranges(ranges_of(0, 3), None, None)) == [[3]]
 

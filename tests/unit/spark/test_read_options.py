@@ -87,7 +87,7 @@ def test_names_are_known_in_any_letter_case_and_with_or_without_kafkas_prefix() 
     "name",
     ["groupIdPrefix", "kafka.group.id", "kafka.partition.metadata.cache.ttl.ms", "kafkaConsumer.pollTimeoutMs"],
 )
-def test_what_has_no_meaning_here_is_taken_all_the_same(name: str) -> None:
+def test_options_without_effect_are_accepted(name: str) -> None:
     assert read_options(LEAST | {name: "1"}, is_batch=True) == batch()
 
 
@@ -107,13 +107,13 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest(name: str, hi
 @pytest.mark.parametrize(
     "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay"]
 )
-def test_what_is_for_streams_is_refused_in_a_batch(name: str) -> None:
+def test_stream_options_are_refused_for_batch_queries(name: str) -> None:
     with pytest.raises(OptionError, match=rf"^option '{name}': it is for streams$"):
         read_options(LEAST | {name: "1"}, is_batch=True)
 
 
 @pytest.mark.parametrize("name", ["endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"])
-def test_what_is_for_batches_is_refused_in_a_stream(name: str) -> None:
+def test_batch_options_are_refused_for_streams(name: str) -> None:
     with pytest.raises(OptionError, match=rf"^option '{name}': it is for batch queries$"):
         read_options(LEAST | {name: "1"}, is_batch=False)
 
@@ -185,7 +185,7 @@ def test_columns_have_the_order_in_which_they_are_named() -> None:
     assert read_columns(OptionReader({"columns": "", "includeHeaders": "true"})) == (*ALL_BUT_HEADERS, "headers")
 
 
-def test_values_are_bytes_unless_they_are_said_to_be_json() -> None:
+def test_values_are_bytes_unless_declared_as_json() -> None:
     assert read_value_format(OptionReader({})) == (False, None)
     assert read_value_format(OptionReader({"value.format": "binary"})) == (False, None)
     assert read_value_format(OptionReader({"VALUE.FORMAT": "Json", "value.schema": "a long"})) == (True, "a long")

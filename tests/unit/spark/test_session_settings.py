@@ -93,7 +93,7 @@ def start(**arguments: Any) -> FakeSpark:
     return spark
 
 
-def test_the_data_sources_get_what_they_need() -> None:
+def test_the_data_sources_get_their_settings() -> None:
     settings = start().settings
     assert settings[ARROW_BYTES] == "16777216"
     assert settings[ARROW_ROWS] == "1000"
@@ -120,7 +120,7 @@ def test_unix_sockets_have_short_paths_wherever_temporary_files_are(monkeypatch:
     assert settings[SOCKET_DIRECTORY] == "/tmp", "other machines have it, too"
 
 
-def test_without_a_folder_for_them_there_are_no_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unix_sockets_are_off_without_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_settings, "_SOCKET_FOLDER", "/nowhere")
     settings = start().settings
     assert settings[UNIX_SOCKETS] == "false"
@@ -197,7 +197,7 @@ def submit(monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
     monkeypatch.setattr(sessions, "use_java", lambda: pytest.fail("its JVM is running already"))
 
 
-def test_what_spark_submit_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_spark_submit_win(monkeypatch: pytest.MonkeyPatch) -> None:
     submit(monkeypatch, spark_master="yarn", spark_app_name="job.py", spark_sql_session_timeZone="Asia/Tokyo")
     settings = start().settings
     assert settings == {
@@ -300,7 +300,7 @@ def test_the_package_does_not_import_spark_before_it_is_asked_for() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
-def test_the_package_has_nothing_but_what_it_exports() -> None:
+def test_the_package_has_only_its_exported_names() -> None:
     assert sorted(logbrook.spark.__all__) == ["register", "session"]
     with pytest.raises(AttributeError, match="has no attribute 'sesion'"):
         logbrook.spark.sesion  # noqa: B018

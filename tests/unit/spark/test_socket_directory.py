@@ -64,5 +64,5 @@ def test_only_directories_with_a_free_lock_are_removed(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {begun.name, running.name, other.name}
 
 
-def test_without_a_place_for_it_there_is_no_directory(tmp_path: Path) -> None:
+def test_without_a_parent_directory_there_is_no_socket_directory(tmp_path: Path) -> None:
     assert own_socket_directory(str(tmp_path / "missing")) is None

@@ -44,7 +44,7 @@ def test_it_is_made_once_and_again_when_the_package_has_changed(package: Path, t
     assert sorted(path.name for path in cache.iterdir()) == sorted(Path(str(path)).name for path in (home, changed))
 
 
-def test_without_a_place_for_it_or_without_an_archive_there_is_none(package: Path, tmp_path: Path) -> None:
+def test_without_a_cache_directory_or_archive_there_is_no_unpacked_home(package: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert unpacked_home(str(package), str(tmp_path / "file")) is None
     (package / "python" / "lib" / "pyspark.zip").unlink()

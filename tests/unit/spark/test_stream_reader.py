@@ -182,7 +182,7 @@ OPTIONS = {
 
 @pytest.mark.usefixtures("readings")
 @pytest.mark.parametrize("case", OPTIONS.values(), ids=OPTIONS.keys())
-def test_each_option_does_what_it_says(broker: Broker, case: OptionsCase) -> None:
+def test_every_stream_option_has_its_documented_effect(broker: Broker, case: OptionsCase) -> None:
     with open_reader(broker, **{"subscribe": TOPIC, **case.options}) as reader:
         run = read_available(reader)
     assert run.offsets == {first: list(range(start, ENDS[first])) for first, start in case.starts.items()}

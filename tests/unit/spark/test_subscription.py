@@ -47,7 +47,7 @@ def test_a_subscription_has_to_be_given() -> None:
 @pytest.mark.parametrize(
     ("first", "second"), [("assign", "subscribe"), ("assign", "subscribePattern"), ("subscribe", "subscribePattern")]
 )
-def test_two_ways_contradict_each_other(first: str, second: str) -> None:
+def test_conflicting_subscription_options_are_refused(first: str, second: str) -> None:
     with pytest.raises(OptionError, match=rf"^option '{second}': it cannot be given together with '{first}'$"):
         read(**{first: "{}", second: "x"})
 
@@ -67,6 +67,6 @@ def test_two_ways_contradict_each_other(first: str, second: str) -> None:
         ("assign", '{"t": ["0"]}', "'t' needs a list of partitions"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_name(name: str, text: str, reason: str) -> None:
+def test_an_invalid_subscription_is_refused_with_the_option_name(name: str, text: str, reason: str) -> None:
     with pytest.raises(OptionError, match=rf"^option '{name}': {reason}"):
         read(**{name: text})

@@ -19,6 +19,6 @@ print(os.waitpid(pid, 0)[1])
 """
 
 
-def test_it_has_imported_what_tasks_need_and_its_forks_can_use_it() -> None:
+def test_the_worker_daemon_imports_the_modules_of_tasks_before_it_forks() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.returncode) == ("[] 1\n0\n", 0), done.stderr

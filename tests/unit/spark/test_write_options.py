@@ -34,8 +34,8 @@ def test_options_are_read_by_kafkas_names_and_sparks() -> None:
     [
         ({"kafka.key.serializer": "x"}, "option 'kafka.key.serializer': it cannot be set here; keys and values are"),
         ({"kafka.transactional.id": "x"}, "delivery = exactly-once derives it from app.id and the task number"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "TLS and SASL are not supported"),
-        ({"kafka.security.protocol": "SSL"}, "option 'kafka.security.protocol': it cannot be 'SSL' here; TLS and SASL"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "it needs security.protocol=SASL_SSL"),
+        ({"kafka.security.protocol": "TLS"}, "option 'kafka.security.protocol': 'TLS' is not one of PLAINTEXT"),
         ({"subscribe": "t"}, "it is for reading"),
         ({"compression": "brotli"}, "it must be none or gzip or snappy or lz4 or zstd, not 'brotli'"),
         ({"compression": "lz4", "kafka.compression.type": "lz4"}, "cannot be given together"),

@@ -97,7 +97,7 @@ def values(broker: Broker, topic: str) -> dict[int, list[bytes | None]]:
     return {partition: [record.value for record in records] for partition, records in read_all(broker, topic).items()}
 
 
-def test_a_row_becomes_a_record_with_everything_it_has(broker: Broker, topic: str) -> None:
+def test_a_row_becomes_a_record_with_all_its_fields(broker: Broker, topic: str) -> None:
     when = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
     headers = [("h", b"1"), ("h", None)]
     batch = batch_of(
@@ -293,7 +293,7 @@ def schema_of(**types: str | DataType) -> StructType:
     return schema
 
 
-def test_the_writers_take_what_sparks_kafka_sink_takes() -> None:
+def test_the_writers_accept_the_columns_of_sparks_kafka_sink() -> None:
     full = schema_of(key="binary", value="string", headers=HEADERS, topic="string", partition="integer", other="double")
     batch, stream = batch_writer(SERVERS, full, False), stream_writer(SERVERS, full, False)
     assert isinstance(batch, TopicArrowWriter)

@@ -52,7 +52,7 @@ def test_a_new_segment_is_an_empty_log_and_an_index_without_entries(segment: Act
     assert (files.size(LOG), files.size(INDEX), segment.size) == (0, index_bytes(0), 0)
 
 
-def test_creating_clears_what_a_failed_attempt_left(segment: ActiveSegment, files: MemoryFiles) -> None:
+def test_creation_removes_files_of_a_failed_attempt(segment: ActiveSegment, files: MemoryFiles) -> None:
     put(files, LOG, b"half a batch")
     put(files, INDEX, b"half an entry")
     segment.create()
@@ -80,7 +80,7 @@ def test_the_time_of_the_first_append_is_known_to_the_next_process(segment: Acti
 
 
 @pytest.mark.parametrize("byte", range(HEADER_BYTES))
-def test_a_damaged_header_of_an_index_is_detected_or_says_the_same(
+def test_a_damaged_index_header_is_detected_or_has_the_same_meaning(
     segment: ActiveSegment, files: MemoryFiles, byte: int
 ) -> None:
     append(segment, 4, now_ms=7)
@@ -91,7 +91,7 @@ def test_a_damaged_header_of_an_index_is_detected_or_says_the_same(
     assert [again.position_of(Offset(BASE + n)) for n in range(4)] == [n * BATCH_BYTES for n in range(4)]
 
 
-def test_what_is_read_does_not_change_when_the_segment_does(segment: ActiveSegment) -> None:
+def test_read_bytes_do_not_change_when_the_segment_is_truncated(segment: ActiveSegment) -> None:
     append(segment, 2)
     held = segment.read(BATCH_BYTES, BATCH_BYTES)
     segment.truncate(BATCH_BYTES)
@@ -124,7 +124,7 @@ def test_a_failed_append_leaves_the_segment_as_it_was(files: MemoryFiles) -> Non
     assert bases(segment) == [BASE, BASE + 1, BASE + 2]
 
 
-def test_closing_writes_the_index_and_cuts_what_a_failed_append_left(
+def test_closing_writes_the_index_and_truncates_the_rest_of_a_failed_append(
     segment: ActiveSegment, files: MemoryFiles
 ) -> None:
     append(segment, 3)

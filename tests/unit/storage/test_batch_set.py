@@ -35,7 +35,7 @@ def test_it_is_known_whether_a_producer_has_to_be_asked_about() -> None:
     assert checked(batch() + batch(producer=(5, 0, 0))).from_producers
 
 
-def test_nothing_is_no_append() -> None:
+def test_an_empty_batch_set_is_refused() -> None:
     with pytest.raises(InvalidBatchError):
         checked(b"")
 
@@ -73,7 +73,7 @@ def test_offsets_are_given_one_after_the_other_and_the_checksums_still_hold() ->
         check_batch(memoryview(data), position, len(data))
 
 
-def test_the_time_of_the_append_is_written_where_it_is_wanted() -> None:
+def test_log_append_time_is_written_if_it_is_configured() -> None:
     data = batch(b"a", timestamps=[7])
     assert stamp_batches(memoryview(data), checked(data).batches, Offset(0), LeaderEpoch(0), 500) == [(0, 0, 500)]
     header = check_batch(memoryview(data), 0, len(data))

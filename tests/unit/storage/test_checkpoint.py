@@ -40,7 +40,7 @@ def test_a_log_with_nothing_new_is_not_synced_again(store: Store) -> None:
     assert store.directory.checkpoint() == 1
 
 
-def test_after_a_checkpoint_there_is_nothing_to_recover(store: Store) -> None:
+def test_recovery_reads_nothing_after_a_checkpoint(store: Store) -> None:
     store.write(*numbered(6))
     store.directory.checkpoint()
     again = store.killed()
@@ -49,7 +49,7 @@ def test_after_a_checkpoint_there_is_nothing_to_recover(store: Store) -> None:
     assert (report.entries_redone, report.bytes_scanned, report.bytes_cut) == (0, 0, 0)
 
 
-def test_recovery_reads_only_what_came_after_the_checkpoint(store: Store) -> None:
+def test_recovery_reads_only_records_after_the_checkpoint(store: Store) -> None:
     store.write(*numbered(6))
     store.directory.checkpoint()
     store.write(*numbered(3, first=6))
@@ -264,7 +264,7 @@ def test_a_checkpoint_that_fails_in_another_thread_is_dealt_with_by_the_owner(ne
     assert store.directory.environment.health.failure is raised.value
 
 
-def test_after_a_failed_sync_no_checkpoint_says_that_it_is_synced(new_store: NewStore) -> None:
+def test_no_checkpoint_covers_bytes_whose_sync_failed(new_store: NewStore) -> None:
     """A handle is synced when it makes room for another; where that fails, the kernel forgets, but we do not."""
     files = FaultyFiles(RecordingFiles(), only={"fsync"}, forget_unsynced=True)
     store = new_store(files, open_files_max=1, durability="interval")
@@ -336,7 +336,7 @@ def test_names_are_synced_after_the_bytes(unsynced: Store, disk: FaultyFiles) ->
     assert disk.log[-1][1:] == ("fsync_dir", PARTITION.directory)
 
 
-def test_a_snapshot_is_taken_only_when_there_is_something_new_in_it(unsynced: Store) -> None:
+def test_a_snapshot_is_taken_only_after_a_change(unsynced: Store) -> None:
     sync = unsynced.log.begin_sync()
     assert sync is not None
     assert sync.snapshot is not None

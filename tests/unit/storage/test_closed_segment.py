@@ -90,7 +90,7 @@ def test_the_size_is_that_of_the_file_unless_it_is_known() -> None:
     assert shelf.segment(0, size=3 * BATCH_BYTES).size == 3 * BATCH_BYTES
 
 
-def test_bytes_past_the_known_size_do_not_count() -> None:
+def test_bytes_after_the_known_size_are_ignored() -> None:
     shelf = Shelf(disk(MemoryFiles(), 0))
     segment = shelf.segment(0, size=3 * BATCH_BYTES)
     assert [batch.header.base_offset for batch in segment.batches()] == [0, 1, 2]
@@ -190,7 +190,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_whatever_is_wrong_with_an_index_lookups_are_right_and_it_is_rebuilt(
+def test_lookups_are_correct_with_a_damaged_index_and_it_is_rebuilt(
     damage: Callable[[Files], None],
 ) -> None:
     files = disk(MemoryFiles(), 0)
@@ -205,7 +205,7 @@ def test_whatever_is_wrong_with_an_index_lookups_are_right_and_it_is_rebuilt(
     assert content(files, INDEX) == good
 
 
-def test_half_an_entry_at_the_end_of_an_index_does_no_harm() -> None:
+def test_a_partial_entry_at_the_end_of_an_index_is_ignored() -> None:
     files = disk(MemoryFiles(), 0)
     Shelf(files).segment(0).position_of(Offset(0))
     put(files, INDEX, content(files, INDEX) + b"\x01\x02\x03")
@@ -221,7 +221,7 @@ def test_an_index_that_cannot_be_written_does_not_stop_a_reader(call: str) -> No
     assert bytes(segment.read(0, BATCH_BYTES).data) == bytes(stamped(numbered(1)))
 
 
-def test_a_file_that_is_shorter_than_what_was_written_is_corrupt() -> None:
+def test_a_file_shorter_than_its_written_size_is_corrupt() -> None:
     files = disk(MemoryFiles(), 0)
     segment = Shelf(files).segment(0, size=COUNT * BATCH_BYTES)
     put(files, LOG, content(files, LOG)[:-1])
@@ -231,7 +231,7 @@ def test_a_file_that_is_shorter_than_what_was_written_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("size", [None, COUNT * BATCH_BYTES])
-def test_a_file_that_is_gone_is_corruption(size: int | None) -> None:
+def test_a_missing_file_is_corruption(size: int | None) -> None:
     files = disk(MemoryFiles(), 0)
     segment = Shelf(files).segment(0, size)
     files.unlink(LOG)

@@ -24,7 +24,7 @@ from tests.unit.storage.kit import content, put
 CONTENT = {"b": [1, 2, None], "a": {"text": "naïve"}, "c": 2**63}
 
 
-def test_what_was_written_is_read_back() -> None:
+def test_a_sealed_file_is_read_back() -> None:
     files = MemoryFiles()
     write_sealed(files, "state", CONTENT)
     assert read_sealed(files, "state") == CONTENT
@@ -129,7 +129,7 @@ def test_other_errors_are_not(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_no_descriptors_is_an_error_of_its_own(number: int) -> None:
+def test_out_of_descriptors_is_distinguished_from_a_full_disk(number: int) -> None:
     assert is_out_of_descriptors(OSError(number, "x"))
     assert not is_disk_full(OSError(number, "x"))
 
@@ -152,7 +152,7 @@ def test_a_failed_sync_of_a_directory_is_final_too(path: str, named: str) -> Non
     assert raised.value.file == named
 
 
-def test_a_sync_that_succeeds_says_nothing() -> None:
+def test_a_successful_sync_logs_nothing() -> None:
     files = MemoryFiles()
     file = files.create("a")
     sync_file(file)

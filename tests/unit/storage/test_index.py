@@ -62,7 +62,7 @@ def test_entries_reach_to_the_ends_of_their_fields() -> None:
 
 
 @pytest.mark.parametrize("byte", range(ENTRY_BYTES))
-def test_a_damaged_entry_is_detected_unless_it_says_the_same(byte: int) -> None:
+def test_a_damaged_entry_is_detected_or_has_the_same_meaning(byte: int) -> None:
     index = damaged(index_of(ENTRIES), 3, byte)
     try:
         entry = index.entry(3)
@@ -94,7 +94,7 @@ def test_entries_of_another_segment_fail_their_checksum() -> None:
         Index(Offset(BASE + 1), entries).last()
 
 
-def test_half_an_entry_at_the_end_does_not_count() -> None:
+def test_a_partial_entry_at_the_end_is_ignored() -> None:
     data = bytearray(index_of(ENTRIES).entries)
     index = Index(BASE, memoryview(data[:-1]))
     assert len(index) == len(ENTRIES) - 1
@@ -105,7 +105,7 @@ def test_half_an_entry_at_the_end_does_not_count() -> None:
 @pytest.mark.parametrize(
     ("position", "kept"), [(0, 0), (100, 0), (101, 1), (350, 3), (400, 3), (401, 4), (10_000, len(ENTRIES))]
 )
-def test_a_cut_drops_the_entries_at_or_past_the_position(position: int, kept: int) -> None:
+def test_a_truncation_removes_entries_at_and_after_the_position(position: int, kept: int) -> None:
     index = index_of(ENTRIES)
     index.cut(position)
     assert bytes(index.entries) == bytes(index_of(ENTRIES[:kept]).entries)

@@ -12,7 +12,7 @@ def three() -> LeaderEpochs:
     return epochs
 
 
-def test_before_the_first_record_there_is_no_epoch() -> None:
+def test_an_empty_log_has_no_leader_epoch() -> None:
     epochs = LeaderEpochs()
     assert epochs.latest == -1
     assert epochs.end_offset(7, Offset(0)) is None

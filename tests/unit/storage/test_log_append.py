@@ -123,7 +123,7 @@ def test_an_empty_append_is_refused(store: Store) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 60, BATCH_BYTES - 1])
-def test_half_a_batch_is_refused(store: Store, length: int) -> None:
+def test_a_partial_batch_is_refused(store: Store, length: int) -> None:
     with pytest.raises(CorruptBatchError):
         store.append(batch()[:length])
     with pytest.raises(CorruptBatchError):
@@ -278,7 +278,7 @@ def test_an_open_transaction_holds_the_last_stable_offset_back(store: Store) -> 
     assert store.log.last_stable_offset == 4
 
 
-def test_what_is_appended_is_counted(store: Store) -> None:
+def test_appended_batches_and_bytes_are_counted(store: Store) -> None:
     store.write(*numbered(3))
     probe = store.directory.environment.probe
     assert (probe.batches_appended, probe.bytes_appended) == (3, 3 * BATCH_BYTES)
@@ -310,7 +310,7 @@ def test_on_a_full_disk_an_append_is_refused_reads_continue_and_room_makes_it_wo
     assert store.killed().values() == store.values()
 
 
-def test_a_producer_may_try_again_what_the_full_disk_refused(new_store: NewStore, files: MemoryFiles) -> None:
+def test_a_producer_can_retry_a_batch_that_a_full_disk_refused(new_store: NewStore, files: MemoryFiles) -> None:
     store = on_small_disk(new_store, files)
     store.write(producing(0))
     with pytest.raises(DiskFullError):
@@ -445,7 +445,7 @@ def write_with_a_fault(new_store: NewStore, n: int | None, error: int, only: Col
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_whatever_call_of_an_append_fails_the_error_is_typed_and_nothing_acknowledged_is_lost(
+def test_an_append_that_fails_at_any_call_raises_a_typed_error_and_loses_no_acknowledged_record(
     new_store: NewStore, error: int
 ) -> None:
     for n in range(1, write_with_a_fault(new_store, None, error) + 1):

@@ -103,7 +103,7 @@ def test_several_logs_are_created_together_and_survive_a_kill(open_store: NewSto
     assert [again.get(partition).log_end_offset for partition in partitions] == [0, 0, 0, 1, 0]
 
 
-def test_of_logs_that_are_created_together_one_that_is_there_refuses_all(new_store: NewStore) -> None:
+def test_creating_several_logs_fails_if_one_of_them_exists(new_store: NewStore) -> None:
     store = new_store()
     with pytest.raises(PartitionExistsError):
         store.directory.create_all([OTHER, PARTITION], LogConfig())
@@ -234,7 +234,7 @@ def test_a_topic_with_the_longest_name_can_be_made_written_and_deleted(
     store.close()
 
 
-def test_on_a_full_disk_a_log_is_not_made_and_can_be_once_there_is_room(open_store: NewStore) -> None:
+def test_a_log_cannot_be_created_on_a_full_disk_and_can_be_after_space_is_freed(open_store: NewStore) -> None:
     for room in range(0, 400, 20):
         files = MemoryFiles()
         store = open_store(files)
@@ -353,7 +353,7 @@ def test_an_offline_directory_can_be_closed_and_opened_again(new_store: NewStore
     assert store.reopened().values()[:2] == expected(2)
 
 
-def test_closing_commits_what_is_pending(new_store: NewStore) -> None:
+def test_closing_commits_pending_writes(new_store: NewStore) -> None:
     store = new_store()
     append = store.append(batch(b"late"))
     again = store.reopened()
@@ -369,9 +369,7 @@ def test_a_closed_directory_holds_no_file_open(new_store: NewStore, files: Memor
     assert all(inode.handle_count == 0 and not inode.locked for inode in files.root_directory.inodes())
 
 
-def test_a_directory_that_cannot_be_checkpointed_is_let_go_all_the_same(
-    new_store: NewStore, files: MemoryFiles
-) -> None:
+def test_a_directory_is_unlocked_even_if_its_checkpoint_fails(new_store: NewStore, files: MemoryFiles) -> None:
     store = new_store()
     store.write(*numbered(5))
     files.capacity_bytes = 0
@@ -475,12 +473,12 @@ def live_with_a_fault(n: int | None, error: int) -> int:
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_whatever_call_of_a_whole_life_fails_nothing_acknowledged_is_lost(error: int) -> None:
+def test_a_directory_that_fails_at_any_call_loses_no_acknowledged_record(error: int) -> None:
     for n in range(1, live_with_a_fault(None, error) + 1):
         live_with_a_fault(n, error)
 
 
-def test_it_all_works_on_a_real_disk(open_store: NewStore, tmp_path: Path) -> None:
+def test_a_log_directory_works_on_a_real_disk(open_store: NewStore, tmp_path: Path) -> None:
     store = open_store(OsFiles(tmp_path), segment_bytes=4 * BATCH_BYTES, index_interval_bytes=0, open_segments_max=2)
     logs: list[Log] = [store.create(PARTITION._replace(partition=number)) for number in range(3)]
     for data in numbered(30):

@@ -72,18 +72,18 @@ def test_the_length_of_a_read_is_that_of_its_slices(store: Store) -> None:
 
 
 @pytest.mark.parametrize("bytes_max", [0, 1, BATCH_BYTES - 1])
-def test_the_first_batch_is_there_even_when_it_is_too_large(store: Store, bytes_max: int) -> None:
+def test_the_first_batch_is_returned_even_above_the_limit(store: Store, bytes_max: int) -> None:
     for offset in range(COUNT):
         assert offsets_of(store.read(offset, bytes_max)) == [offset]
 
 
 @pytest.mark.parametrize("bytes_max", [0, 1, BATCH_BYTES - 1])
-def test_unless_that_is_not_wanted(store: Store, bytes_max: int) -> None:
+def test_without_at_least_one_a_batch_above_the_limit_is_not_returned(store: Store, bytes_max: int) -> None:
     for offset in range(COUNT):
         assert store.read(offset, bytes_max, at_least_one=False) == []
 
 
-def test_readers_are_not_shown_what_is_not_committed(store: Store) -> None:
+def test_readers_do_not_see_uncommitted_records(store: Store) -> None:
     for data in numbered(8, first=COUNT):
         store.append(data)
     assert store.log.log_end_offset == COUNT + 8
@@ -93,14 +93,14 @@ def test_readers_are_not_shown_what_is_not_committed(store: Store) -> None:
         assert store.read(offset) == []
 
 
-def test_a_reader_that_may_see_more_says_up_to_where(store: Store) -> None:
+def test_a_read_may_have_an_explicit_upper_bound(store: Store) -> None:
     for data in numbered(3, first=COUNT):
         store.append(data)
     assert offsets_of(store.read(COUNT, up_to=COUNT + 2)) == [COUNT, COUNT + 1]
     assert offsets_of(store.read(COUNT, up_to=10**9)) == [COUNT, COUNT + 1, COUNT + 2]
 
 
-def test_records_at_or_past_the_bound_are_left_out(store: Store) -> None:
+def test_records_from_the_bound_on_are_left_out(store: Store) -> None:
     for offset in range(COUNT):
         for up_to in range(COUNT + 1):
             assert offsets_of(store.read(offset, up_to=up_to)) == list(range(offset, up_to)), (offset, up_to)
@@ -112,14 +112,14 @@ def test_a_batch_across_the_bound_is_left_out_whole(new_store: NewStore) -> None
     assert offsets_of(store.read(0, up_to=7)) == list(range(6))
 
 
-def test_a_read_tells_where_the_log_starts_and_how_far_it_may_be_read(store: Store) -> None:
+def test_a_read_returns_the_log_start_offset_and_the_read_limit(store: Store) -> None:
     store.append(batch())
     store.log.delete_before(Offset(5))
     result = store.log.read(Offset(7), ALL_BYTES)
     assert (result.log_start_offset, result.high_watermark, result.last_stable_offset) == (5, COUNT, COUNT)
 
 
-def test_at_the_end_there_is_nothing_to_read_yet(store: Store) -> None:
+def test_a_read_at_the_log_end_offset_is_empty(store: Store) -> None:
     assert store.read(COUNT) == []
 
 
@@ -144,7 +144,7 @@ def test_an_empty_log_reads_as_empty(new_store: NewStore) -> None:
         store.read(1)
 
 
-def test_slices_stay_as_they_are_whatever_becomes_of_the_log(store: Store) -> None:
+def test_slices_stay_valid_when_the_log_changes(store: Store) -> None:
     held = store.read(0)
     before = [bytes(part.data) for part in held]
     store.log.delete_before(Offset(12))
@@ -176,7 +176,7 @@ def test_a_range_ends_with_the_log(store: Store) -> None:
     assert offsets_of(store.log.read_range(Offset(15), Offset(10**9))) == [15, 16, 17, 18, 19]
 
 
-def test_a_range_skips_what_was_compacted_away(new_store: NewStore) -> None:
+def test_a_range_skips_compacted_records(new_store: NewStore) -> None:
     store = new_store(**SMALL, cleanup_policy={CleanupPolicy.COMPACT})
     store.write(*[batch(b"%d" % n, key=b"k") for n in range(COUNT)])
     store.log.roll()
@@ -382,7 +382,7 @@ def read_with_a_fault(new_store: NewStore, n: int | None, error: int) -> int:
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
-def test_whatever_call_of_a_read_fails_the_error_is_typed_and_the_next_read_works(
+def test_a_read_that_fails_at_any_call_raises_a_typed_error_and_the_next_read_works(
     new_store: NewStore, error: int
 ) -> None:
     for n in range(1, read_with_a_fault(new_store, None, error) + 1):

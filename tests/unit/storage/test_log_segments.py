@@ -17,7 +17,7 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def test_a_segment_that_would_grow_past_its_size_is_closed_first(new_store: NewStore) -> None:
+def test_a_segment_is_rolled_before_it_exceeds_its_size(new_store: NewStore) -> None:
     store = new_store(segment_bytes=3 * BATCH_BYTES)
     store.write(*numbered(3))
     assert bases(store.log) == [0]
@@ -33,7 +33,7 @@ def test_an_append_is_never_split_over_segments(new_store: NewStore) -> None:
     assert bases(store.log) == [0, 2]
 
 
-def test_a_batch_larger_than_a_segment_has_one_for_itself(new_store: NewStore) -> None:
+def test_a_batch_larger_than_a_segment_gets_its_own_segment(new_store: NewStore) -> None:
     store = new_store(segment_bytes=100)
     store.write(batch(), batch(bytes(1000)), batch())
     assert bases(store.log) == [0, 1, 2]
@@ -174,7 +174,7 @@ def test_records_before_the_start_cannot_be_read_any_more(store: Store) -> None:
     assert offsets_of(store.read(4)) == [4, 5, 6, 7]
 
 
-def test_the_start_never_goes_back(store: Store) -> None:
+def test_the_log_start_offset_never_decreases(store: Store) -> None:
     store.log.delete_before(Offset(4))
     store.log.delete_before(Offset(2))
     assert store.log.log_start_offset == 4

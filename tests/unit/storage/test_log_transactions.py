@@ -224,7 +224,7 @@ def test_a_damaged_file_is_rebuilt_from_the_log(
     assert third.log.corruption is None
 
 
-def test_what_follows_the_entries_does_not_matter(store: Store) -> None:
+def test_bytes_after_the_last_entry_of_the_index_are_ignored(store: Store) -> None:
     store.directory.checkpoint()
     again = store.killed(lambda disk: put(disk, ABORTED, content(disk, ABORTED) + b"\x5a" * 3 * ENTRY_BYTES))
     assert all_aborted(again.log) == EXPECTED
@@ -234,7 +234,7 @@ def test_what_follows_the_entries_does_not_matter(store: Store) -> None:
     assert all_aborted(third.log) == [*EXPECTED, (4, 8)]
 
 
-def test_entries_after_those_the_snapshot_counts_are_overwritten(store: Store) -> None:
+def test_entries_after_the_snapshot_are_overwritten(store: Store) -> None:
     """The file had been written, but the power went before the snapshot was."""
     store.directory.checkpoint()
     snapshot = content(store.files, SNAPSHOT)
@@ -280,7 +280,7 @@ def test_the_file_is_synced_before_the_snapshot_that_counts_on_it(new_store: New
 
 
 @pytest.mark.parametrize("offset", range(9))
-def test_a_truncation_takes_aborts_back(store: Store, offset: int) -> None:
+def test_a_truncation_removes_aborted_transactions(store: Store, offset: int) -> None:
     store.directory.checkpoint()
     truncate(store.log, Offset(offset))
     expected = [aborted for aborted, last in zip(EXPECTED, (2, 6, 7), strict=True) if last < offset]
@@ -355,7 +355,7 @@ def test_a_repair_rebuilds_the_transaction_index_from_the_valid_batches(store: S
 
 
 @pytest.mark.parametrize("damage", [_missing, lambda disk: disk.unlink(SNAPSHOT)])
-def test_of_a_quarantined_log_nothing_is_shown_as_committed_that_was_aborted(
+def test_a_quarantined_log_does_not_show_aborted_records_as_committed(
     new_store: NewStore, damage: Callable[[MemoryFiles], None]
 ) -> None:
     """The marker lies behind the bad bytes, or the file that knows of it is gone too."""

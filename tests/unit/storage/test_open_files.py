@@ -38,7 +38,7 @@ def test_a_missing_file_is_not_made() -> None:
 
 
 @pytest.mark.parametrize("length", [10, POOLED_BYTES_MIN, BUFFER_BYTES, BUFFER_BYTES + 1])
-def test_what_is_read_is_what_is_there_and_stays_so_while_it_is_held(length: int) -> None:
+def test_read_bytes_stay_valid_while_they_are_referenced(length: int) -> None:
     files = MemoryFiles()
     put(files, "a", b"a" * length + b"b" * length)
     handles = OpenFiles(files, 2)
@@ -86,7 +86,7 @@ def test_a_sync_that_fails_on_the_way_out_is_reported() -> None:
         handles.get("b")
 
 
-def test_creating_replaces_what_was_there_and_its_handle() -> None:
+def test_creating_replaces_an_existing_file_and_its_handle() -> None:
     files = disk_with("a")
     handles = OpenFiles(files, 2)
     handles.get("a")
@@ -107,7 +107,7 @@ def test_closing_releases_everything_without_a_sync() -> None:
         a.size()
 
 
-def test_without_a_descriptor_left_another_file_gives_its_own() -> None:
+def test_without_free_descriptors_another_file_is_closed() -> None:
     files = FaultyFiles(disk_with("a", "b"), error=errno.EMFILE, only={"open"})
     handles = OpenFiles(files, 10)
     a = handles.get("a")
@@ -134,7 +134,7 @@ def open_descriptors(root: Path) -> int:
     return sum(os.path.lexists(link) and os.readlink(link).startswith(str(root)) for link in links)
 
 
-def test_however_many_segments_there_are_only_so_many_files_are_open(tmp_path: Path, open_store: NewStore) -> None:
+def test_the_number_of_open_files_is_bounded(tmp_path: Path, open_store: NewStore) -> None:
     files: Files = OsFiles(tmp_path)
     store = open_store(files, open_files_max=3, open_segments_max=2, segment_bytes=200)
     for number in range(12):
@@ -165,7 +165,7 @@ def filled(capacity: int) -> tuple[LruCache[str, int], Evictions]:
     return cache, evictions
 
 
-def test_what_fits_stays() -> None:
+def test_entries_within_the_capacity_are_not_evicted() -> None:
     cache, evictions = filled(3)
     assert [cache.get(key) for key in "abc"] == [0, 1, 2]
     assert len(cache) == 3

@@ -40,7 +40,7 @@ def test_names_sort_as_their_offsets_do() -> None:
     assert paths == sorted(paths)
 
 
-def test_an_index_lies_beside_its_segment_under_the_same_number() -> None:
+def test_an_index_has_the_base_offset_and_folder_of_its_segment() -> None:
     assert log_path("orders-0", Offset(17)) == "orders-0/00000000000000000017.log"
     assert index_path("orders-0", Offset(17)) == "orders-0/00000000000000000017.index"
 
@@ -59,7 +59,7 @@ def test_an_index_lies_beside_its_segment_under_the_same_number() -> None:
         "00000000000000000017.index",
     ],
 )
-def test_what_is_not_a_segments_whole_name_is_no_segment(name: str) -> None:
+def test_only_complete_segment_file_names_are_parsed(name: str) -> None:
     assert parse_log(name) is None
     assert parse_wal(name.replace(".log", ".wal")) is None
     assert parse_swap(name.replace(".log", "-00000000000000000018.swap") + ".tmp") is None

@@ -91,7 +91,7 @@ def test_a_callback_sees_the_committed_offset_moved() -> None:
     assert seen == [15]
 
 
-def test_a_callback_is_called_exactly_once_whichever_thread_comes_first() -> None:
+def test_a_callback_is_called_exactly_once_in_any_order_of_threads() -> None:
     rounds = 500
     start = threading.Barrier(2)
     appends = [append_on(CommittedOffset(Offset(10))) for _ in range(rounds)]

@@ -51,7 +51,7 @@ def store(open_store: NewStore) -> Store:
         ([7, 8], 0, [0, 0]),
     ],
 )
-def test_the_largest_tables_give_first(counts: list[int], total_max: int, shares: list[int]) -> None:
+def test_the_largest_tables_are_reduced_first(counts: list[int], total_max: int, shares: list[int]) -> None:
     assert fair_shares(counts, total_max) == shares
 
 

@@ -275,7 +275,7 @@ def test_the_open_transactions_have_their_epoch_and_their_beginning(log: Log) ->
     assert log.producers.open_transactions() == [(2, 4, 1)]
 
 
-def test_a_transaction_stays_open_when_its_producer_comes_with_a_newer_epoch(log: Log) -> None:
+def test_a_transaction_stays_open_when_its_producer_uses_a_newer_epoch(log: Log) -> None:
     log.take(header(0, transactional=True, timestamp=50))
     log.take(header(0, epoch=1, transactional=True, timestamp=90))
     producer = log.producers.get(ProducerId(ID))

@@ -55,7 +55,7 @@ def test_an_empty_directory_needs_nothing(open_store: NewStore) -> None:
 
 
 @BOTH
-def test_after_a_kill_everything_that_was_written_is_there(new_store: NewStore, durability: str) -> None:
+def test_all_written_records_survive_a_kill(new_store: NewStore, durability: str) -> None:
     store = new_store(**SMALL, durability=durability)
     for data in numbered(10):
         store.append(data)
@@ -75,7 +75,7 @@ def test_appends_continue_after_each_of_two_kills(new_store: NewStore, durabilit
         assert store.values() == expected(3 * round_number + 3)
 
 
-def test_after_a_clean_close_there_is_nothing_to_do(new_store: NewStore) -> None:
+def test_recovery_does_nothing_after_a_clean_close(new_store: NewStore) -> None:
     store = new_store(**SMALL)
     store.write(*numbered(10))
     again = store.reopened()
@@ -160,9 +160,7 @@ def test_however_the_disk_looks_after_a_power_loss(new_store: NewStore, variant:
     assert again.directory.get(OTHER).log_end_offset == 20
 
 
-def test_a_power_loss_at_any_moment_finds_what_was_acknowledged_by_then(
-    new_store: NewStore, open_store: NewStore
-) -> None:
+def test_acknowledged_records_survive_a_power_loss_at_any_moment(new_store: NewStore, open_store: NewStore) -> None:
     files = RecordingFiles()
     store = new_store(files, **SMALL, wal_file_bytes=4096)
     for number, data in enumerate(numbered(9)):
@@ -217,7 +215,7 @@ def test_an_append_to_a_new_partition_survives_whatever_else_is_in_its_commit(ne
 
 
 @BOTH
-def test_the_start_of_a_log_is_never_past_its_end(new_store: NewStore, durability: str) -> None:
+def test_the_log_start_offset_is_at_most_the_log_end_offset(new_store: NewStore, durability: str) -> None:
     store = new_store(RecordingFiles(), **SMALL, durability=durability)
     store.write(*numbered(3))
     store.log.delete_before(Offset(3))
@@ -232,7 +230,7 @@ def test_the_start_of_a_log_is_never_past_its_end(new_store: NewStore, durabilit
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("variant", [Variant.LOST, Variant.KEPT])
-def test_whatever_call_of_an_open_fails_the_next_one_finds_everything(
+def test_an_open_that_fails_at_any_call_can_be_repeated_without_loss(
     new_store: NewStore, variant: Variant, error: int
 ) -> None:
     store = new_store(RecordingFiles(), **SMALL)
@@ -285,7 +283,7 @@ def test_bytes_that_are_not_the_next_batch_are_truncated(new_store: NewStore, du
     assert again.files.size(path) == 3 * BATCH_BYTES
 
 
-def test_segments_after_the_end_go_too(new_store: NewStore) -> None:
+def test_segments_after_the_end_are_removed(new_store: NewStore) -> None:
     store = new_store(**SMALL, durability="interval")
     store.write(*numbered(2))
     store.directory.checkpoint()
@@ -382,14 +380,14 @@ def test_records_before_the_damage_can_be_read(rotten: Store) -> None:
 
 
 @pytest.mark.parametrize("offset", [4, 5, 6, 7])
-def test_a_read_past_the_damage_raises_corrupt_log_not_offset_out_of_range(rotten: Store, offset: int) -> None:
+def test_a_read_after_the_damage_raises_corrupt_log_not_offset_out_of_range(rotten: Store, offset: int) -> None:
     """OFFSET_OUT_OF_RANGE makes a consumer reset its position, and it would skip records."""
     for store in (rotten, rotten.killed()):
         with pytest.raises(CorruptLogError):
             store.read(offset)
 
 
-def test_the_end_of_a_quarantined_log_does_not_go_back(healthy: Store, rotten: Store) -> None:
+def test_the_log_end_offset_of_a_quarantined_log_does_not_decrease(healthy: Store, rotten: Store) -> None:
     assert rotten.log.log_end_offset >= healthy.log.high_watermark
     assert rotten.killed().log.log_end_offset >= healthy.log.high_watermark
 
@@ -402,7 +400,7 @@ def test_a_missing_segment_below_the_durable_point_is_corruption(new_store: NewS
     assert [error.partition for error in again.directory.report.quarantined] == [PARTITION]
 
 
-def test_a_segment_shorter_than_what_was_synced_is_corruption(new_store: NewStore) -> None:
+def test_a_segment_shorter_than_its_synced_size_is_corrupt(new_store: NewStore) -> None:
     store = new_store(**SMALL)
     store.write(*numbered(6))
     store.directory.checkpoint()
@@ -537,7 +535,7 @@ def test_creating_and_dying_again_and_again_is_no_damage(open_store: NewStore) -
         assert store.directory.report.wal_damage == []
 
 
-def test_damage_to_the_write_ahead_log_is_said_and_its_file_is_put_aside(new_store: NewStore) -> None:
+def test_damage_to_the_write_ahead_log_is_logged_and_its_file_kept_aside(new_store: NewStore) -> None:
     store = new_store(**SMALL)
     for data in numbered(6):
         store.write(data)
@@ -576,7 +574,7 @@ def test_durability_may_be_chosen_anew_at_every_start(new_store: NewStore, first
         assert store.directory.report.wal_damage == []
 
 
-def test_what_was_acknowledged_with_fsync_survives_a_start_with_interval(new_store: NewStore) -> None:
+def test_records_acknowledged_with_fsync_survive_a_start_with_interval(new_store: NewStore) -> None:
     store = new_store(RecordingFiles(), **SMALL)
     store.write(*numbered(6))
     assert isinstance(store.files, RecordingFiles)
@@ -588,7 +586,7 @@ def test_what_was_acknowledged_with_fsync_survives_a_start_with_interval(new_sto
     assert files.list(WAL_DIRECTORY) == []
 
 
-def test_with_interval_a_kill_loses_nothing_and_a_power_loss_only_what_was_not_flushed(new_store: NewStore) -> None:
+def test_interval_mode_loses_nothing_in_a_kill_and_only_unflushed_records_in_a_power_loss(new_store: NewStore) -> None:
     store = new_store(RecordingFiles(), durability="interval")
     store.write(*numbered(3))
     store.directory.checkpoint()

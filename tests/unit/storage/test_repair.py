@@ -23,7 +23,7 @@ def broken(new_store: NewStore, segment: int, position: int) -> Store:
 
 
 @pytest.mark.parametrize("position", [BATCH_BYTES, BATCH_BYTES + 8, BATCH_BYTES + 16, BATCH_BYTES + 70])
-def test_every_good_batch_stays_and_only_the_bad_one_goes(new_store: NewStore, position: int) -> None:
+def test_a_repair_removes_only_the_bad_batch(new_store: NewStore, position: int) -> None:
     store = broken(new_store, 0, position)
     repaired = store.directory.repair(PARTITION)
     assert repaired.bytes_dropped == BATCH_BYTES
@@ -32,7 +32,7 @@ def test_every_good_batch_stays_and_only_the_bad_one_goes(new_store: NewStore, p
     assert store.log.corruption is None
 
 
-def test_the_file_as_it_was_is_kept_aside(new_store: NewStore) -> None:
+def test_the_original_file_is_kept_aside(new_store: NewStore) -> None:
     store = broken(new_store, 1, 61)
     path = store.log.closed[1].path
     before = content(store.files, path)
@@ -52,7 +52,7 @@ def test_the_log_continues_after_its_old_end(new_store: NewStore) -> None:
     assert again.directory.report.quarantined == []
 
 
-def test_a_partition_that_recovery_quarantined_is_repaired_with_what_lies_behind_the_damage(
+def test_repair_of_a_quarantined_partition_keeps_the_records_after_the_damage(
     new_store: NewStore,
 ) -> None:
     store = new_store(segment_bytes=4 * BATCH_BYTES)
@@ -69,7 +69,7 @@ def test_a_partition_that_recovery_quarantined_is_repaired_with_what_lies_behind
     assert offsets_of(again.read(0)) == list(range(1, 11))
 
 
-def test_a_partition_that_is_good_comes_out_unchanged(new_store: NewStore) -> None:
+def test_repair_leaves_an_undamaged_partition_unchanged(new_store: NewStore) -> None:
     store = new_store(segment_bytes=4 * BATCH_BYTES)
     store.write(*numbered(9), batch(b"x", producer=(7, 0, 0)))
     repaired = store.directory.repair(PARTITION)

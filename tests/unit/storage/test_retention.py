@@ -54,7 +54,9 @@ def test_records_without_a_timestamp_have_no_age(new_store: Callable[..., Store]
     assert apply_retention(store.log, NOW_MS * 2).removed == []
 
 
-def test_the_oldest_segments_go_while_the_rest_is_still_as_large_as_allowed(new_store: Callable[..., Store]) -> None:
+def test_the_oldest_segments_are_removed_while_the_rest_reaches_retention_bytes(
+    new_store: Callable[..., Store],
+) -> None:
     store = filled(new_store, retention_bytes=5 * BATCH_BYTES)
     done = apply_retention(store.log, NOW_MS)
     assert done.bytes_removed == 6 * BATCH_BYTES
@@ -62,7 +64,7 @@ def test_the_oldest_segments_go_while_the_rest_is_still_as_large_as_allowed(new_
     assert store.log.log_start_offset == 6
 
 
-def test_an_expired_active_segment_is_closed_and_goes_once_it_is_synced(new_store: Callable[..., Store]) -> None:
+def test_an_expired_active_segment_is_rolled_and_deleted_once_it_is_synced(new_store: Callable[..., Store]) -> None:
     store = filled(new_store, retention_ms=HOUR_MS)
     later = NOW_MS + 2 * HOUR_MS
     assert apply_retention(store.log, later).rolled
@@ -72,14 +74,14 @@ def test_an_expired_active_segment_is_closed_and_goes_once_it_is_synced(new_stor
     assert store.write(batch()).base_offset == 11
 
 
-def test_an_active_segment_past_its_age_is_closed_without_an_append(new_store: Callable[..., Store]) -> None:
+def test_an_expired_active_segment_is_rolled_without_an_append(new_store: Callable[..., Store]) -> None:
     store = filled(new_store, segment_ms=HOUR_MS, retention_ms=-1)
     assert not apply_retention(store.log, NOW_MS + HOUR_MS - 1).rolled
     assert apply_retention(store.log, NOW_MS + HOUR_MS).rolled
     assert not apply_retention(store.log, NOW_MS + 9 * HOUR_MS).rolled, "an empty segment has no age"
 
 
-def test_nothing_past_the_high_watermark_is_removed(new_store: Callable[..., Store]) -> None:
+def test_retention_removes_nothing_above_the_high_watermark(new_store: Callable[..., Store]) -> None:
     store = new_store(segment_bytes=2 * BATCH_BYTES, retention_bytes=0)
     store.write(*numbered(3))
     for data in numbered(4):
@@ -98,12 +100,12 @@ def test_nothing_that_is_not_synced_yet_is_removed(new_store: Callable[..., Stor
     assert len(apply_retention(store.log, NOW_MS).removed) == 3
 
 
-def test_a_compacted_topic_without_delete_keeps_what_is_old(new_store: Callable[..., Store]) -> None:
+def test_a_compacted_topic_without_delete_keeps_expired_segments(new_store: Callable[..., Store]) -> None:
     store = filled(new_store, cleanup_policy={CleanupPolicy.COMPACT}, retention_ms=1, retention_bytes=0)
     assert apply_retention(store.log, NOW_MS + HOUR_MS).removed == []
 
 
-def test_segments_below_the_log_start_go_whatever_the_policy(new_store: Callable[..., Store]) -> None:
+def test_segments_below_the_log_start_are_removed_under_every_policy(new_store: Callable[..., Store]) -> None:
     store = filled(new_store, cleanup_policy={CleanupPolicy.COMPACT})
     store.log.delete_before(Offset(5))
     assert len(apply_retention(store.log, NOW_MS).removed) == 2

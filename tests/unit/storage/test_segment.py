@@ -118,7 +118,7 @@ def test_a_first_batch_that_is_longer_than_the_limit_is_taken_whole(
             assert segment.batch_end_before(limit, start) == start + BATCH_BYTES
 
 
-def test_a_limit_past_the_end_is_the_end(segment_of: MakeSegment) -> None:
+def test_a_limit_after_the_end_is_clamped_to_the_end(segment_of: MakeSegment) -> None:
     segment = segment_of(numbered(4))
     assert segment.batch_end_before(segment.size + 1, BATCH_BYTES) == segment.size
 
@@ -152,7 +152,7 @@ def test_the_first_record_at_or_after_a_time_is_the_one_that_a_reader_of_all_fin
             assert (result and result[:2]) == expected, (timestamp, from_offset)
 
 
-def test_a_found_time_comes_with_its_leader_epoch(segment_of: MakeSegment) -> None:
+def test_a_time_lookup_returns_the_leader_epoch(segment_of: MakeSegment) -> None:
     segment = segment_of([batch(timestamps=[70])])
     assert segment.find_time(70, BASE, ALL_BYTES) == TimestampedOffset(BASE, 70, LeaderEpoch(0))
 
@@ -164,7 +164,7 @@ def test_a_control_batch_has_no_records_to_find(segment_of: MakeSegment) -> None
     assert segment.find_time(60, BASE, ALL_BYTES) is None
 
 
-def test_hops_go_from_batch_to_batch(segment_of: MakeSegment) -> None:
+def test_batches_of_a_segment_are_iterated_in_order(segment_of: MakeSegment) -> None:
     segment = segment_of(numbered(3))
     batches = list(segment.batches())
     assert [(batch.position, batch.end) for batch in batches] == [
@@ -179,7 +179,7 @@ def test_many_batches_are_hopped_over_whatever_window_they_are_read_through(segm
     assert [batch.header.base_offset for batch in segment.batches()] == list(range(BASE, BASE + 148))
 
 
-def test_a_slice_has_the_bytes_and_says_where_they_are(segment_of: MakeSegment) -> None:
+def test_a_slice_has_its_bytes_and_their_file_position(segment_of: MakeSegment) -> None:
     batches = numbered(3)
     part = segment_of(batches).read(BATCH_BYTES, BATCH_BYTES)
     assert (part.file, part.position, part.length) == (LOG, BATCH_BYTES, BATCH_BYTES)
@@ -227,7 +227,7 @@ def test_a_scan_starts_and_ends_at_the_given_positions() -> None:
     assert [entry.position for entry in scan(file, BATCH_BYTES, 3 * BATCH_BYTES)] == [BATCH_BYTES, 2 * BATCH_BYTES]
 
 
-def test_what_lies_past_the_end_is_not_looked_at() -> None:
+def test_a_scan_ignores_bytes_after_the_end() -> None:
     assert len(scan(file_with(*numbered(2), b"garbage"), end=2 * BATCH_BYTES)) == 2
 
 

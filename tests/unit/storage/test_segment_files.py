@@ -24,7 +24,7 @@ def three_segments(files: MemoryFiles) -> MemoryFiles:
     return files
 
 
-def test_the_new_segment_takes_the_place_of_the_old_ones(files: MemoryFiles) -> None:
+def test_the_new_segment_replaces_the_old_ones(files: MemoryFiles) -> None:
     three_segments(files)
     commit_swap(files, DIRECTORY, TEMPORARY, Offset(0), Offset(20))
     assert content(files, swap_path(DIRECTORY, Offset(0), Offset(20))) == b"new"
@@ -60,7 +60,7 @@ def test_a_segment_without_an_index_can_be_replaced_too(files: MemoryFiles) -> N
     assert content(files, log_path(DIRECTORY, Offset(0))) == b"new"
 
 
-def test_after_a_power_loss_either_all_old_segments_are_there_or_the_new_one_is() -> None:
+def test_after_a_power_loss_either_all_old_segments_exist_or_the_new_one() -> None:
     files = RecordingFiles(three_segments(MemoryFiles()))
     commit_swap(files, DIRECTORY, TEMPORARY, Offset(0), Offset(20))
     finish_swap(files, DIRECTORY, Offset(0), Offset(20), [10], files.unlink)
@@ -75,7 +75,7 @@ def test_after_a_power_loss_either_all_old_segments_are_there_or_the_new_one_is(
         assert "00000000000000000020.log" in names, str(state)
 
 
-def test_an_index_never_lies_beside_a_segment_that_it_was_not_made_for() -> None:
+def test_an_index_is_never_kept_for_another_segment() -> None:
     files = RecordingFiles(three_segments(MemoryFiles()))
     commit_swap(files, DIRECTORY, TEMPORARY, Offset(0), Offset(20))
     finish_swap(files, DIRECTORY, Offset(0), Offset(20), [10], files.unlink)
@@ -137,7 +137,7 @@ def test_one_step_unlinks_no_more_than_it_may() -> None:
     assert files.list("") == []
 
 
-def test_one_that_must_wait_does_not_block_those_behind_it() -> None:
+def test_a_deletion_that_is_not_due_does_not_delay_later_ones() -> None:
     files, remover = remover_with("later", due_ms=100)
     put(files, "now", b"x")
     remover.retire("now", 0)
@@ -145,7 +145,7 @@ def test_one_that_must_wait_does_not_block_those_behind_it() -> None:
     assert files.list("") == ["later.deleted"]
 
 
-def test_a_name_that_was_retired_twice_goes_once() -> None:
+def test_a_file_retired_twice_is_deleted_once() -> None:
     files, remover = remover_with("a", "a")
     assert remover.step(0) == ["a.deleted"]
     assert files.list("") == []
@@ -158,7 +158,7 @@ def test_a_new_file_of_a_retired_name_is_not_touched() -> None:
     assert content(files, "a") == b"new"
 
 
-def test_a_directory_goes_with_what_is_in_it() -> None:
+def test_a_directory_is_removed_with_its_contents() -> None:
     files, remover = remover_with()
     graveyard(files, "a", "b")
     remover.add_directory("orders-0.deleted", 0)
@@ -166,7 +166,7 @@ def test_a_directory_goes_with_what_is_in_it() -> None:
     assert files.list("") == []
 
 
-def test_a_large_directory_goes_in_several_steps() -> None:
+def test_a_large_directory_is_removed_in_several_steps() -> None:
     files, remover = remover_with()
     graveyard(files, "a", "b", "c")
     remover.add_directory("orders-0.deleted", 0)
@@ -175,7 +175,7 @@ def test_a_large_directory_goes_in_several_steps() -> None:
     assert files.list("") == []
 
 
-def test_an_empty_directory_goes_too() -> None:
+def test_an_empty_directory_is_removed_too() -> None:
     files, remover = remover_with()
     graveyard(files)
     remover.add_directory("orders-0.deleted", 0)

@@ -79,7 +79,7 @@ def random_history(rng: Random) -> tuple[list[AbortedTxn], int]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_range_has_what_a_look_at_all_of_them_finds(seed: int) -> None:
+def test_range_lookups_agree_with_a_linear_search(seed: int) -> None:
     history, end = random_history(Random(seed))
     aborted = aborted_of(*history)
     for start in range(end):
@@ -92,7 +92,7 @@ def test_every_range_has_what_a_look_at_all_of_them_finds(seed: int) -> None:
             assert aborted.between(Offset(start), Offset(stop)) == expected
 
 
-def test_what_lies_before_the_start_of_the_log_is_removed() -> None:
+def test_entries_before_the_log_start_offset_are_removed() -> None:
     aborted = aborted_of(*HISTORY)
     aborted.drop_before(Offset(9))
     assert aborted.overlapping(Offset(0), Offset(100)) == list(HISTORY[1:])
@@ -105,7 +105,7 @@ def test_the_file_brings_them_back(disk: MemoryFiles) -> None:
     assert loaded(disk, 4) == list(HISTORY)
 
 
-def test_where_nothing_was_aborted_there_is_no_file(disk: MemoryFiles) -> None:
+def test_without_aborted_transactions_no_file_is_written(disk: MemoryFiles) -> None:
     written(disk)
     assert disk.list(DIRECTORY) == []
     assert loaded(disk, 0) == []
@@ -141,7 +141,7 @@ def test_entries_that_were_dropped_before_they_were_written_never_come_to_the_fi
     assert loaded(disk, 2) == list(HISTORY[2:])
 
 
-def test_what_a_snapshot_does_not_count_on_is_not_read_and_is_written_over(disk: MemoryFiles) -> None:
+def test_entries_after_the_snapshot_are_ignored_and_overwritten(disk: MemoryFiles) -> None:
     written(disk, *HISTORY)
     index = TransactionIndex.load(disk, DIRECTORY, 2, Offset(10), Offset(0))
     assert index is not None
@@ -193,7 +193,7 @@ def test_a_file_that_is_mostly_dead_is_written_anew(disk: MemoryFiles) -> None:
     assert loaded(disk, 1) == [HISTORY[3]]
 
 
-def test_a_file_that_has_to_be_written_anew_with_nothing_in_it_goes(disk: MemoryFiles) -> None:
+def test_a_rewritten_file_without_entries_is_deleted(disk: MemoryFiles) -> None:
     aborted = written(disk, *HISTORY)
     aborted.drop_before(Offset(100))
     aborted.invalidate_file()

@@ -70,7 +70,7 @@ def test_the_log_continues_from_there(new_store: NewStore, durability: str, end:
 
 @BOTH
 @EVERYWHERE
-def test_a_kill_does_not_bring_back_what_was_cut(new_store: NewStore, durability: str, end: int) -> None:
+def test_truncated_records_do_not_reappear_after_a_kill(new_store: NewStore, durability: str, end: int) -> None:
     store = filled(new_store, durability=durability)
     truncate(store.log, Offset(end))
     again = store.killed()
@@ -100,7 +100,9 @@ def test_a_power_loss_finds_all_of_the_log_or_the_cut_one_and_after_the_promise_
 
 @BOTH
 @pytest.mark.parametrize("end", [2, 4, 10])
-def test_what_is_written_after_a_cut_survives_a_power_loss(new_store: NewStore, durability: str, end: int) -> None:
+def test_records_written_after_a_truncation_survive_a_power_loss(
+    new_store: NewStore, durability: str, end: int
+) -> None:
     files = RecordingFiles()
     store = filled(new_store, files, durability=durability)
     truncate(store.log, Offset(end))
@@ -111,7 +113,7 @@ def test_what_is_written_after_a_cut_survives_a_power_loss(new_store: NewStore, 
         assert store.without_power(variant).values() == [*expected(end), b"new 0", b"new 1", b"new 2"]
 
 
-def test_a_batch_that_holds_the_offset_goes_whole(new_store: NewStore) -> None:
+def test_the_batch_that_contains_the_offset_is_removed_whole(new_store: NewStore) -> None:
     store = new_store()
     store.write(batch(b"a", b"b", b"c"), batch(b"d", b"e", b"f"))
     assert truncate(store.log, Offset(4)) == 3
@@ -121,7 +123,7 @@ def test_a_batch_that_holds_the_offset_goes_whole(new_store: NewStore) -> None:
 
 
 @pytest.mark.parametrize("offset", [COUNT, COUNT + 1, 10**9])
-def test_past_the_end_there_is_nothing_to_cut(new_store: NewStore, files: MemoryFiles, offset: int) -> None:
+def test_a_truncation_after_the_log_end_changes_nothing(new_store: NewStore, files: MemoryFiles, offset: int) -> None:
     store = filled(new_store)
     before = files.snapshot()
     assert truncate(store.log, Offset(offset)) == COUNT
@@ -218,7 +220,7 @@ def test_producers_are_known_after_a_kill_though_retention_took_their_batches(ne
     assert store.killed().log.producers.to_json() == store.log.producers.to_json()
 
 
-def test_appends_of_what_was_cut_move_nothing(new_store: NewStore) -> None:
+def test_acknowledgements_of_truncated_appends_have_no_effect(new_store: NewStore) -> None:
     store = new_store()
     store.write(*numbered(2))
     late = [store.append(data) for data in numbered(3)]
@@ -229,7 +231,7 @@ def test_appends_of_what_was_cut_move_nothing(new_store: NewStore) -> None:
     assert store.values() == expected(2)
 
 
-def test_what_is_acknowledged_below_the_cut_can_be_read(new_store: NewStore) -> None:
+def test_acknowledged_records_below_a_truncation_can_be_read(new_store: NewStore) -> None:
     store = new_store()
     early = store.append(batch(b"kept"))
     store.append(batch(b"cut"))
@@ -284,7 +286,7 @@ def compacted(new_store: NewStore, files: MemoryFiles | None = None) -> Store:
 
 
 @pytest.mark.parametrize("offset", range(1, 9))
-def test_a_cut_inside_a_gap_leaves_nothing_at_or_past_the_offset(new_store: NewStore, offset: int) -> None:
+def test_a_truncation_inside_a_gap_removes_all_records_from_the_offset_on(new_store: NewStore, offset: int) -> None:
     store = compacted(new_store)
     end = truncate(store.log, Offset(offset))
     assert end == store.log.log_end_offset <= offset
@@ -330,7 +332,7 @@ def test_on_a_full_disk_a_cut_is_refused_and_can_be_tried_again(
     assert store.values() == expected(end)
 
 
-def test_a_refused_cut_is_not_carried_out_behind_the_next_append(new_store: NewStore) -> None:
+def test_a_refused_truncation_is_not_executed_after_the_next_append(new_store: NewStore) -> None:
     """The intent may be saved before the disk is full. Records acknowledged after that must survive a kill."""
     for room in range(0, 3000, 100):
         files = MemoryFiles()
@@ -381,7 +383,7 @@ def cut_with_a_fault(n: int | None) -> int:
     return calls
 
 
-def test_whatever_call_of_a_cut_fails_the_next_start_finds_all_of_the_log_or_the_cut_one() -> None:
+def test_a_truncation_that_fails_at_any_call_leaves_the_whole_log_or_the_truncated_one() -> None:
     for n in range(1, cut_with_a_fault(None) + 1):
         cut_with_a_fault(n)
 

@@ -121,7 +121,7 @@ def test_an_unreadable_tail_takes_its_partition_offline_only(
 
 @BOTH
 @pytest.mark.parametrize("offset", [9, 10, 11, 12])
-def test_reads_past_the_readable_part_fail_and_are_not_out_of_range(
+def test_reads_after_the_readable_part_fail_without_offset_out_of_range(
     new_store: NewStore, open_store: NewStore, durability: str, offset: int
 ) -> None:
     """OFFSET_OUT_OF_RANGE would make a consumer reset its position."""
@@ -155,7 +155,7 @@ def mended_files(store: Store) -> Store:
     return store
 
 
-def test_records_behind_unreadable_ones_survive_a_power_loss_after_the_start(
+def test_records_after_unreadable_ones_survive_a_power_loss_after_the_start(
     new_store: NewStore, open_store: NewStore
 ) -> None:
     """The start takes a checkpoint, after which the write-ahead log no longer has them."""
@@ -251,7 +251,7 @@ def test_no_record_is_read_while_it_is_unknown_which_were_aborted(new_store: New
     assert mended(again, open_store).values() == expected(11)
 
 
-def test_a_repair_keeps_what_can_be_read(new_store: NewStore, open_store: NewStore) -> None:
+def test_a_repair_keeps_readable_records(new_store: NewStore, open_store: NewStore) -> None:
     store = new_store()
     store.write(*numbered(200))
     path = segment(0)

@@ -45,7 +45,7 @@ def test_the_quarantine_is_remembered_after_a_restart(new_store: NewStore) -> No
         again.append(batch())
 
 
-def test_an_index_that_lies_is_rebuilt(new_store: NewStore) -> None:
+def test_an_index_with_wrong_entries_is_rebuilt(new_store: NewStore) -> None:
     store = new_store(segment_bytes=8 * BATCH_BYTES, index_interval_bytes=0)
     store.write(*numbered(9))
     store = store.reopened()

@@ -60,7 +60,7 @@ def test_nothing_is_done_before_the_commit() -> None:
     assert bench.stored() == []
 
 
-def test_a_commit_makes_everything_submitted_durable_and_says_how_much_that_was() -> None:
+def test_a_commit_syncs_all_submitted_bytes_and_returns_their_number() -> None:
     bench = Bench()
     appends = [bench.append(b"%d" % n) for n in range(3)]
     assert bench.wal.commit() == 3
@@ -103,7 +103,7 @@ def test_a_commit_with_nothing_to_do_touches_nothing() -> None:
     assert files.calls == before
 
 
-def test_an_append_that_only_waits_is_done_with_those_before_it() -> None:
+def test_a_waiting_append_completes_with_the_appends_before_it() -> None:
     bench = Bench()
     bench.append()
     waiting = PendingAppend(bench.line, Offset(0), Offset(1), -1, True)
@@ -167,7 +167,7 @@ def test_the_files_of_entries_that_are_no_longer_needed_are_written_over() -> No
     assert bench.stored(floor=195) == [b"%d" % number for number in range(195, 200)]
 
 
-def test_what_an_earlier_use_left_in_a_file_is_not_read() -> None:
+def test_old_blocks_of_a_reused_file_are_not_recovered() -> None:
     bench = Bench()
     for number in range(8):
         bench.append(b"old %d" % number)
@@ -246,7 +246,7 @@ def test_without_room_for_a_file_an_append_is_refused_and_nothing_is_left_of_the
     assert bench.failures == []
 
 
-def test_once_there_is_room_again_appends_continue() -> None:
+def test_appends_continue_after_space_is_freed() -> None:
     bench = full_disk(0)
     with pytest.raises(DiskFullError):
         bench.append(b"refused")

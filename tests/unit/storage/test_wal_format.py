@@ -55,7 +55,7 @@ def test_a_block_is_read_back_as_it_was_written() -> None:
     assert list(iter_entries(block)) == ENTRIES
 
 
-def test_a_block_with_the_mark_of_another_directory_is_none() -> None:
+def test_a_block_with_the_id_of_another_directory_is_invalid() -> None:
     file = file_with(encoded(mark=b"not ours"))
     assert read_block(file, MARK, 0, file.size()) is None
 
@@ -88,7 +88,7 @@ def test_every_changed_byte_is_detected() -> None:
         assert read_block(file, MARK, 0, file.size()) is None
 
 
-def test_a_block_that_is_cut_is_none() -> None:
+def test_a_truncated_block_is_invalid() -> None:
     good = encoded(ENTRIES[:1])
     for length in range(len(good)):
         file = MemoryFiles().create("a")
@@ -101,7 +101,7 @@ def test_zeros_are_no_block() -> None:
     assert read_block(file, MARK, 0, file.size()) is None
 
 
-def test_a_length_past_the_end_of_the_file_is_not_read() -> None:
+def test_a_length_beyond_the_end_of_the_file_is_not_read() -> None:
     block = MARK + bytes(24) + (2**32 - 1).to_bytes(4, "big")
     file = file_with(block)
     assert read_block(file, MARK, 0, file.size()) is None
@@ -179,7 +179,7 @@ def test_entries_below_the_floor_are_not_needed() -> None:
     assert contents.damage == []
 
 
-def test_a_block_that_begins_below_the_floor_and_ends_past_it_counts() -> None:
+def test_a_block_across_the_floor_is_read() -> None:
     contents = read_wal(wal_of([block(0, 3), block(3, 4)]), floor=5)
     assert {5, 6} <= set(numbers_of(contents))
     assert contents.next_number == 7
@@ -199,7 +199,7 @@ def test_skipped_numbers_are_not_missing() -> None:
     assert contents.damage == []
 
 
-def test_what_an_earlier_use_of_a_file_left_is_not_read() -> None:
+def test_blocks_with_lower_numbers_end_the_write_ahead_log() -> None:
     contents = read_wal(wal_of([block(10), block(3), block(4)]), floor=10)
     assert numbers_of(contents) == [10]
     assert contents.next_number == 11
@@ -211,7 +211,7 @@ def test_old_blocks_before_the_floor_are_no_damage_however_torn() -> None:
     assert (numbers_of(contents), contents.damage) == ([], [])
 
 
-def test_a_bad_block_with_good_ones_behind_it_is_damage() -> None:
+def test_a_bad_block_before_good_ones_is_damage() -> None:
     disk = wal_of([block(0), block(1), block(2)])
     flip(disk, wal_path(0), BLOCK_ALIGNMENT + 40)
     contents = read_wal(disk, floor=0)
@@ -242,7 +242,7 @@ def test_a_missing_first_file_is_detected_by_the_floor() -> None:
     assert "entries 2 to 4 are missing" in contents.damage[0]
 
 
-def test_a_block_across_the_floor_is_found_behind_a_bad_one() -> None:
+def test_a_block_across_the_floor_is_read_after_a_bad_one() -> None:
     """Damage below the floor must not lose acknowledged entries above it."""
     disk = wal_of([block(0, 3), block(3, 4), block(7)])
     flip(disk, wal_path(0), 40)

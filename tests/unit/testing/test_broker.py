@@ -47,13 +47,13 @@ def threads() -> set[str]:
     return {thread.name for thread in threading.enumerate()}
 
 
-def test_records_go_in_and_come_out() -> None:
+def test_produced_records_are_consumed() -> None:
     with Broker(["orders"]) as broker, Client(broker.bootstrap_servers) as client:
         assert [client.produce("orders", 0, batch()) for _ in range(3)] == [0, 1, 2]
         assert len(client.fetch("orders", 0, Offset(0)).batches) == 3
 
 
-def test_topics_are_there_from_the_start_with_their_partitions() -> None:
+def test_configured_topics_exist_after_the_start() -> None:
     with Broker({"one": 1, "three": 3}) as broker, Client(broker.bootstrap_servers) as client:
         assert (client.partitions("one"), client.partitions("three")) == ([0], [0, 1, 2])
         broker.create_topic("made", 2, {"retention.ms": "60000"})

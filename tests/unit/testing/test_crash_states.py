@@ -67,7 +67,7 @@ def scramble(files: RecordingFiles, rng: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_keeping_everything_is_the_disk_as_it_was_seen(seed: int) -> None:
+def test_the_state_with_all_writes_equals_the_visible_disk(seed: int) -> None:
     rng = Random(seed)
     files = RecordingFiles()
     seen: list[Tree] = []
@@ -79,7 +79,7 @@ def test_keeping_everything_is_the_disk_as_it_was_seen(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_synced_is_the_same_in_every_variant(seed: int) -> None:
+def test_synced_bytes_are_the_same_in_every_crash_state(seed: int) -> None:
     rng = Random(seed)
     files = RecordingFiles()
     for _ in range(200):
@@ -152,7 +152,7 @@ def test_the_same_tree_after_another_promise_is_another_state() -> None:
     assert [state.marks for state in lost] == [(), ("acknowledged",)]
 
 
-def test_marks_are_those_before_the_crash() -> None:
+def test_only_marks_before_the_crash_count() -> None:
     journal = busy_journal().journal
     for state in crash_states(journal):
         done = journal.ops[: state.prefix]
@@ -178,7 +178,7 @@ def test_states_do_not_see_each_other() -> None:
                 state.files.open(path).pwrite(b"scribble", 0)
 
 
-def test_a_state_says_where_it_is() -> None:
+def test_a_crash_state_is_printed_with_its_position() -> None:
     files = RecordingFiles()
     file = files.create("a")
     file.pwrite(b"abc", 7)
@@ -221,13 +221,13 @@ UNRECORDED: list[Callable[[RecordingFiles], object]] = [
 
 
 @pytest.mark.parametrize("call", UNRECORDED)
-def test_what_changes_nothing_is_not_recorded(call: Callable[[RecordingFiles], object]) -> None:
+def test_calls_without_effect_are_not_recorded(call: Callable[[RecordingFiles], object]) -> None:
     files = durable_file("a", b"abc")
     call(files)
     assert files.journal.ops == []
 
 
-def test_what_fails_is_not_recorded() -> None:
+def test_failed_calls_are_not_recorded() -> None:
     files = durable_file("a", b"abc")
     for call in (files.create, files.make_dir):
         with pytest.raises(FileExistsError):
@@ -239,7 +239,7 @@ def test_what_fails_is_not_recorded() -> None:
     assert files.journal.ops == []
 
 
-def test_a_full_disk_records_what_fitted() -> None:
+def test_a_full_disk_records_the_bytes_that_fitted() -> None:
     files = RecordingFiles(capacity_bytes=2)
     file = files.create("a")
     with pytest.raises(OSError, match="No space left"):

@@ -50,7 +50,7 @@ def test_files_that_an_upsert_replaced_are_not_uncommitted(tmp_path: Path) -> No
     assert uncommitted_files(tmp_path / "table") == {f"{table}/half.parquet"}
 
 
-def test_the_oracle_of_a_pipeline_tells_rows_from_dead_letters(scenarios: dict[str, KillScenario]) -> None:
+def test_the_oracle_of_a_pipeline_distinguishes_rows_and_dead_letters(scenarios: dict[str, KillScenario]) -> None:
     expected = scenarios["pipeline"].expected(7)
     assert expected["orders"] == {(number,): 1 for number in (1, 2, 3, 4, 6)}
     assert expected["copies"] == {f'{{"id":{number}}}': 1 for number in (1, 2, 3, 4, 6)}

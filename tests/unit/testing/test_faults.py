@@ -124,7 +124,7 @@ def test_a_partial_write_leaves_its_first_half() -> None:
     assert inner.snapshot() == {"a": b"\0abc", "b": b"abc"}
 
 
-def test_a_failed_fsync_may_forget_what_it_should_have_written() -> None:
+def test_a_failed_fsync_may_drop_unsynced_bytes() -> None:
     for forget, expected in ((True, b""), (False, b"abc")):
         inner = RecordingFiles()
         files = FaultyFiles(inner, fail_at=1, only={"fsync"}, forget_unsynced=forget)

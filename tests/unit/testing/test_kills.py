@@ -35,7 +35,7 @@ def test_a_process_that_is_not_killed_does_everything() -> None:
 
 
 @pytest.mark.parametrize("calls", range(CALLS))
-def test_what_a_process_did_before_it_was_killed_stays_and_nothing_is_added(calls: int) -> None:
+def test_a_killed_process_leaves_exactly_the_calls_before_the_kill(calls: int) -> None:
     whole, disk = RecordingFiles(), RecordingFiles()
     workload(KillableFiles(whole))
     process = KillableFiles(disk)
@@ -73,7 +73,7 @@ def test_handles_die_with_their_process() -> None:
     assert file.pread(3, 0) == b"abc"
 
 
-def test_no_handler_of_errors_takes_a_kill_for_one() -> None:
+def test_error_handlers_do_not_catch_a_simulated_kill() -> None:
     assert not issubclass(ProcessKilled, Exception)
 
 

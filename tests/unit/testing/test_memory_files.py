@@ -61,7 +61,7 @@ def test_a_mapping_made_before_growth_still_forbids_cutting() -> None:
     assert file.size() == 50
 
 
-def test_a_write_that_does_not_fit_leaves_what_fits() -> None:
+def test_a_write_that_does_not_fit_writes_the_part_that_fits() -> None:
     files = MemoryFiles(capacity_bytes=10)
     put(files, "a", b"123456")
     file = files.create("b")
@@ -83,7 +83,7 @@ def test_overwriting_and_reading_need_no_room() -> None:
     assert file.size() == 3
 
 
-def test_room_comes_back_when_the_capacity_grows() -> None:
+def test_writes_succeed_after_the_capacity_grows() -> None:
     files = MemoryFiles(capacity_bytes=0)
     file = files.create("a")
     with pytest.raises(OSError, match="No space left"):
@@ -115,7 +115,7 @@ def test_a_replaced_file_takes_room_until_it_is_closed() -> None:
     assert files.used_bytes() == 2
 
 
-def test_a_copy_of_a_tree_goes_its_own_way() -> None:
+def test_a_copy_of_a_tree_is_independent() -> None:
     files = MemoryFiles()
     files.make_dir("d")
     put(files, "d/a", b"abc")

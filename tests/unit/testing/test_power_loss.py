@@ -79,7 +79,7 @@ def test_a_directory_not_synced_by_its_parent_takes_its_synced_files_with_it() -
     assert all(tree == {"d": None, "d/a": b"abc"} for tree in outcomes(files))
 
 
-def test_fsync_covers_what_came_before_it_and_no_more() -> None:
+def test_fsync_makes_only_earlier_writes_durable() -> None:
     files = durable_file("a", b"")
     file = files.open("a")
     file.pwrite(b"abc", 0)

@@ -55,7 +55,7 @@ def test_each_test_has_a_topic_of_its_own_and_all_have_one_broker(pytester: pyte
     result.assert_outcomes(passed=6)
 
 
-def test_a_test_may_make_topics_of_its_own(pytester: pytest.Pytester) -> None:
+def test_a_test_can_create_topics(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
         """
@@ -111,7 +111,7 @@ def test_a_fixture_writes_and_reads_its_topic(pytester: pytest.Pytester) -> None
     result.assert_outcomes(passed=1)
 
 
-def test_a_broker_that_a_test_has_killed_or_paused_is_there_for_the_next(pytester: pytest.Pytester) -> None:
+def test_a_broker_that_a_test_killed_or_paused_runs_for_the_next_test(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
         """

@@ -18,5 +18,5 @@ def test_examples_pass(pytester: pytest.Pytester, number: int) -> None:
     result.assert_outcomes(passed=EXAMPLES[number].count("\ndef test_") + EXAMPLES[number].startswith("def test_"))
 
 
-def test_there_are_examples() -> None:
+def test_the_document_has_examples() -> None:
     assert len(EXAMPLES) >= 5

@@ -6,7 +6,7 @@ Every page has one heading of level 1, its title, and headings of level 2 for it
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -16,9 +16,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from logbrook.console.cluster import ClusterAccess, describe_error
+from logbrook.console.cluster import ClusterAsker, describe_error
+from logbrook.console.login_page import LOGIN_PATH, LOGOUT_PATH
 from logbrook.console.sampling import ConsoleSampler
 from logbrook.console.schema_values import SchemaValues
+from logbrook.console.workspace import CurrentAccess, current_session
 from logbrook.model import LogbrookError
 from logbrook.model.version import VERSION
 
@@ -114,11 +116,14 @@ _READING_MS_PER_CHARACTER = 60
 
 @dataclass(frozen=True, slots=True)
 class ConsoleContext:
-    """State that all pages share. `schemas` is None without a schema registry."""
+    """The state that a page shows: that of the session it belongs to. `schemas` is None without a schema registry."""
 
-    access: ClusterAccess
-    sampler: ConsoleSampler
     schemas: SchemaValues | None = None
+    access: ClusterAsker = field(default_factory=CurrentAccess)
+
+    @property
+    def sampler(self) -> ConsoleSampler:
+        return current_session().workspace.sampler
 
 
 @contextmanager
@@ -145,6 +150,7 @@ def frame(console: ConsoleContext, title: str, here: str) -> Iterator[None]:
         ui.label("Logbrook").classes("text-lg font-semibold")
         ui.space()
         state = ui.label().classes("text-xs rounded-full px-3 py-1 truncate").props("id=state")
+        _sign_out_button(current_session().user)
         _dark_button(dark)
     with ui.column().classes("w-full max-w-screen-xl mx-auto p-2 sm:p-4 gap-4"):
         banner = ui.card().classes("w-full bg-negative text-white").props("id=problem role=alert")
@@ -155,6 +161,9 @@ def frame(console: ConsoleContext, title: str, here: str) -> Iterator[None]:
         yield
 
     def show_state() -> None:
+        if current_session().is_ended:
+            ui.navigate.to(LOGIN_PATH)
+            return
         sampler = console.sampler
         banner.visible = sampler.problem is not None
         problem.text = "" if sampler.problem is None else f"The cluster does not respond: {sampler.problem}"
@@ -179,6 +188,15 @@ def _link(name: str, target: str, icon: str, *, is_here: bool = False) -> None:
     with link, ui.row().classes("items-center gap-3 no-wrap"):
         ui.icon(icon, size="sm")
         ui.label(name)
+
+
+def _sign_out_button(user: str) -> None:
+    """Show who is signed in, if there is a login."""
+    if not user:
+        return
+    ui.label(user).classes("text-sm truncate shrink-0 max-w-[6rem] sm:max-w-[14rem]").props("id=user")
+    with ui.element("form").props(f"method=post action={LOGOUT_PATH}"):
+        ui.button(icon="logout").props('type=submit flat round dense color=white aria-label="Sign out"')
 
 
 def _dark_button(dark: ui.dark_mode) -> None:

@@ -2,14 +2,14 @@
 
     1. the directory is marked as being adopted: from now on no broker starts with it
     2. its logs get the ids of their topics
-    3. the topics and settings are written to the metadata store, with this node as the only replica
+    3. topics, settings, users, ACLs and quotas are written to the metadata store, with this node as the only replica
     4. the cluster id is written, if the store has none: from now on the cluster exists
     5. the mark is removed, and then the metadata log of the single node
 
 An adoption that was interrupted is repeated from the start; each step has the same result again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +22,16 @@ from logbrook.core.store_state import StoreState
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.identifiers import BrokerId, LeaderEpoch
 from logbrook.ports import Clock, Random
-from logbrook.ports.metadata_store import Delete, MetadataStore, Operation, Put, Revision, StoreTransaction, is_absent
+from logbrook.ports.metadata_store import (
+    Delete,
+    MetadataStore,
+    Operation,
+    Put,
+    Revision,
+    StoreEntry,
+    StoreTransaction,
+    is_absent,
+)
 from logbrook.server.cluster.identity_file import (
     ClusterDirectoryError,
     SavedIdentity,
@@ -31,6 +40,7 @@ from logbrook.server.cluster.identity_file import (
     save_identity,
 )
 from logbrook.server.local_metadata_store import load_entries
+from logbrook.server.security.state import SecurityState
 from logbrook.server.topics import METADATA
 from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.errors import StorageError
@@ -77,23 +87,37 @@ async def adopt(
         saved = SavedIdentity(node_id, identity, metadata.cluster_id, is_adopting=True)
         save_identity(directories, saved, random)
     _assign_topic_ids(directory, metadata, clock)
-    await _write(store, [*_registrations(metadata, node_id), *_puts(records[:-1])], cluster)
+    puts = [*_registrations(metadata, node_id), *_puts(records[:-1]), *_security(directory)]
+    await _write(store, puts, cluster)
     save_identity(directories, saved._replace(is_adopting=False), random)
     directory.delete(METADATA, clock.now_ms())
     return Adoption(metadata.cluster_id, sum(not topic.is_hidden for topic in metadata.topics.values()), len(known))
 
 
 def read_metadata(directory: AnyDirectory) -> ClusterMetadata:
-    """Return the metadata of a single node. Raises StorageError."""
-    state = StoreState(Revision(0))
-    load_entries(directory.get(METADATA), state)
-    metadata = ClusterMetadata()
-    for key, entry in state.entries.items():
+    """Return the topics and settings of a single node. Raises StorageError."""
+    metadata, security = ClusterMetadata(), SecurityState()
+    for key, entry in _entries(directory).items():
+        if security.has_key(key):
+            continue
         try:
             metadata.replay(key, entry.value)
         except ValueError as error:
             raise StorageError(f"the metadata cannot be read: {error}") from error
     return metadata
+
+
+def _security(directory: AnyDirectory) -> list[Put]:
+    """Return the users, ACLs and quotas of a single node, whose entries are the same in a cluster."""
+    security = SecurityState()
+    return [Put(key, entry.value) for key, entry in _entries(directory).items() if security.has_key(key)]
+
+
+def _entries(directory: AnyDirectory) -> Mapping[str, StoreEntry]:
+    """Raises StorageError."""
+    state = StoreState(Revision(0))
+    load_entries(directory.get(METADATA), state)
+    return state.entries
 
 
 def _check(directory: AnyDirectory, metadata: ClusterMetadata) -> set[TopicPartition]:

@@ -7,16 +7,19 @@ ProtocolError if the response cannot be decoded. After any of them the connectio
 """
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.protocol.decoding import decode
 from logbrook.protocol.encoding import encode
 from logbrook.protocol.framing import RequestStart, frame_request
 from logbrook.protocol.reader import Reader, read_int32, skip_tags
 from logbrook.protocol.schema import ApiMessage
+from logbrook.server.cluster.peer_security import PeerAuthentication, peer_context, peer_tls_error
 
 R = TypeVar("R", bound=ApiMessage)
 
@@ -51,18 +54,43 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._responses: deque[asyncio.Future[memoryview]] = deque()
         self._transport: asyncio.Transport | None = None
         self._is_closed_here = False
+        self._authentication: PeerAuthentication | None = None
 
     @classmethod
     async def connect(
-        cls, host: str, port: int, client_id: str, local_host: str | None = None, timeout_s: float = CONNECT_S_MAX
+        cls,
+        host: str,
+        port: int,
+        client_id: str,
+        local_host: str | None = None,
+        timeout_s: float = CONNECT_S_MAX,
+        security: ClientSecurity = PLAINTEXT_SECURITY,
     ) -> Self:
-        """`local_host` is the address to connect from. Raises OSError, TimeoutError if nothing answers."""
+        """`local_host` is the address to connect from. Raises OSError, TimeoutError if nothing answers.
+
+        PeerSecurityError, an OSError, if TLS or SASL fails.
+        """
         local = None if local_host is None else (local_host, 0)
         async with asyncio.timeout(timeout_s):
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: cls(client_id), host, port, local_addr=local
-            )
+            context = await peer_context(security)
+            tls: dict[str, Any] = {} if context is None else {"ssl": context, "server_hostname": host}
+            try:
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: cls(client_id), host, port, local_addr=local, **tls
+                )
+            except ssl.SSLError as error:
+                raise peer_tls_error(host, port, error, security) from error
+            if security.sasl is not None:
+                await connection._authenticate(PeerAuthentication(security.sasl, host, port))
         return connection
+
+    async def _authenticate(self, authentication: PeerAuthentication) -> None:
+        try:
+            await authentication.authenticate(self._request)
+        except BaseException:
+            self.close()
+            raise
+        self._authentication = authentication
 
     @property
     def is_closed(self) -> bool:
@@ -70,6 +98,11 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     async def request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0) -> R:
         """Send a request and return its response."""
+        if self._authentication is not None:
+            await self._authentication.renew_if_due(self._request)
+        return await self._request(message, response, version, timeout_s)
+
+    async def _request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0) -> R:
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("the connection is closed")
         self._correlation_id += 1

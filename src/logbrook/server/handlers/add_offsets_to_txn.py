@@ -1,5 +1,6 @@
 """AddOffsetsToTxn: add the `__consumer_offsets` partition of a group to a transaction."""
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import ProducerIdentity
 from logbrook.model import LogbrookError
 from logbrook.model.identifiers import ProducerEpoch, ProducerId
@@ -15,6 +16,8 @@ async def handle(
     services: Services, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
     try:
+        services.authorizer.check(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        services.authorizer.check(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
         if not request.group_id:
             raise RequestRefusedError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         partition = await services.groups.offsets_partition(request.group_id)

@@ -7,6 +7,7 @@ single node the response does not wait until the record is committed (ADR 11); i
 
 from collections.abc import Collection
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import ProducerIdentity
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.identifiers import ProducerEpoch, ProducerId
@@ -32,7 +33,8 @@ async def handle(
     services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     if context.version >= _SENT_BY_BROKERS_SINCE:
-        if not may_act_as_broker(services, context):
+        may_act = may_act_as_broker(services, context)
+        if not may_act or not services.authorizer.allows_cluster(context, AclOperation.CLUSTER_ACTION):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         results = [await _add_for_broker(services, transaction) for transaction in request.transactions]
         return AddPartitionsToTxnResponse(results_by_transaction=results)
@@ -65,6 +67,12 @@ async def _add_for_producer(
     results: dict[TopicPartition, AddPartitionsToTxnPartitionResult] = {}
     topics = _results(request.v3_and_below_topics, results)
     response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+    authorizer, transactional_id = services.authorizer, request.v3_and_below_transactional_id
+    refusal = authorizer.refusal(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    if refusal is not None:
+        for result in results.values():
+            result.partition_error_code = refusal.code
+        return response
     is_any_missing = False
     for partition, result in results.items():
         try:
@@ -72,6 +80,7 @@ async def _add_for_producer(
                 raise RequestRefusedError(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {partition.topic!r} is internal"
                 )
+            authorizer.check(context, AclOperation.WRITE, ResourceType.TOPIC, partition.topic)
             services.topics.check_partition(partition)
         except LogbrookError as error:
             is_any_missing = True
@@ -87,7 +96,7 @@ async def _add_for_producer(
         ProducerId(request.v3_and_below_producer_id), ProducerEpoch(request.v3_and_below_producer_epoch)
     )
     try:
-        await services.transactions.add(request.v3_and_below_transactional_id, producer, results.keys())
+        await services.transactions.add(transactional_id, producer, results.keys())
     except LogbrookError as error:
         code = producer_fenced_code(error_code(error), context.version, fenced_since=2)
     for result in results.values():

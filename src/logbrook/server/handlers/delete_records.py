@@ -1,6 +1,7 @@
 """DeleteRecords: advance the log start offset, to the high watermark if the offset is -1."""
 
 from logbrook.config import CleanupPolicy
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
@@ -28,6 +29,7 @@ def handle(services: Services, request: DeleteRecordsRequest, context: RequestCo
             result = DeleteRecordsPartitionResult(partition_index=number, low_watermark=_NO_LOW_WATERMARK)
             results.append(result)
             with errors_in(result):
+                services.authorizer.check(context, AclOperation.DELETE, ResourceType.TOPIC, topic.name)
                 result.low_watermark = _delete(services, TopicPartition(topic.name, number), Offset(partition.offset))
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
     return DeleteRecordsResponse(topics=topics)

@@ -7,8 +7,8 @@ from logbrook.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from logbrook.server.api import Api, RequestContext
-from logbrook.server.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from logbrook.server.cluster_view import BrokerAddress
+from logbrook.server.security.authorizer import NOT_REQUESTED
 from logbrook.server.services import Services
 
 # KIP-919: endpoint types that a client can request.
@@ -22,7 +22,9 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         message = f"this endpoint is a broker (type {BROKERS}), not of type {request.endpoint_type}"
         return DescribeClusterResponse(error_code=code, error_message=message)
-    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+    operations = NOT_REQUESTED
+    if request.include_cluster_authorized_operations:
+        operations = services.authorizer.cluster_operations(context)
     fenced = services.view.fenced_brokers() if request.include_fenced_brokers else []
     return DescribeClusterResponse(
         cluster_id=services.topics.metadata.cluster_id,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from logbrook.core.acls import AclOperation
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -17,6 +18,7 @@ from logbrook.server.config_resources import (
     ConfigEntry,
     ConfigResource,
     ConfigResourceType,
+    check_config_right,
     find_resource,
 )
 from logbrook.server.errors import RequestRefusedError, errors_in
@@ -24,7 +26,7 @@ from logbrook.server.services import Services
 
 
 def handle(services: Services, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    description = _Description(services, request)
+    description = _Description(services, request, context)
     return DescribeConfigsResponse(results=[description.describe(resource) for resource in request.resources])
 
 
@@ -34,9 +36,10 @@ API = Api(DescribeConfigsRequest, DescribeConfigsResponse, handle)
 class _Description:
     """The response to one request."""
 
-    def __init__(self, services: Services, request: DescribeConfigsRequest) -> None:
+    def __init__(self, services: Services, request: DescribeConfigsRequest, context: RequestContext) -> None:
         self._services = services
         self._request = request
+        self._context = context
         self._entries = ConfigEntries(services)
         self._described: set[tuple[int, str]] = set()
 
@@ -47,12 +50,13 @@ class _Description:
         return result
 
     def _entries_of(self, wanted: DescribeConfigsResource) -> list[ConfigEntry]:
-        """Raises InvalidTopicNameError, TopicNotFoundError or RequestRefusedError."""
+        """Raises AuthorizationFailedError, InvalidTopicNameError, TopicNotFoundError or RequestRefusedError."""
         identity = wanted.resource_type, wanted.resource_name
         if identity in self._described:
             # Repeated resources would let a small request produce a huge response.
             raise RequestRefusedError(ErrorCode.INVALID_REQUEST, "a resource may be named only once in a request")
         self._described.add(identity)
+        check_config_right(self._services, self._context, AclOperation.DESCRIBE_CONFIGS, *identity)
         resource = find_resource(self._services, wanted.resource_type, wanted.resource_name)
         entries = self._all_entries(resource)
         # As in Kafka, an empty list of names means all settings, like a null list.

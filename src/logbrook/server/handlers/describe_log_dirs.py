@@ -6,6 +6,7 @@ Null instead of a list of topics means all topics.
 import os
 from collections.abc import Iterable, Iterator
 
+from logbrook.core.acls import AclOperation
 from logbrook.core.metadata import TopicNotFoundError
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
@@ -30,6 +31,8 @@ _logger = event_logger(__name__)
 
 
 def handle(services: Services, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    if not services.authorizer.allows_cluster(context, AclOperation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     logs = list(_logs(services, request))
     members = services.topics.directory.members
     return DescribeLogDirsResponse(

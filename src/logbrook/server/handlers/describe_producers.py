@@ -1,5 +1,6 @@
 """DescribeProducers: the producer state of partitions (KIP-664)."""
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import ProducerId
 from logbrook.protocol.error_codes import ErrorCode
@@ -34,6 +35,7 @@ def handle(services: Services, request: DescribeProducersRequest, context: Reque
                         ErrorCode.INVALID_REQUEST, "a partition may be named only once in a request"
                     )
                 described.add(partition)
+                services.authorizer.check(context, AclOperation.READ, ResourceType.TOPIC, topic.name)
                 response.active_producers = _producers(services, partition)
         topics.append(TopicResponse(name=topic.name, partitions=responses))
     return DescribeProducersResponse(topics=topics)

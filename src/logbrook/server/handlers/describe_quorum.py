@@ -3,6 +3,7 @@
 The brokers of a cluster are no voters: they keep their metadata in a store of its own, so they are its observers.
 """
 
+from logbrook.core.acls import AclOperation
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -21,6 +22,9 @@ _LISTENER_NAME = "PLAINTEXT"
 
 
 def handle(services: Services, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    refusal = services.authorizer.cluster_refusal(context, AclOperation.DESCRIBE)
+    if refusal is not None:
+        return DescribeQuorumResponse(error_code=refusal.code, error_message=str(refusal))
     return DescribeQuorumResponse(
         topics=[
             ResponseTopicData(

@@ -5,6 +5,7 @@ Topics are ordered by name. A full page ends with a cursor, at which the next pa
 
 from collections.abc import Iterable
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.metadata import Topic
 from logbrook.model import LogbrookError, check_topic_name
 from logbrook.protocol.error_codes import ErrorCode
@@ -16,7 +17,6 @@ from logbrook.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from logbrook.server.api import Api, RequestContext
-from logbrook.server.authorized_operations import TOPIC_OPERATIONS
 from logbrook.server.errors import error_code
 from logbrook.server.services import Services
 
@@ -32,7 +32,11 @@ def handle(
         return DescribeTopicPartitionsResponse(
             topics=[DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in request.topics]
         )
-    return _page(services, request, _names(services, request))
+    names, refused = _names(services, request, context)
+    response = _page(services, request, names, context)
+    # Kafka has them at the end.
+    response.topics = [*response.topics, *refused]
+    return response
 
 
 API = Api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, handle)
@@ -46,17 +50,33 @@ def _is_cursor_valid(request: DescribeTopicPartitionsRequest) -> bool:
     return cursor.partition_index >= 0 and is_requested
 
 
-def _names(services: Services, request: DescribeTopicPartitionsRequest) -> list[str]:
-    if request.topics:
-        names: Iterable[str] = {topic.name for topic in request.topics}
+def _names(
+    services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> tuple[list[str], list[DescribeTopicPartitionsResponseTopic]]:
+    """Return the names to describe, and the responses for topics that were named and may not be described."""
+    is_for_all = not request.topics
+    if is_for_all:
+        names: Iterable[str] = (topic.name for topic in services.topics.metadata.topics.values() if not topic.is_hidden)
     else:
-        names = (topic.name for topic in services.topics.metadata.topics.values() if not topic.is_hidden)
+        names = {topic.name for topic in request.topics}
     first = "" if request.cursor is None else request.cursor.topic_name
-    return sorted(name for name in names if name >= first)
+    wanted = sorted(name for name in names if name >= first)
+    if not services.authorizer.is_enabled:
+        return wanted, []
+    allowed = [
+        name
+        for name in wanted
+        if services.authorizer.allows(
+            context, AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_audited=not is_for_all
+        )
+    ]
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refused = () if is_for_all else sorted(set(wanted) - set(allowed))
+    return allowed, [DescribeTopicPartitionsResponseTopic(name=name, error_code=code) for name in refused]
 
 
 def _page(
-    services: Services, request: DescribeTopicPartitionsRequest, names: list[str]
+    services: Services, request: DescribeTopicPartitionsRequest, names: list[str], context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     response = DescribeTopicPartitionsResponse()
     described: list[DescribeTopicPartitionsResponseTopic] = []
@@ -75,7 +95,7 @@ def _page(
             described.append(DescribeTopicPartitionsResponseTopic(name=name, error_code=error_code(error)))
             continue
         end = min(topic.partition_count, first + remaining)
-        described.append(_describe(services, topic, range(first, end)))
+        described.append(_describe(services, topic, range(first, end), context))
         remaining -= max(0, end - first)
         if end < topic.partition_count:
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
@@ -83,13 +103,15 @@ def _page(
     return response
 
 
-def _describe(services: Services, topic: Topic, numbers: Iterable[int]) -> DescribeTopicPartitionsResponseTopic:
+def _describe(
+    services: Services, topic: Topic, numbers: Iterable[int], context: RequestContext
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=services.topics.is_internal(topic.name),
         partitions=[_describe_partition(services, topic, number) for number in numbers],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=services.authorizer.operations(context, ResourceType.TOPIC, topic.name),
     )
 
 

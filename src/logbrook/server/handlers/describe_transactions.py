@@ -3,6 +3,7 @@
 from itertools import groupby
 from operator import attrgetter
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.transactions.transaction import Transaction
 from logbrook.model import LogbrookError
 from logbrook.protocol.messages.describe_transactions import (
@@ -22,7 +23,8 @@ def handle(
     states = []
     for transactional_id in dict.fromkeys(request.transactional_ids):
         try:
-            states.append(_state(services.transactions.describe(transactional_id)))
+            services.authorizer.check(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            states.append(_state(services, services.transactions.describe(transactional_id), context))
         except LogbrookError as error:
             code = error_code(error)
             states.append(TransactionState(transactional_id=transactional_id, error_code=code))
@@ -32,7 +34,8 @@ def handle(
 API = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, handle)
 
 
-def _state(transaction: Transaction) -> TransactionState:
+def _state(services: Services, transaction: Transaction, context: RequestContext) -> TransactionState:
+    """Describe a transaction, without the topics that the client may not describe."""
     by_topic = groupby(sorted(transaction.partitions), attrgetter("topic"))
     return TransactionState(
         transactional_id=transaction.transactional_id,
@@ -44,5 +47,6 @@ def _state(transaction: Transaction) -> TransactionState:
         topics=[
             TopicData(topic=topic, partitions=[partition.partition for partition in partitions])
             for topic, partitions in by_topic
+            if services.authorizer.allows(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic, is_audited=False)
         ],
     )

@@ -5,6 +5,7 @@ The users of `security.users_file` are not part of the cluster's metadata, and a
 
 from collections import Counter
 
+from logbrook.core.acls import AclOperation
 from logbrook.core.users import SCRAM_NUMBERS
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_user_scram_credentials import (
@@ -20,6 +21,9 @@ from logbrook.server.services import Services
 def handle(
     services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
+    refusal = services.authorizer.cluster_refusal(context, AclOperation.DESCRIBE)
+    if refusal is not None:
+        return DescribeUserScramCredentialsResponse(error_code=refusal.code, error_message=str(refusal))
     # Null and an empty list mean all users.
     named = Counter(user.name for user in request.users or ())
     names = named or Counter(sorted(services.security.users.names))

@@ -6,6 +6,7 @@ node leads every partition, so no election is ever needed.
 
 from collections.abc import Iterable, Iterator
 
+from logbrook.core.acls import AclOperation
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.elect_leaders import (
@@ -22,6 +23,9 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 
 async def handle(services: Services, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    refusal = services.authorizer.cluster_refusal(context, AclOperation.ALTER)
+    if refusal is not None:
+        return _refused(request, refusal.code)
     is_known = request.election_type in (_PREFERRED, _UNCLEAN)
     results: list[ReplicaElectionResult] = []
     for name, numbers in _wanted(services, request):
@@ -36,6 +40,21 @@ async def handle(services: Services, request: ElectLeadersRequest, context: Requ
 
 
 API = Api(ElectLeadersRequest, ElectLeadersResponse, handle)
+
+
+def _refused(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=number, error_code=code) for number in dict.fromkeys(topic.partitions)
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
 
 
 def _wanted(services: Services, request: ElectLeadersRequest) -> Iterator[tuple[str, Iterable[int]]]:

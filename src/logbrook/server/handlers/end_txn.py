@@ -4,6 +4,7 @@ From version 5 on every end bumps the producer epoch, so that a delayed request 
 a later one (KIP-890).
 """
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.model import LogbrookError
 from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -25,6 +26,7 @@ API = Api(EndTxnRequest, EndTxnResponse, handle)
 
 async def _end(services: Services, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
     try:
+        services.authorizer.check(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         ended = await services.transactions.end(
             request.transactional_id,
             ProducerId(request.producer_id),

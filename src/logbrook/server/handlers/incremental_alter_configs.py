@@ -40,7 +40,7 @@ async def handle(
         for wanted in request.resources
     ]
     updates = [partial(_update_of, wanted) for wanted in request.resources]
-    await update_resources(services, responses, updates, only_check=request.validate_only)
+    await update_resources(services, context, responses, updates, only_check=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 

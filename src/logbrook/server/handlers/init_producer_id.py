@@ -4,6 +4,7 @@ Producer ids are never assigned twice. Earlier producers of the transactional id
 is aborted.
 """
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.transactions.messages import InitRequest
 from logbrook.model import LogbrookError
 from logbrook.model.identifiers import ProducerEpoch, ProducerId
@@ -19,6 +20,7 @@ _NONE = -1
 
 async def handle(services: Services, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     try:
+        _authorize(services, request, context)
         if request.transactional_id is None:
             return InitProducerIdResponse(producer_id=await services.topics.new_producer_id(), producer_epoch=0)
         if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
@@ -39,9 +41,18 @@ async def handle(services: Services, request: InitProducerIdRequest, context: Re
         )
     except LogbrookError as error:
         return InitProducerIdResponse(
-            error_code=producer_fenced_code(error_code(error), context.version, fenced_since=4)
+            error_code=producer_fenced_code(error_code(error), context.version, fenced_since=4), producer_epoch=_NONE
         )
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 
 API = Api(InitProducerIdRequest, InitProducerIdResponse, handle)
+
+
+def _authorize(services: Services, request: InitProducerIdRequest, context: RequestContext) -> None:
+    """Raises AuthorizationFailedError. A client that may write to any topic may be idempotent (KIP-679)."""
+    authorizer = services.authorizer
+    if request.transactional_id is not None:
+        authorizer.check(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    elif not authorizer.allows_any(context, AclOperation.WRITE, ResourceType.TOPIC):
+        authorizer.check_cluster(context, AclOperation.IDEMPOTENT_WRITE)

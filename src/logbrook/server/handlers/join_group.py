@@ -1,5 +1,6 @@
 """JoinGroup: add a member to a group. Answered with the generation when all members have joined."""
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import CoordinatorError
 from logbrook.core.groups.errors import MemberIdRequiredError
 from logbrook.core.groups.messages import JoinRequest, JoinResult
@@ -19,6 +20,10 @@ _SKIP_ASSIGNMENT_SINCE = 9
 
 def handle(services: Services, request: JoinGroupRequest, context: RequestContext) -> HandlerResult:
     version = context.version
+    refusal = services.authorizer.refusal(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    if refusal is not None:
+        no_protocol = None if version >= _NO_PROTOCOL_IS_NULL_SINCE else ""
+        return JoinGroupResponse(error_code=refusal.code, protocol_name=no_protocol)
     has_rebalance_timeout = version >= _REBALANCE_TIMEOUT_SINCE
     join = JoinRequest(
         group_id=request.group_id,

@@ -1,5 +1,6 @@
 """LeaveGroup: remove members from a group. Up to version 2 a request has one member, later several."""
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import CoordinatorError
 from logbrook.core.groups.messages import LeavingMember, MemberLeft
 from logbrook.protocol.error_codes import ErrorCode
@@ -14,6 +15,9 @@ _SEVERAL_SINCE = 3
 
 
 def handle(services: Services, request: LeaveGroupRequest, context: RequestContext) -> HandlerResult:
+    refusal = services.authorizer.refusal(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    if refusal is not None:
+        return LeaveGroupResponse(error_code=refusal.code)
     leaving = [LeavingMember(member.member_id, member.group_instance_id) for member in request.members]
     if context.version < _SEVERAL_SINCE:
         leaving = [LeavingMember(request.member_id)]

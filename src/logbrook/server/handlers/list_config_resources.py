@@ -5,6 +5,7 @@ Version 0 has no list of types; it lists client metrics subscriptions, of which 
 
 from collections.abc import Iterator
 
+from logbrook.core.acls import AclOperation
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -22,6 +23,8 @@ _CLIENT_METRICS = 16
 def handle(
     services: Services, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
+    if not services.authorizer.allows_cluster(context, AclOperation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=[])
     if context.version < _TYPES_SINCE:
         return ListConfigResourcesResponse(config_resources=[])
     supported = {*ConfigResourceType, _CLIENT_METRICS}

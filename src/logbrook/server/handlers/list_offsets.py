@@ -7,6 +7,7 @@ that was told an earlier end would miss records that were acknowledged before it
 import asyncio
 from collections.abc import Mapping
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
@@ -39,24 +40,40 @@ _NONE = -1
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> HandlerResult:
+    refusals = _refusals(services, request, context)
     if services.replicas is not None and not services.replicas.membership.is_certain:
-        return _list_confirmed(services, request, services.replicas.leading)
+        return _list_confirmed(services, request, refusals, services.replicas.leading)
     try:
         with services.cold_reads.cached():
-            return _list(services, request, {})
+            return _list(services, request, refusals, {})
     except NotCachedError:
-        return services.cold_reads.read(lambda: _list(services, request, {}))
+        return services.cold_reads.read(lambda: _list(services, request, refusals, {}))
+
+
+def _refusals(
+    services: Services, request: ListOffsetsRequest, context: RequestContext
+) -> dict[str, LogbrookError | None]:
+    """Return the errors of the topics that the client may not describe."""
+    if not services.authorizer.is_enabled:
+        return {}
+    return {
+        topic.name: services.authorizer.refusal(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        for topic in request.topics
+    }
 
 
 async def _list_confirmed(
-    services: Services, request: ListOffsetsRequest, leading: LeadingReplicas
+    services: Services,
+    request: ListOffsetsRequest,
+    refusals: Mapping[str, LogbrookError | None],
+    leading: LeadingReplicas,
 ) -> ListOffsetsResponse:
     """List the offsets when the followers have confirmed that this broker leads."""
     partitions = {
         TopicPartition(topic.name, wanted.partition_index)
         for topic in request.topics
         for wanted in topic.partitions
-        if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL)
+        if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL) and refusals.get(topic.name) is None
     }
     errors: dict[TopicPartition, LogbrookError] = {}
 
@@ -67,12 +84,15 @@ async def _list_confirmed(
             errors[partition] = error
 
     await asyncio.gather(*map(confirm, sorted(partitions)))
-    response: ListOffsetsResponse = await services.cold_reads.read(lambda: _list(services, request, errors))
+    response: ListOffsetsResponse = await services.cold_reads.read(lambda: _list(services, request, refusals, errors))
     return response
 
 
 def _list(
-    services: Services, request: ListOffsetsRequest, errors: Mapping[TopicPartition, LogbrookError]
+    services: Services,
+    request: ListOffsetsRequest,
+    refusals: Mapping[str, LogbrookError | None],
+    errors: Mapping[TopicPartition, LogbrookError],
 ) -> ListOffsetsResponse:
     """`errors` has those of partitions that this broker may not lead any more."""
     isolation_level = request.isolation_level
@@ -86,7 +106,8 @@ def _list(
                         partition := TopicPartition(topic.name, wanted.partition_index),
                         wanted,
                         isolation_level,
-                        errors.get(partition) if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL) else None,
+                        refusals.get(topic.name)
+                        or (errors.get(partition) if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL) else None),
                     )
                     for wanted in topic.partitions
                 ],

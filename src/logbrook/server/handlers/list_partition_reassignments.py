@@ -1,5 +1,6 @@
 """ListPartitionReassignments: the partitions that are moving to other brokers. On a single node there are none."""
 
+from logbrook.core.acls import AclOperation
 from logbrook.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -13,6 +14,9 @@ from logbrook.server.services import Services
 def handle(
     services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
+    refusal = services.authorizer.cluster_refusal(context, AclOperation.DESCRIBE)
+    if refusal is not None:
+        return ListPartitionReassignmentsResponse(error_code=refusal.code, error_message=str(refusal))
     wanted = None
     if request.topics is not None:
         wanted = {(topic.name, number) for topic in request.topics for number in topic.partition_indexes}

@@ -1,5 +1,6 @@
 """ListTransactions: the transactional ids that pass the filters (KIP-664, KIP-994, KIP-1152)."""
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.transactions.transaction import TransactionState
 from logbrook.model import LogbrookError
 from logbrook.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -34,6 +35,13 @@ def handle(services: Services, request: ListTransactionsRequest, context: Reques
                 transaction_state=transaction.state,
             )
             for transaction in transactions
+            if services.authorizer.allows(
+                context,
+                AclOperation.DESCRIBE,
+                ResourceType.TRANSACTIONAL_ID,
+                transaction.transactional_id,
+                is_audited=False,
+            )
         ],
     )
 

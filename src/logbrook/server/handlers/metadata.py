@@ -8,6 +8,7 @@ A topic that does not exist is created if both the client and `topics.auto_creat
 
 from collections.abc import Iterator, Sequence
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.metadata import Topic
 from logbrook.model import InvalidTopicNameError, LogbrookError, check_topic_name
 from logbrook.protocol.error_codes import ErrorCode
@@ -21,11 +22,12 @@ from logbrook.protocol.messages.metadata import (
 )
 from logbrook.protocol.schema import ZERO_UUID
 from logbrook.server.api import Api, HandlerResult, RequestContext
-from logbrook.server.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.errors import error_code
+from logbrook.server.security.authorizer import NOT_REQUESTED
 from logbrook.server.services import Services
+from logbrook.server.topic_checks import authorized_topic
 
 # Earlier versions require a topic name in the response.
 _NULL_NAME_SINCE = 12
@@ -40,15 +42,19 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
     wanted = request.topics
     if wanted is None or (not wanted and context.version < _NULL_FOR_ALL_SINCE):
         topics = [topic for topic in services.topics.metadata.topics.values() if not topic.is_hidden]
+        if services.authorizer.is_enabled:
+            topics = [topic for topic in topics if _may_describe(services, topic.name, context)]
         return _respond(services, request, [_describe(services, topic) for topic in topics], context)
     # Without duplicates: the response is much larger than the request.
     wanted = list({(topic.topic_id, topic.name): topic for topic in wanted}.values())
     missing = [name for name in _missing(services, wanted) if _may_create(services, request, name)]
+    if missing and services.authorizer.is_enabled:
+        missing = [name for name in missing if _may_describe(services, name, context)]
     if missing:
         return _create_and_respond(services, request, missing, wanted, context)
     if services.replicas is not None and wanted:
         return _respond_after_elections(services, services.replicas.liveness, request, wanted, context)
-    return _respond(services, request, [_look_up(services, topic, context.version) for topic in wanted], context)
+    return _respond(services, request, [_look_up(services, topic, context) for topic in wanted], context)
 
 
 API = Api(MetadataRequest, MetadataResponse, handle)
@@ -64,7 +70,7 @@ async def _respond_after_elections(
     await liveness.settle()
     until_s = services.clock.monotonic_s() + _ELECTION_S_MAX
     while True:
-        topics = [_look_up(services, topic, context.version) for topic in wanted]
+        topics = [_look_up(services, topic, context) for topic in wanted]
         is_waiting = liveness.gone() and any(
             partition.error_code for topic in topics for partition in topic.partitions or ()
         )
@@ -81,14 +87,17 @@ async def _create_and_respond(
     context: RequestContext,
 ) -> MetadataResponse:
     failed: dict[str | None, ErrorCode] = {}
+    may_create_all = services.authorizer.allows_cluster(context, AclOperation.CREATE, is_audited=False)
     for name in missing:
         try:
+            if not may_create_all:
+                services.authorizer.check(context, AclOperation.CREATE, ResourceType.TOPIC, name)
             await services.topics.create(name, None, {})
         except LogbrookError as error:
             code = error_code(error)
             if code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 failed[name] = code
-    topics = [_look_up(services, topic, context.version) for topic in wanted]
+    topics = [_look_up(services, topic, context) for topic in wanted]
     for topic in topics:
         topic.error_code = failed.get(topic.name, topic.error_code)
     return _respond(services, request, topics, context)
@@ -111,16 +120,22 @@ def _may_create(services: Services, request: MetadataRequest, name: str) -> bool
     return not services.topics.is_internal(name)
 
 
-def _look_up(services: Services, wanted: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
-    metadata = services.topics.metadata
+def _may_describe(services: Services, name: str, context: RequestContext) -> bool:
+    return services.authorizer.allows(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_audited=False)
+
+
+def _look_up(services: Services, wanted: MetadataRequestTopic, context: RequestContext) -> MetadataResponseTopic:
     try:
         if wanted.topic_id != ZERO_UUID:
-            return _describe(services, metadata.topic_with_id(wanted.topic_id))
-        name = wanted.name or ""
-        check_topic_name(name)
-        return _describe(services, metadata.topic(name))
+            topic = authorized_topic(services, context, AclOperation.DESCRIBE, wanted.topic_id, "")
+        else:
+            name = wanted.name or ""
+            services.authorizer.check(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+            check_topic_name(name)
+            topic = services.topics.metadata.topic(name)
+        return _describe(services, topic)
     except LogbrookError as error:
-        named = wanted.name if version >= _NULL_NAME_SINCE else wanted.name or ""
+        named = wanted.name if context.version >= _NULL_NAME_SINCE else wanted.name or ""
         return MetadataResponseTopic(error_code=error_code(error), name=named, topic_id=wanted.topic_id)
 
 
@@ -152,8 +167,13 @@ def _respond(
     if request.include_topic_authorized_operations:
         for topic in topics:
             # As in Kafka, also for a topic that does not exist, unless only its id is known.
-            topic.topic_authorized_operations = TOPIC_OPERATIONS if topic.name else NOT_REQUESTED
-    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            if topic.name and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                topic.topic_authorized_operations = services.authorizer.operations(
+                    context, ResourceType.TOPIC, topic.name
+                )
+    operations = NOT_REQUESTED
+    if request.include_cluster_authorized_operations:
+        operations = services.authorizer.cluster_operations(context)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)

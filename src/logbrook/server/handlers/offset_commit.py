@@ -3,6 +3,7 @@
 The broker's retention applies; the retention time of a request is ignored.
 """
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import CoordinatorError
 from logbrook.core.groups.messages import CommitRequest
 from logbrook.model import LogbrookError
@@ -16,7 +17,7 @@ from logbrook.server.api import Api, HandlerResult, RequestContext
 from logbrook.server.coordinators.groups import PartitionErrors
 from logbrook.server.coordinators.responses import OffsetCommitResults, respond_when_done
 from logbrook.server.services import Services
-from logbrook.server.topic_checks import topic_by_id_or_name
+from logbrook.server.topic_checks import authorized_topic
 
 # KIP-848: topics by id.
 _TOPIC_IDS_SINCE = 10
@@ -56,7 +57,10 @@ def _collect(
         ]
         topics.append(OffsetCommitResponseTopic(topic_id=topic.topic_id, name=topic.name, partitions=responses))
         try:
-            existing = topic_by_id_or_name(services, topic.topic_id if by_id else None, topic.name)
+            services.authorizer.check(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+            existing = authorized_topic(
+                services, context, AclOperation.READ, topic.topic_id if by_id else None, topic.name
+            )
         except LogbrookError as error:
             commits.fail(responses, error)
             continue

@@ -1,5 +1,6 @@
 """OffsetDelete: delete committed offsets of topics that no member subscribes to (KIP-496)."""
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import CoordinatorError
 from logbrook.model import TopicPartition
 from logbrook.protocol.messages.offset_delete import (
@@ -17,6 +18,10 @@ from logbrook.server.topic_checks import check_partition_exists
 
 
 def handle(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> HandlerResult:
+    authorizer = services.authorizer
+    refusal = authorizer.refusal(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
+    if refusal is not None:
+        return OffsetDeleteResponse(error_code=refusal.code)
     topics: list[OffsetDeleteResponseTopic] = []
     # Existing partitions, each with the partition of the response that gets its error code.
     existing: list[tuple[TopicPartition, OffsetDeleteResponsePartition]] = []
@@ -28,6 +33,7 @@ def handle(services: Services, request: OffsetDeleteRequest, context: RequestCon
         for response in responses:
             partition = TopicPartition(topic.name, response.partition_index)
             with errors_in(response):
+                authorizer.check(context, AclOperation.READ, ResourceType.TOPIC, topic.name)
                 check_partition_exists(services.topics.metadata.topic(topic.name), partition)
                 existing.append((partition, response))
 

@@ -10,10 +10,10 @@ from asyncio import Future
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import CoordinatorError
 from logbrook.core.groups.messages import NO_OFFSET, FetchedOffset
-from logbrook.core.metadata import UnknownTopicIdError
-from logbrook.model import TopicPartition
+from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -56,9 +56,9 @@ class _TopicOffsets(NamedTuple):
 
 
 def handle(services: Services, request: OffsetFetchRequest, context: RequestContext) -> HandlerResult:
-    response = _respond(services, request, context.version)
+    response = _respond(services, request, context)
     pending = services.groups.pending_commits(_group_ids(request))
-    return _respond_when_committed(services, request, context.version, response, pending) if pending else response
+    return _respond_when_committed(services, request, context, response, pending) if pending else response
 
 
 API = Api(OffsetFetchRequest, OffsetFetchResponse, handle)
@@ -67,7 +67,7 @@ API = Api(OffsetFetchRequest, OffsetFetchResponse, handle)
 async def _respond_when_committed(
     services: Services,
     request: OffsetFetchRequest,
-    version: int,
+    context: RequestContext,
     response: OffsetFetchResponse,
     pending: "Sequence[Future[None]]",
 ) -> OffsetFetchResponse:
@@ -77,7 +77,7 @@ async def _respond_when_committed(
             for commit in pending:
                 await commit
         except CoordinatorError:
-            response = _respond(services, request, version)
+            response = _respond(services, request, context)
             pending = services.groups.pending_commits(_group_ids(request))
         else:
             return response
@@ -87,9 +87,9 @@ def _group_ids(request: OffsetFetchRequest) -> list[str]:
     return [request.group_id, *(group.group_id for group in request.groups)]
 
 
-def _respond(services: Services, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
-    if version < _SEVERAL_GROUPS_SINCE:
-        return _fetch_single_group(services, request, version)
+def _respond(services: Services, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    if context.version < _SEVERAL_GROUPS_SINCE:
+        return _fetch_single_group(services, request, context)
     responses: dict[str, OffsetFetchResponseGroup] = {}
     repeated = []
     for group in request.groups:
@@ -97,18 +97,20 @@ def _respond(services: Services, request: OffsetFetchRequest, version: int) -> O
         if group.group_id in responses:
             repeated.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.INVALID_REQUEST))
         else:
-            responses[group.group_id] = _fetch_group(services, request, group, version)
+            responses[group.group_id] = _fetch_group(services, request, group, context)
     return OffsetFetchResponse(groups=[*responses.values(), *repeated])
 
 
-def _fetch_single_group(services: Services, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+def _fetch_single_group(
+    services: Services, request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse:
     code = ErrorCode.NONE
     try:
-        fetched = _fetch(services, request, request.group_id, request.topics, by_id=False)
-    except CoordinatorError as error:
+        fetched = _fetch(services, request, context, request.group_id, request.topics)
+    except LogbrookError as error:
         code = error_code(error)
         # Version 1 has error codes in partitions only.
-        fetched = [] if version >= _GROUP_ERROR_SINCE else _failed(request.topics or (), code)
+        fetched = [] if context.version >= _GROUP_ERROR_SINCE else _failed(request.topics or (), code)
     topics = [
         OffsetFetchResponseTopic(name=topic.name, partitions=_partitions(topic, OffsetFetchResponsePartition))
         for topic in fetched
@@ -117,11 +119,11 @@ def _fetch_single_group(services: Services, request: OffsetFetchRequest, version
 
 
 def _fetch_group(
-    services: Services, request: OffsetFetchRequest, group: OffsetFetchRequestGroup, version: int
+    services: Services, request: OffsetFetchRequest, group: OffsetFetchRequestGroup, context: RequestContext
 ) -> OffsetFetchResponseGroup:
     try:
-        fetched = _fetch(services, request, group.group_id, group.topics, by_id=version >= _TOPIC_IDS_SINCE)
-    except CoordinatorError as error:
+        fetched = _fetch(services, request, context, group.group_id, group.topics)
+    except LogbrookError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code(error))
     topics = [
         OffsetFetchResponseTopics(
@@ -150,14 +152,14 @@ def _partitions(topic: _TopicOffsets, response: type[P]) -> list[P]:
 def _fetch(
     services: Services,
     request: OffsetFetchRequest,
+    context: RequestContext,
     group_id: str,
     topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
-    *,
-    by_id: bool,
 ) -> list[_TopicOffsets]:
-    """Raises CoordinatorError."""
+    """Raises CoordinatorError or AuthorizationFailedError."""
+    services.authorizer.check(context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
     if topics is None:
-        return _fetch_all(services, request, group_id, by_id=by_id)
+        return _fetch_all(services, request, context, group_id)
     groups, metadata = services.groups, services.topics.metadata
     fetched = []
     seen: set[TopicPartition] = set()
@@ -166,13 +168,14 @@ def _fetch(
     unstable = _unstable(services, request, group_id)
     for topic in topics:
         name, topic_id = topic.name, ZERO_UUID
-        if by_id and isinstance(topic, OffsetFetchRequestTopics):
-            topic_id = topic.topic_id
-            try:
+        try:
+            if context.version >= _TOPIC_IDS_SINCE and isinstance(topic, OffsetFetchRequestTopics):
+                topic_id = topic.topic_id
                 name = metadata.topic_with_id(topic_id).name
-            except UnknownTopicIdError as error:
-                fetched += _failed([topic], error_code(error))
-                continue
+            services.authorizer.check(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        except LogbrookError as error:
+            fetched += _failed([topic], error_code(error))
+            continue
         requested = dict.fromkeys(TopicPartition(name, number) for number in topic.partition_indexes)
         partitions = [partition for partition in requested if partition not in seen]
         seen.update(partitions)
@@ -195,14 +198,21 @@ def _partition_offset(
     return _PartitionOffset(partition.partition, committed)
 
 
-def _fetch_all(services: Services, request: OffsetFetchRequest, group_id: str, *, by_id: bool) -> list[_TopicOffsets]:
-    """Raises CoordinatorError. In versions with topic ids, deleted topics are left out."""
-    topics = services.topics.metadata.topics
+def _fetch_all(
+    services: Services, request: OffsetFetchRequest, context: RequestContext, group_id: str
+) -> list[_TopicOffsets]:
+    """Leave out topics that the client may not describe and, in versions with topic ids, deleted ones.
+
+    Raises CoordinatorError.
+    """
+    topics, by_id = services.topics.metadata.topics, context.version >= _TOPIC_IDS_SINCE
     by_topic: dict[str, _TopicOffsets] = {}
     unstable = _unstable(services, request, group_id)
     for partition, committed in services.groups.fetch_offsets(group_id, None).items():
         name = partition.topic
         if by_id and name not in topics:
+            continue
+        if not services.authorizer.allows(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_audited=False):
             continue
         if name not in by_topic:
             by_topic[name] = _TopicOffsets(topics[name].id if by_id else ZERO_UUID, name, [])

@@ -5,6 +5,7 @@ last one that has records. The high watermark of a new leader may be older than 
 would take committed records for truncated ones, and read them again.
 """
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.model import TopicPartition
 from logbrook.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -23,12 +24,17 @@ def handle(
     services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     topics = []
+    authorizer = services.authorizer
+    # Brokers ask for any topic, consumers for those that they may describe (KIP-320).
+    is_broker = authorizer.allows_cluster(context, AclOperation.CLUSTER_ACTION, is_audited=False)
     for topic in request.topics:
         ends = []
         for wanted in topic.partitions:
             end = EpochEndOffset(partition=wanted.partition)
             ends.append(end)
             with errors_in(end):
+                if not is_broker:
+                    authorizer.check(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
                 _find_end(services, TopicPartition(topic.topic, wanted.partition), wanted, end)
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
     return OffsetForLeaderEpochResponse(topics=topics)

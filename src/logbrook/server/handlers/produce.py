@@ -12,6 +12,7 @@ small, and appended after that.
 
 from collections.abc import Iterable
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import CoordinatorError, ProducerIdentity
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
@@ -68,6 +69,7 @@ class _Produce:
 
     __slots__ = (
         "_appends_open",
+        "_context",
         "_deferred",
         "_error",
         "_inspections",
@@ -82,6 +84,7 @@ class _Produce:
     def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
         self._services = services
         self._request = request
+        self._context = context
         self._version = context.version
         self._listener = context.listener
         self._topics: list[TopicProduceResponse] = []
@@ -98,12 +101,21 @@ class _Produce:
         try:
             if topic_id != ZERO_UUID:
                 name = self._services.topics.metadata.topic_with_id(topic_id).name
+            if self._services.authorizer.is_enabled:
+                self._authorize(name)
             self._check(name)
         except LogbrookError as error:
             responses += [self._failed(data.index, error) for data in partitions]
             return
         for data in partitions:
             responses.append(self._append(TopicPartition(name, data.index), data))
+
+    def _authorize(self, topic: str) -> None:
+        """Raises AuthorizationFailedError."""
+        authorizer, transactional_id = self._services.authorizer, self._request.transactional_id
+        if transactional_id is not None:
+            authorizer.check(self._context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        authorizer.check(self._context, AclOperation.WRITE, ResourceType.TOPIC, topic)
 
     def respond(self) -> HandlerResult:
         """Return the response, deferred while appends are open. Raises CloseConnectionError."""

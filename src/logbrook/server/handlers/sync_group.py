@@ -1,5 +1,6 @@
 """SyncGroup: the leader sends the assignment, and every member gets its part of it."""
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import CoordinatorError
 from logbrook.core.groups.errors import InconsistentGroupProtocolError
 from logbrook.core.groups.messages import SyncRequest, SyncResult
@@ -14,6 +15,10 @@ _PROTOCOL_SINCE = 5
 
 
 def handle(services: Services, request: SyncGroupRequest, context: RequestContext) -> HandlerResult:
+    refusal = services.authorizer.refusal(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    if refusal is not None:
+        return SyncGroupResponse(error_code=refusal.code)
+
     def respond(result: SyncResult | CoordinatorError) -> SyncGroupResponse:
         if isinstance(result, CoordinatorError):
             return SyncGroupResponse(error_code=error_code(result))

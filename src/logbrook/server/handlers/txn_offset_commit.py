@@ -3,6 +3,7 @@
 From version 5 on this adds the group's partition to the transaction; before, AddOffsetsToTxn has to come first.
 """
 
+from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import ProducerIdentity
 from logbrook.core.groups.errors import GroupError
 from logbrook.core.groups.messages import CommitRequest
@@ -28,7 +29,7 @@ async def handle(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
     commits = OffsetCommitResults()
-    response = TxnOffsetCommitResponse(topics=_collect(services, request, commits))
+    response = TxnOffsetCommitResponse(topics=_collect(services, request, commits, context))
     if commits.offsets:
         try:
             commits.finish(await _commit(services, request, context, commits))
@@ -69,9 +70,9 @@ async def _commit(
 
 
 def _collect(
-    services: Services, request: TxnOffsetCommitRequest, commits: OffsetCommitResults
+    services: Services, request: TxnOffsetCommitRequest, commits: OffsetCommitResults, context: RequestContext
 ) -> list[TxnOffsetCommitResponseTopic]:
-    topics = []
+    authorizer, topics = services.authorizer, []
     for topic in request.topics:
         responses = [
             TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
@@ -79,6 +80,9 @@ def _collect(
         ]
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=responses))
         try:
+            authorizer.check(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+            authorizer.check(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+            authorizer.check(context, AclOperation.READ, ResourceType.TOPIC, topic.name)
             existing = services.topics.metadata.topic(topic.name)
         except LogbrookError as error:
             commits.fail(responses, error)

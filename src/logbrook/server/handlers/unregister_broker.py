@@ -3,6 +3,7 @@
 Kafka unregisters even its only broker while it runs. DescribeCluster then has no broker, so clients cannot use it.
 """
 
+from logbrook.core.acls import AclOperation
 from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -14,6 +15,9 @@ from logbrook.server.services import Services
 async def handle(
     services: Services, request: UnregisterBrokerRequest, context: RequestContext
 ) -> UnregisterBrokerResponse:
+    refusal = services.authorizer.cluster_refusal(context, AclOperation.ALTER)
+    if refusal is not None:
+        return UnregisterBrokerResponse(error_code=refusal.code, error_message=str(refusal))
     if services.cluster_admin is not None:
         response = UnregisterBrokerResponse()
         with errors_in(response):

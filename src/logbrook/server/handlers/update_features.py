@@ -5,6 +5,7 @@ of a cluster's own features are raised if all its nodes support them. As in Kafk
 succeed or none does, so the response has one error.
 """
 
+from logbrook.core.acls import AclOperation
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -23,6 +24,7 @@ _UPGRADE = 1
 async def handle(services: Services, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     response = UpdateFeaturesResponse()
     with errors_in(response):
+        services.authorizer.check_cluster(context, AclOperation.ALTER)
         levels: dict[str, int] = {}
         for update in request.feature_updates:
             if services.cluster_features is not None and update.feature in services.cluster_features.supported:

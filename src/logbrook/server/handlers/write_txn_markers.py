@@ -7,6 +7,7 @@ markers itself, and the request comes only from operators, who abort a hanging t
 
 from asyncio import Future
 
+from logbrook.core.acls import AclOperation
 from logbrook.core.coordinator import ProducerIdentity
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
@@ -75,6 +76,9 @@ class _MarkerWrite:
                 raise RequestRefusedError(
                     ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "markers are written over the listener of the brokers"
                 )
+            # Operators who may alter the cluster abort hanging transactions (KIP-664).
+            if not services.authorizer.allows_cluster(context, AclOperation.ALTER, is_audited=False):
+                services.authorizer.check_cluster(context, AclOperation.CLUSTER_ACTION)
             _check(services, marker, partition)
             producer = ProducerIdentity(ProducerId(marker.producer_id), ProducerEpoch(marker.producer_epoch))
             self._write = services.transactions.write_marker(

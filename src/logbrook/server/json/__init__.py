@@ -2,6 +2,7 @@
 
     connection  a `ServerConnection` that explains why it closes and tolerates half-closed clients
     dispatch    frame -> request -> handler -> response frame
+    access      authentication, and the rights that requests need
     fetch       the Fetch request: records decompressed and written as JSON, in bounded steps
     handlers    all other requests
     errors      the error names of the protocol for the errors of the subsystems

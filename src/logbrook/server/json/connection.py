@@ -2,11 +2,13 @@
 
 After a broken frame nothing that follows can be parsed. Earlier requests are answered, then an error frame gives the
 reason, and the sending side is closed. Further input is discarded for `_LINGER_S`: closing at once would make the
-kernel reset the connection and drop the error frame.
+kernel reset the connection and drop the error frame. TLS has no half-closed connections: there, closing does the same.
 
 A client may close its sending side after its last request, as `nc` does at the end of its input, and still gets its
 responses if they are ready within `_LAST_RESPONSES_S`. The limit is needed because a client that has closed the whole
 connection cannot be distinguished.
+
+While a client authenticates, its further requests wait.
 
 Responses are in memory here, not slices of files. One that may be large is produced only when it can be sent: when the
 responses before it are sent and the client has read them.
@@ -50,7 +52,14 @@ class JsonConnection(ServerConnection):
             self._lingering.cancel()
         super().connection_lost(exc)
 
+    @property
+    def _has_room(self) -> bool:
+        return not self._session.is_authenticating and super()._has_room
+
     def eof_received(self) -> bool:
+        if not self._transport.can_write_eof():
+            # TLS has no half-closed connections.
+            return False
         if self._is_client_done or not (self._pending or self._queue):
             return self._is_client_done
         self._is_client_done = True
@@ -91,6 +100,9 @@ class JsonConnection(ServerConnection):
             super()._close_if_done()
         elif self._lingering is None and not (self._pending or self._out or self._transport.is_closing()):
             self._lingering = self._loop.call_later(_LINGER_S, self.abort)
+            if not self._transport.can_write_eof():
+                self._transport.close()
+                return
             self._transport.write_eof()
             if not self._is_reading:
                 self._is_reading = True

@@ -8,10 +8,12 @@ from typing import Any
 
 from logbrook.config.kafka_settings import InvalidSettingError
 from logbrook.core import metadata
+from logbrook.core.acls import InvalidAclError
 from logbrook.core.cluster.features import InvalidLevelError, UnsupportedLevelError
 from logbrook.core.cluster.placement import InvalidReplicationFactorError
 from logbrook.core.coordinator import CoordinatorLoadingError, CoordinatorNotAvailableError, NotCoordinatorError
 from logbrook.core.groups import errors as groups
+from logbrook.core.quota_entities import InvalidQuotaError
 from logbrook.core.users import UnknownCredentialError
 from logbrook.model import InvalidPartitionError, InvalidTopicNameError, LogbrookError, UnknownPartitionNameError
 from logbrook.ports.metadata_store import MetadataStoreError
@@ -21,8 +23,11 @@ from logbrook.records.errors import RecordsError, RejectedRecordsError
 from logbrook.server.cluster import errors as cluster_errors
 from logbrook.server.cluster.identity_file import WrongNodeError
 from logbrook.server.cluster.membership import WrongClusterError
+from logbrook.server.cluster.peer_security import InvalidPeerSecurityError
 from logbrook.server.errors import RequestRefusedError, find_by_class
+from logbrook.server.security.authorizer import AuthorizationFailedError
 from logbrook.server.security.errors import AuthenticationFailedError, InvalidSecurityError
+from logbrook.server.security.quotas import ThrottlingQuotaExceededError
 from logbrook.server.topic_changes import ChangePendingError
 from logbrook.storage import errors as storage
 
@@ -43,6 +48,7 @@ class JsonError(StrEnum):
     TOPIC_EXISTS = "TopicExists"
     GROUP_IN_USE = "GroupInUse"
     NOT_READY = "NotReady"
+    NOT_AUTHORIZED = "NotAuthorized"
     NOT_AUTHENTICATED = "NotAuthenticated"
     INTERNAL_ERROR = "InternalError"
 
@@ -61,9 +67,14 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     InvalidPartitionError: JsonError.PARTITION_NOT_FOUND,
     UnknownPartitionNameError: JsonError.PARTITION_NOT_FOUND,
     InvalidSettingError: JsonError.INVALID_REQUEST,
+    # Quotas are set over Kafka's protocol only, and mutations of clients of this protocol are not counted.
+    InvalidQuotaError: JsonError.INVALID_REQUEST,
+    ThrottlingQuotaExceededError: JsonError.NOT_READY,
     InvalidRequestError: JsonError.INVALID_REQUEST,
     RecordTooLargeError: JsonError.RECORD_TOO_LARGE,
     RequestRefusedError: JsonError.INVALID_REQUEST,
+    AuthorizationFailedError: JsonError.NOT_AUTHORIZED,
+    InvalidAclError: JsonError.INVALID_REQUEST,
     ProtocolError: JsonError.BROKEN_FRAME,
     CoordinatorLoadingError: JsonError.NOT_READY,
     CoordinatorNotAvailableError: JsonError.NOT_READY,
@@ -71,6 +82,7 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     ChangePendingError: JsonError.NOT_READY,
     AuthenticationFailedError: JsonError.NOT_AUTHENTICATED,
     InvalidSecurityError: JsonError.INVALID_REQUEST,
+    InvalidPeerSecurityError: JsonError.INVALID_REQUEST,
     UnknownCredentialError: JsonError.INVALID_REQUEST,
     # The JSON protocol has no leaders: a client of a cluster connects to another broker.
     cluster_errors.NotLeaderError: JsonError.NOT_READY,

@@ -23,8 +23,8 @@ from logbrook.records.batch import BatchHeader, check_batch, iter_headers
 from logbrook.records.errors import RecordsError
 from logbrook.records.reader import iter_records
 from logbrook.records.record import RawRecord
-from logbrook.server.handlers.fetch import EXHAUSTED_WAIT_S, fetch_deadline_s
 from logbrook.server.json.handlers import committed_offset
+from logbrook.server.pending_fetch import EXHAUSTED_WAIT_S, fetch_deadline_s
 from logbrook.server.services import Services
 from logbrook.storage.log import Log
 from logbrook.storage.log_reading import LogRead

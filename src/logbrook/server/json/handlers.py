@@ -1,7 +1,7 @@
 """The handlers of all JSON requests but Fetch.
 
-A handler takes the services and the request, and returns the object (or its JSON text) that answers it, at once or as a
-future or coroutine. It raises LogbrookError for what cannot be done.
+A handler takes the services, the request and, if it needs it, the context of the request. It returns the object (or
+its JSON text) that answers it, at once or as a future or coroutine. It raises LogbrookError for what cannot be done.
 
 Clients of this protocol join no group. They commit offsets as Kafka's consumers with assigned partitions do, which a
 group that has members rejects.
@@ -34,7 +34,9 @@ from logbrook.protocol.json_requests import (
 from logbrook.records.batch import HEADER_BYTES, NO_TIMESTAMP
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
+from logbrook.server.api import RequestContext
 from logbrook.server.errors import RequestRefusedError
+from logbrook.server.json.access import shows_settings, shows_topic
 from logbrook.server.metrics.scrape import MetricsPages
 from logbrook.server.services import Services
 from logbrook.server.topic_checks import check_partition_exists, check_topic_is_new
@@ -179,24 +181,25 @@ def _existing_partition(services: Services, topic: str, number: int) -> TopicPar
     return partition
 
 
-async def create_topic(services: Services, request: CreateTopic) -> dict[str, Any]:
+async def create_topic(services: Services, request: CreateTopic, context: RequestContext) -> dict[str, Any]:
     """Answer once the topic is durable. Raises LogbrookError."""
     check_topic_is_new(services, request.topic)
     settings = canonical_values(request.settings, TOPIC_SETTINGS)
     created = await services.topics.create(request.topic, request.partition_count, settings)
-    return _describe(services, created)
+    return _describe(services, created, context)
 
 
-def list_topics(services: Services, _request: ListTopics) -> dict[str, Any]:
+def list_topics(services: Services, _request: ListTopics, context: RequestContext) -> dict[str, Any]:
     topics = sorted(services.topics.metadata.topics.values(), key=lambda topic: topic.name)
-    return {"topics": [_summary(services, topic) for topic in topics if not topic.is_hidden]}
+    shown = [topic for topic in topics if not topic.is_hidden and shows_topic(services, context, topic.name)]
+    return {"topics": [_summary(services, topic) for topic in shown]}
 
 
-def describe_topic(services: Services, request: DescribeTopic) -> dict[str, Any]:
+def describe_topic(services: Services, request: DescribeTopic, context: RequestContext) -> dict[str, Any]:
     """Raises TopicNotFoundError."""
     topic = services.topics.metadata.topic(request.topic)
     logs = [services.topics.log(partition) for partition in topic.partitions]
-    return {**_describe(services, topic), "partitions": [_offsets(log) for log in logs]}
+    return {**_describe(services, topic, context), "partitions": [_offsets(log) for log in logs]}
 
 
 def describe_partition(services: Services, request: DescribePartition) -> dict[str, Any]:
@@ -218,8 +221,10 @@ def _summary(services: Services, topic: Topic) -> dict[str, Any]:
     }
 
 
-def _describe(services: Services, topic: Topic) -> dict[str, Any]:
-    return {**_summary(services, topic), "settings": dict(topic.settings)}
+def _describe(services: Services, topic: Topic, context: RequestContext) -> dict[str, Any]:
+    """`settings` is null if the client may not see them."""
+    settings = dict(topic.settings) if shows_settings(services, context, topic.name) else None
+    return {**_summary(services, topic), "settings": settings}
 
 
 def _offsets(log: Log) -> dict[str, Any]:

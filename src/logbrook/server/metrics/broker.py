@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from logbrook.model.version import VERSION
 from logbrook.server.metrics.declaration import LabelValues, Metric, Number, counter, counters, gauge, gauges, latencies
 from logbrook.server.metrics.scrape import Scrape
-from logbrook.server.probe import Traffic
+from logbrook.server.probe import QuotaKind, Traffic
 
 BROKER: tuple[Metric, ...] = (
     gauges(
@@ -122,6 +122,21 @@ REQUESTS: tuple[Metric, ...] = (
         "logbrook_handler_failures_total",
         "Requests that failed because of a bug in the broker. Their connections were closed.",
         lambda scrape: scrape.probe.handler_failures,
+    ),
+)
+
+QUOTAS: tuple[Metric, ...] = (
+    counters(
+        "logbrook_quota_throttled_total",
+        "Responses with a throttle time, and connections refused, by quota: produce, fetch, request and so on.",
+        ("kind",),
+        lambda scrape: [((kind,), scrape.probe.throttled[kind]) for kind in QuotaKind],
+    ),
+    counters(
+        "logbrook_quota_throttle_seconds_total",
+        "Sum of the throttle times, by quota.",
+        ("kind",),
+        lambda scrape: [((kind,), scrape.probe.throttled_s[kind]) for kind in QuotaKind],
     ),
 )
 

@@ -12,7 +12,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 
 from prometheus_client import ProcessCollector, generate_latest
 
-from logbrook.server.metrics.broker import BROKER, CONNECTIONS, REQUESTS, TRAFFIC
+from logbrook.server.metrics.audit import AUDIT_EVENTS
+from logbrook.server.metrics.broker import BROKER, CONNECTIONS, QUOTAS, REQUESTS, TRAFFIC
 from logbrook.server.metrics.cluster import CLUSTER
 from logbrook.server.metrics.coordinators import GROUPS, TRANSACTIONS
 from logbrook.server.metrics.declaration import Metric
@@ -25,6 +26,8 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     "The broker": BROKER,
     "Connections": CONNECTIONS,
     "Requests": REQUESTS,
+    "Quotas": QUOTAS,
+    "The audit log": AUDIT_EVENTS,
     "Topics": TRAFFIC,
     "Partitions": PARTITIONS,
     "Consumer groups": GROUPS,

@@ -34,9 +34,15 @@ partition is quarantined. Each partition yields a line `{"topic", "partition", "
 `{"progress": {...}}`, and at the end `{"done": {"partitions", "damaged"}}`. Retention and compaction wait while a
 partition is verified. Verification stops when the client disconnects.
 
-The listener has no authentication: everyone who can reach the port can use it. So that web pages cannot reach it
-through a browser (DNS rebinding), a Host header with a name that has a dot is answered with 421, unless it is the host
-of `metrics.listen` or `network.advertise`; IP addresses and names without a dot are accepted.
+If the broker uses SASL or ACLs, clients have to authenticate for everything but `/healthz` and `/readyz`: with a
+user's password (`curl -u alice`), a bearer token, or a client certificate with `metrics.tls`. With ACLs, `/metrics`
+needs DESCRIBE on the cluster, `/maintenance` and `/verify` need ALTER. `metrics.authentication` requires
+authentication, or not, whatever the other listeners do. A POST from another machine needs it in any case.
+[SECURITY.md](SECURITY.md) has more.
+
+So that web pages cannot reach the listener through a browser, a POST from a page of another site is refused (Origin,
+Sec-Fetch-Site). Against DNS rebinding, a Host header with a name that has a dot is answered with 421, unless it is the
+host of `metrics.listen` or `network.advertise`; IP addresses and names without a dot are accepted.
 
 At most 32 requests are answered at a time, others get 503, except `/healthz` and `/readyz`. Idle connections give way
 to new ones.
@@ -46,6 +52,8 @@ scrape_configs:
   - job_name: logbrook
     static_configs:
       - targets: ["127.0.0.1:9644"]
+    # With authentication; scheme: https with metrics.tls.
+    basic_auth: {username: prometheus, password_file: /etc/prometheus/logbrook.password}
 ```
 
 Counters start at 0 with the broker. There are series per topic, partition and group; they end when those are deleted.

@@ -10,7 +10,13 @@
     token_keys        the keys that they are signed with
     users_file        users who exist before any is created over the protocol
     state             users, ACLs and quotas, from the metadata store
-    audit             the audit log
+    authorizer        decides what a client may do, by the ACLs
+    api_rights        the table of the rights that each API needs
+    acl_messages      ACLs in the messages of the protocol
+    quotas            enforces quotas: counts what clients use, and throttles them
+    request_usage     what one request uses of its client's quotas
+    audit             the audit log; `audited_apis` what a request changed, `audit_limits` how many events clients can
+                      cause, `audit_file` and `audit_topic` where they go
 
 A connection's state is its `server.session.ConnectionSession`. The package may import `core`, `config`, `protocol` and
 below.

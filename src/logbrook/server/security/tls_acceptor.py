@@ -9,6 +9,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
+from typing import TypeAlias
 
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.probe import ServerProbe
@@ -18,7 +19,12 @@ from logbrook.server.security.tls import TlsContexts, accepted_socket
 _ACCEPTED_PER_TURN_MAX = 64
 # Without a file descriptor for another connection, accepting pauses for this long.
 _PAUSE_S = 0.1
+# An idle client does not answer the end of TLS, and would delay the broker's stop for longer.
+_SHUTDOWN_S = 1.0
 _RESOURCE_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_BACKLOG = 1024
+
+NewProtocol: TypeAlias = Callable[[], asyncio.BaseProtocol]
 
 
 class TlsAcceptor:
@@ -28,7 +34,7 @@ class TlsAcceptor:
         self,
         loop: asyncio.AbstractEventLoop,
         sockets: list[socket.socket],
-        new_protocol: Callable[[], asyncio.BaseProtocol],
+        new_protocol: NewProtocol,
         tls: TlsContexts,
         warnings: RateLimitedWarnings,
         probe: ServerProbe,
@@ -115,12 +121,33 @@ class TlsAcceptor:
                 connected,
                 ssl=self._tls.context,
                 ssl_handshake_timeout=self._handshake_s,
-                ssl_shutdown_timeout=self._handshake_s,
+                ssl_shutdown_timeout=_SHUTDOWN_S,
             )
         except (OSError, ssl.SSLError, TimeoutError) as error:
             self._probe.tls_handshake_failures += 1
             self._warnings.warn(f"tls {peer}", "tls handshake failed", peer=peer, error=_explain(error))
             connected.close()
+
+
+# Makes the acceptor of a listening socket.
+TlsAcceptorFactory: TypeAlias = Callable[[list[socket.socket], NewProtocol], TlsAcceptor]
+
+
+async def listening_sockets(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
+    """Return non-blocking sockets that listen: a name such as localhost may have several addresses. Raises OSError."""
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((family, address[0]) for family, *_, address in addresses):
+            # If the kernel chooses the port, it is the same for all addresses.
+            chosen = sockets[0].getsockname()[1] if sockets else port
+            sockets.append(socket.create_server((address, chosen), family=family, backlog=_BACKLOG))
+            sockets[-1].setblocking(False)
+    except OSError:
+        for bound in sockets:
+            bound.close()
+        raise
+    return sockets
 
 
 def _explain(error: BaseException) -> str:

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from logbrook.client.security import ClientSecurity
 from logbrook.config.errors import Problem
 from logbrook.pipelines.report import REPORTS_TOPIC, RunState
 from logbrook.pipelines.reporter import PipelineReporter
@@ -39,12 +40,13 @@ from logbrook.spark.errors import (
     summarize_error,
 )
 from logbrook.spark.jvm import py4j_silenced, stop_spark
+from logbrook.spark.options import OptionReader
 from logbrook.spark.pipeline.compiling import PipelineCompiler, PreparedQuery, describe
 from logbrook.spark.pipeline.display import display_for
 from logbrook.spark.pipeline.file import read_pipeline
 from logbrook.spark.pipeline.maintaining import MaintainingDisplay, TableMaintenance
 from logbrook.spark.pipeline.outage_watch import OutageWatch
-from logbrook.spark.pipeline.python_file import check_file, name_of, queries_of, servers_of
+from logbrook.spark.pipeline.python_file import check_file, cluster_options_of, name_of, queries_of
 from logbrook.spark.pipeline.running import QueryRunner, ReportedRun, ReportingDisplay
 from logbrook.spark.pipeline.schedule import Schedule, run_on_schedule
 from logbrook.spark.pipeline.sources import resolve_sources
@@ -74,6 +76,8 @@ class RunRequest:
     master: str | None = None
     reports: str | None = None
     verbose: bool = False
+    # Security options of the command line, as options of readers and writers; they win over the file's.
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def run(request: RunRequest, spark: SparkSession | None = None) -> int:
@@ -142,12 +146,14 @@ class _PipelineCommand:
         pipeline = read_pipeline(
             request.file, bootstrap_servers=request.bootstrap_servers, checkpoint=request.checkpoint
         )
+        pipeline = replace(pipeline, client={**pipeline.client, **request.client})
         if request.once:
             pipeline = replace(pipeline, trigger_ms=None, schedule=None)
         if request.start is not None:
             reject_existing_checkpoint(pipeline, request.start)
         topic = pipeline.reports if request.reports is None else request.reports
-        with self._reporting(pipeline.bootstrap_servers, topic, pipeline.name) as reports:
+        security = OptionReader(pipeline.client).security()
+        with self._reporting(pipeline.bootstrap_servers, topic, pipeline.name, security) as reports:
             readers = resolve_sources(pipeline, request.start)
             reports.send(RunState.STARTING)
             with self._spark(f"logbrook {pipeline.name}", request.master or pipeline.master, pipeline.conf) as spark:
@@ -182,8 +188,9 @@ class _PipelineCommand:
                 print(f"pipeline {request.file}: {_counted(queries)}, {names}")  # noqa: T201
                 return
             topic = REPORTS_TOPIC if request.reports is None else request.reports
-            servers = servers_of(queries) if topic else None
-            with self._reporting(servers, topic, name_of(request.file)) as reports:
+            cluster = OptionReader(cluster_options_of(queries) if topic else {})
+            servers, security = cluster.text("bootstrap.servers"), cluster.security()
+            with self._reporting(servers, topic, name_of(request.file), security) as reports:
                 reports.send(RunState.STARTING)
                 # Without a name or a checkpoint of its own, a query would start from the beginning.
                 self._run_queries(queries, f"pipeline {request.file}", reports, NO_RESTARTS)
@@ -243,10 +250,13 @@ class _PipelineCommand:
         return QueryRunner(MaintainingDisplay(display, self._tables), stop_requested, restart=restart, outages=outages)
 
     @contextmanager
-    def _reporting(self, servers: str | None, topic: str | None, name: str) -> Iterator[ReportedRun]:
+    def _reporting(
+        self, servers: str | None, topic: str | None, name: str, security: ClientSecurity
+    ) -> Iterator[ReportedRun]:
         """Report also the error that ends the run, if a report was already sent or a topic is missing."""
         has_reports = servers and topic and not self._request.checks_only
-        reports = ReportedRun(PipelineReporter(servers or "", topic or "", name) if has_reports else None)
+        reporter = PipelineReporter(servers or "", topic or "", name, security=security) if has_reports else None
+        reports = ReportedRun(reporter)
         try:
             yield reports
         except BaseException as error:

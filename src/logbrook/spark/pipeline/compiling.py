@@ -202,6 +202,7 @@ class PipelineCompiler:
         letters = parser.dead_letters(records)
         assert self._pipeline.dead_letters is not None
         options = {
+            **self._pipeline.client,
             "kafka.bootstrap.servers": self._pipeline.bootstrap_servers,
             "topic": self._pipeline.dead_letters,
             "delivery": "exactly-once",
@@ -216,7 +217,7 @@ class PipelineCompiler:
         checkpoint = {"checkpointLocation": self._pipeline.checkpoint_of_sink(sink.name)}
         if sink.is_table:
             return {"path": sink.target, **sink.options, **checkpoint}
-        servers = {"kafka.bootstrap.servers": self._pipeline.bootstrap_servers}
+        servers = {**self._pipeline.client, "kafka.bootstrap.servers": self._pipeline.bootstrap_servers}
         return {**servers, "topic": sink.target, **sink.options, **checkpoint}
 
     def _prepare(self, rows: DataFrame, format_: str, name: str, mode: str, options: Options) -> PreparedQuery:

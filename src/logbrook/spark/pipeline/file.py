@@ -8,6 +8,10 @@
     reports = "__logbrook_pipelines"         # the default: topic for progress reports; or false. --reports wins
     schema_registry = "http://127.0.0.1:8081"        # for avro, protobuf, and json without a schema
 
+    [client]                                 # optional: security options of the connections to the cluster
+    config = "client.properties"             # a Kafka client's file, beside this one, that has the secrets
+    security.protocol = "SASL_SSL"           # any of security.protocol, sasl.* and ssl.*; wins over the file
+
     [restart]                                # optional: restarts of failed queries; or restart = false
     attempts = 5                             # the default; in a row, without a batch that succeeds
     delay = "1s"                             # the default; doubles with each attempt
@@ -70,11 +74,16 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from logbrook.client.errors import SecurityOptionError
+from logbrook.client.properties import PropertiesError, read_properties
+from logbrook.client.security import parse_client_security
+from logbrook.client.security_options import is_security_option
 from logbrook.config.errors import Problem
 from logbrook.config.text import printable
 from logbrook.config.toml_lines import TomlSyntaxError, lines_of_keys, parse_toml
 from logbrook.pipelines.report import REPORTS_TOPIC
 from logbrook.spark.errors import InvalidPipelineError, OptionError
+from logbrook.spark.options import KAFKA_PREFIX
 from logbrook.spark.pipeline.schedule import Schedule, ScheduleError, parse_schedule
 from logbrook.spark.pipeline.spec import (
     NO_RESTARTS,
@@ -153,6 +162,7 @@ class _PipelineFileReader:
         schedule = self._read_schedule(top)
         reports = top.text_unless_false("reports", REPORTS_TOPIC)
         restart = self._read_restart(top)
+        client = self._read_client(top)
         master, conf = self._read_spark(top)
         self._registry = top.text("schema_registry")
         sources, static_sources = self._read_sources(top)
@@ -177,6 +187,7 @@ class _PipelineFileReader:
             schedule=schedule,
             schema_registry=self._registry,
             restart=restart,
+            client=client,
         )
 
     def _read_trigger(self, top: TomlTable) -> int | None:
@@ -199,6 +210,19 @@ class _PipelineFileReader:
         )
         keys.finish()
         return restart
+
+    def _read_client(self, top: TomlTable) -> dict[str, str]:
+        """Return the options for readers and writers. No problem shows a value, which may be secret."""
+        own = top.options("client")
+        path = own.pop("config", None)
+        try:
+            from_file = {} if path is None else read_properties(self._beside(path))
+            options = {name: value for name, value in from_file.items() if is_security_option(name)} | own
+            parse_client_security(options)
+        except (PropertiesError, SecurityOptionError) as error:
+            top.add_problem(f"client: {error}", "client")
+            return {}
+        return {f"{KAFKA_PREFIX}{name}": value for name, value in options.items()}
 
     def _read_schedule(self, top: TomlTable) -> Schedule | None:
         text = top.text("schedule")

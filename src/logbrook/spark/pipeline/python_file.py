@@ -13,11 +13,13 @@ import os
 import traceback
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from logbrook.client.security_options import OPTIONS
 from logbrook.config.errors import Problem
 from logbrook.config.text import printable
 from logbrook.spark.errors import InvalidPipelineError, summarize_error
@@ -72,18 +74,27 @@ def name_of(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0]
 
 
-def servers_of(queries: Sequence[PreparedQuery]) -> str | None:
-    """Return the bootstrap servers of the first source that has them, from the analyzed plans of the queries."""
+def cluster_options_of(queries: Sequence[PreparedQuery]) -> dict[str, str]:
+    """Return the bootstrap servers of the first source that has them, and its security options.
+
+    They are in the analyzed plans of the queries; the result is empty if there are none.
+    """
     for query in queries:
         leaves = query.writer._df._jdf.queryExecution().analyzed().collectLeaves()
         for number in range(leaves.size()):
             leaf = leaves.apply(number)
             if leaf.getClass().getSimpleName() != _STREAM:
                 continue
-            for option in (f"{KAFKA_PREFIX}{_SERVERS}", _SERVERS):
-                if (servers := leaf.extraOptions().get(option)) is not None:
-                    return str(servers)
-    return None
+            options = {name: _option(leaf, name) for name in (_SERVERS, *sorted(OPTIONS))}
+            if options[_SERVERS] is not None:
+                return {name: value for name, value in options.items() if value is not None}
+    return {}
+
+
+def _option(leaf: Any, name: str) -> str | None:
+    """Return an option of a source in the plan, with or without the prefix."""
+    values = (leaf.extraOptions().get(option) for option in (f"{KAFKA_PREFIX}{name}", name))
+    return next((str(value) for value in values if value is not None), None)
 
 
 def _load(path: str) -> ModuleType:

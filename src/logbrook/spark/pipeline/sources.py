@@ -85,7 +85,7 @@ def _reader_options(pipeline: PipelineSpec, source: SourceSpec, start: str | Non
     given = source.options if start is None else _without_start(source.options)
     subscription = dict([source.subscription])
     own = {"kafka.bootstrap.servers": pipeline.bootstrap_servers, "startingOffsets": start or source.starting}
-    return {**defaults, **given, **subscription, **own, **_value_options(pipeline, source)}
+    return {**defaults, **pipeline.client, **given, **subscription, **own, **_value_options(pipeline, source)}
 
 
 def _value_options(pipeline: PipelineSpec, source: SourceSpec) -> Options:

@@ -1,7 +1,7 @@
 """The parsed pipeline file. Each part has its line number, for problems that are found later."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from logbrook.spark.pipeline.schedule import Schedule
@@ -140,6 +140,8 @@ class PipelineSpec:
     schedule: Schedule | None = None
     schema_registry: str | None = None
     restart: RestartPolicy = RestartPolicy()
+    # Security options of the connections to the cluster, as options of readers and writers.
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def group_of(self, query: str) -> str:
         """Return the consumer group under which a query commits its progress; also the query's name."""

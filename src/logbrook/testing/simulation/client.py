@@ -4,6 +4,7 @@ import asyncio
 from random import Random
 from typing import Protocol, Self, TypeAlias, TypeVar
 
+from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from logbrook.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -48,9 +49,10 @@ class SimulatedClient(PeerConnection):
         client_id: str = "client",
         local_host: str | None = None,
         timeout_s: float = CONNECT_S_MAX,
+        security: ClientSecurity = PLAINTEXT_SECURITY,
     ) -> Self:
         """Connect from the host `local_host`, by default `client_id`. Raises OSError."""
-        return await super().connect(host, port, client_id, local_host or client_id, timeout_s)
+        return await super().connect(host, port, client_id, local_host or client_id, timeout_s, security)
 
 
 class ClusterClient:

@@ -20,7 +20,7 @@ NEWER = {CLUSTER_VERSION: FeatureRange(2, 3), "other.version": FeatureRange(1, 1
 ONE, TWO = BrokerId(1), BrokerId(2)
 
 
-def test_what_was_recorded_before_there_were_levels_is_at_level_1() -> None:
+def test_state_without_a_feature_level_is_at_level_1() -> None:
     assert finalized_levels({}) == {CLUSTER_VERSION: 1}
     assert finalized_levels({CLUSTER_VERSION: 2}) == {CLUSTER_VERSION: 2}
     assert supported_ranges({}) == OLD

@@ -90,7 +90,7 @@ def test_the_mod_revision_of_a_registration_is_the_partition_epoch() -> None:
     assert not cluster.image.partitions
 
 
-def test_nodes_outlive_their_brokers() -> None:
+def test_nodes_remain_when_their_brokers_are_lost() -> None:
     cluster = Cluster(ONE)
     node = NodeRecord("directory", "registration", stopped_cleanly=True, boot_id="boot")
     cluster.write(Put(node_key(ONE), encode_node(node)), Delete(broker_key(ONE)))
@@ -133,7 +133,7 @@ def test_a_registration_is_decoded_as_it_was_encoded(registration: PartitionRegi
     assert decode_partition(encode_partition(registration)) == registration
 
 
-def test_a_broker_may_take_over_what_a_lost_one_led() -> None:
+def test_a_broker_may_take_over_partitions_of_a_lost_leader() -> None:
     cluster = Cluster(ONE, TWO, THREE)
     led_by_one = cluster.add_partition(0, ONE, TWO, THREE)
     cluster.add_partition(1, TWO, THREE)

@@ -121,7 +121,7 @@ def test_a_leader_that_stops_stays_eligible_below_the_minimum() -> None:
     assert (left.leader, left.isr, left.elr) == (TWO, (TWO,), (ONE,))
 
 
-def test_a_replica_that_lost_its_disk_leaves_isr_and_elr_and_takes_nobody_with_it() -> None:
+def test_a_replica_that_lost_its_disk_leaves_isr_and_elr_alone() -> None:
     assert checked(leave(partition(), TWO)) == replace(partition(), isr=(ONE, THREE))
     # Found by a schedule of the model (seed 1084 of its time): the minimum was lowered since.
     assert checked(leave(partition((THREE,), (ONE, TWO)), ONE)).elr == (TWO,)
@@ -156,7 +156,7 @@ def test_a_leader_that_stays_keeps_leading_in_a_new_epoch() -> None:
     assert (moved.leader, moved.replicas, moved.leader_epoch) == (ONE, (TWO, ONE), 6)
 
 
-def test_another_order_of_the_same_replicas_drops_nobody() -> None:
+def test_reordering_the_same_replicas_removes_none() -> None:
     reordered = checked(reassign(partition(), [THREE, ONE, TWO]))
     assert not reordered.is_reassigning
     assert (reordered.replicas, reordered.leader_epoch) == ((THREE, ONE, TWO), 5)

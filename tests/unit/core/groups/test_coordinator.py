@@ -70,14 +70,14 @@ def test_the_same_seed_gives_the_same_member_ids() -> None:
     ],
     ids=["client id", "characters of two bytes", "instance id", "protocol type", "protocol name"],
 )
-def test_a_string_that_no_record_has_room_for_is_refused(join: JoinRequest) -> None:
+def test_a_string_too_long_for_a_record_is_refused(join: JoinRequest) -> None:
     shell = Shell(a_coordinator())
     assert refusal(shell.join(1, join)) is OversizedFieldError
     assert shell.coordinator.list_groups() == []
 
 
 @pytest.mark.parametrize("group_id", ["", "x" * 32_768])
-def test_a_group_id_that_cannot_be_is_refused(group_id: str) -> None:
+def test_an_invalid_group_id_is_refused(group_id: str) -> None:
     shell = Shell(a_coordinator())
     assert refusal(shell.join(1, a_join(group_id=group_id))) is InvalidGroupIdError
     assert refusal(shell.sync(2, SyncRequest(group_id, 1, "m"))) is InvalidGroupIdError
@@ -169,7 +169,7 @@ def test_a_rebalance_timeout_of_nothing_or_less_does_not_spin() -> None:
     assert ticks < 30
 
 
-def test_disconnecting_what_does_not_wait_changes_nothing() -> None:
+def test_disconnecting_an_idle_member_changes_nothing() -> None:
     shell = Shell(a_coordinator())
     shell.stable_member()
     shell.coordinator.disconnect("first join", 0)
@@ -264,13 +264,13 @@ def test_a_record_that_does_not_read_changes_nothing() -> None:
     assert coordinator.list_groups() == []
 
 
-def test_records_of_other_kinds_are_passed_over() -> None:
+def test_records_of_other_kinds_are_skipped() -> None:
     coordinator = a_coordinator()
     coordinator.replay(b"\x00\x03anything", b"anything")
     assert coordinator.list_groups() == []
 
 
-def test_tombstones_in_the_log_leave_nothing_behind() -> None:
+def test_tombstones_in_the_log_remove_their_entries() -> None:
     shell = Shell(a_coordinator())
     shell.write(shell.coordinator.commit_offsets(a_commit(5), 0).write)
     shell.write(shell.coordinator.delete_group("g"))

@@ -47,7 +47,7 @@ def test_in_a_tie_the_first_members_vote_decides() -> None:
     assert a_group(a_member("a", "x", "y"), a_member("b", "y", "x")).select_protocol() == "x"
 
 
-def test_a_name_that_is_offered_twice_counts_once() -> None:
+def test_a_protocol_that_is_listed_twice_counts_once() -> None:
     group = a_group(a_member("a", "x", "x"), a_member("b", "x"))
     group.state = GroupState.STABLE
     assert group.supports("consumer", ("x",))
@@ -104,7 +104,7 @@ def test_one_member_that_cannot_be_read_makes_the_topics_unknown() -> None:
     assert group.is_subscribed("u"), "what is not known is assumed"
 
 
-def test_groups_that_are_no_consumers_have_no_known_topics() -> None:
+def test_groups_of_other_protocol_types_have_no_known_topics() -> None:
     group = Group("g")
     group.add(a_member("a"), "connect")
     group.begin_generation()

@@ -28,7 +28,7 @@ def test_an_offset_is_visible_when_it_was_replayed() -> None:
     assert offsets.fetch([T0, T1]) == {T0: FetchedOffset(Offset(5), LeaderEpoch(1), "note"), T1: NO_OFFSET}
 
 
-def test_all_offsets_are_those_that_there_are() -> None:
+def test_all_committed_offsets_are_returned() -> None:
     assert committed().fetch(None) == {T0: FetchedOffset(Offset(5), LeaderEpoch(1), "note")}
 
 
@@ -44,7 +44,7 @@ def test_the_retention_counts_from_when_the_group_became_idle_if_that_was_later(
     assert offsets.expired(2_500, 1_000, 1_500, ()) == [T0]
 
 
-def test_a_commit_after_the_group_became_idle_counts_for_itself() -> None:
+def test_a_commit_after_the_group_became_empty_starts_its_own_retention() -> None:
     assert committed(now_ms=1_000).expired(1_500, 1_000, 0, ()) == []
 
 

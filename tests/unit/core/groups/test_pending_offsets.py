@@ -29,7 +29,7 @@ def test_a_commit_gives_the_offsets_of_its_producer(pending: PendingOffsets) -> 
     assert not pending
 
 
-def test_what_is_older_than_a_committed_offset_can_no_longer_count(pending: PendingOffsets) -> None:
+def test_a_pending_offset_older_than_a_committed_one_is_dropped(pending: PendingOffsets) -> None:
     assert pending.commit(ProducerId(2)) == {T0: value(20)}
     pending.validate()
     assert list(pending) == [T1]
@@ -44,7 +44,7 @@ def test_a_newer_offset_of_the_same_producer_takes_the_place_of_its_older_one(pe
     assert pending.commit(ProducerId(1)) == {T0: value(30), T1: value(11)}
 
 
-def test_an_abort_drops_the_producers_own(pending: PendingOffsets) -> None:
+def test_an_abort_drops_the_offsets_of_its_producer(pending: PendingOffsets) -> None:
     pending.abort(ProducerId(1))
     pending.validate()
     assert list(pending) == [T0]
@@ -52,7 +52,7 @@ def test_an_abort_drops_the_producers_own(pending: PendingOffsets) -> None:
     assert pending.commit(ProducerId(2)) == {T0: value(20)}
 
 
-def test_what_is_newer_than_all_drops_all(pending: PendingOffsets) -> None:
+def test_an_offset_newer_than_all_pending_ones_drops_them(pending: PendingOffsets) -> None:
     pending.drop_partition(T0)
     pending.validate()
     assert T0 not in pending
@@ -61,7 +61,7 @@ def test_what_is_newer_than_all_drops_all(pending: PendingOffsets) -> None:
     assert pending.commit(ProducerId(1)) == {T1: value(11)}
 
 
-def test_who_has_nothing_pending_ends_nothing(pending: PendingOffsets) -> None:
+def test_an_end_without_pending_offsets_changes_nothing(pending: PendingOffsets) -> None:
     assert pending.commit(ProducerId(3)) == {}
     pending.abort(ProducerId(3))
     pending.validate()

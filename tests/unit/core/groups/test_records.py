@@ -74,7 +74,7 @@ def test_a_group_key_is_group_metadata_key_v2() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4, 17, 32_767])
-def test_keys_of_other_group_protocols_are_passed_over(version: int) -> None:
+def test_keys_of_other_group_protocols_are_skipped(version: int) -> None:
     assert decode_key(struct.pack(">h", version) + b"whatever") is None
 
 
@@ -167,7 +167,7 @@ def test_metadata_that_is_cut_short_is_corrupt() -> None:
             decode_group_metadata(METADATA_V3[:length])
 
 
-def test_bytes_too_many_are_corrupt() -> None:
+def test_trailing_bytes_are_corrupt() -> None:
     for decode, data in (
         (decode_group_metadata, METADATA_V3),
         (decode_offset_value, OffsetValue(Offset(1), LeaderEpoch(2), "", 3).encode()),
@@ -186,13 +186,13 @@ def test_an_unknown_version_of_a_value_is_corrupt(version: int) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 2**31 - 1, -1])
-def test_a_count_of_members_that_cannot_be_is_refused_before_any_is_read(count: int) -> None:
+def test_an_impossible_member_count_is_refused_before_any_member_is_read(count: int) -> None:
     data = struct.pack(">h", 3) + text("consumer") + struct.pack(">ihhqi", 8, -1, -1, -1, count)
     with pytest.raises(CorruptCoordinatorRecordError, match=r"counts|null"):
         decode_group_metadata(data)
 
 
-def test_a_member_that_is_there_twice_is_corrupt() -> None:
+def test_a_duplicate_member_is_corrupt() -> None:
     twice = GroupMetadata("consumer", 7, "range", "c-1", 1, METADATA.members * 2)
     with pytest.raises(CorruptCoordinatorRecordError, match="twice"):
         decode_group_metadata(twice.encode())
@@ -204,14 +204,14 @@ def test_members_without_a_protocol_are_corrupt() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_rubbish_is_a_typed_error_or_a_value(data: bytes) -> None:
+def test_random_bytes_raise_a_typed_error_or_decode(data: bytes) -> None:
     for decode in (decode_key, decode_offset_value, decode_group_metadata):
         with suppress(CorruptCoordinatorRecordError):
             decode(data)
 
 
 @given(st.integers(0, 4), st.binary(max_size=200))
-def test_rubbish_behind_a_version_is_a_typed_error_or_a_value(version: int, data: bytes) -> None:
+def test_random_bytes_after_a_version_raise_a_typed_error_or_decode(version: int, data: bytes) -> None:
     for decode in (decode_key, decode_offset_value, decode_group_metadata):
         with suppress(CorruptCoordinatorRecordError):
             decode(struct.pack(">h", version) + data)
@@ -243,5 +243,5 @@ NUMBERS = st.integers(-(2**31), 2**31 - 1)
         )
     )
 )
-def test_what_is_written_is_read(metadata: GroupMetadata) -> None:
+def test_encoded_values_decode_to_the_same_value(metadata: GroupMetadata) -> None:
     assert decode_group_metadata(metadata.encode()) == metadata

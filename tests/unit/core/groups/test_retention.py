@@ -33,7 +33,7 @@ def test_offsets_of_an_empty_group_expire_by_the_time_it_became_empty() -> None:
     assert expire_offsets(group, CONFIG, 1_500) is not None
 
 
-def test_where_that_time_is_unknown_the_commit_counts() -> None:
+def test_without_an_empty_time_the_commit_time_starts_the_retention() -> None:
     group = a_group(GroupState.EMPTY)
     assert expire_offsets(group, CONFIG, 999) is None
     assert expire_offsets(group, CONFIG, 1_000) is not None

@@ -36,7 +36,7 @@ def test_a_consumer_may_subscribe_to_nothing() -> None:
 @pytest.mark.parametrize(
     "metadata", [b"", b"\x00", b"\xff\xff\x00\x00\x00\x00", b"\x00\x00\x7f\xff\xff\xff", b"hello!"]
 )
-def test_what_does_not_read_is_an_unknown_subscription(metadata: bytes) -> None:
+def test_an_undecodable_subscription_is_unknown(metadata: bytes) -> None:
     assert subscribed_topics(metadata) is None
 
 

@@ -64,7 +64,7 @@ def test_a_transaction_begins_with_its_first_partitions(state: TransactionState)
     )
 
 
-def test_more_partitions_do_not_begin_it_again() -> None:
+def test_adding_partitions_keeps_the_start_time_of_the_transaction() -> None:
     before = a_transaction(TransactionState.ONGOING)
     after = decoded(a_coordinator(before).add_partitions(ID, PRODUCER_ID, EPOCH, [T0, T1], NOW_MS))
     assert after.partitions == {T0, U0, T1}
@@ -131,7 +131,7 @@ def test_only_its_producer_may_write(
 
 @pytest.mark.parametrize("ask", [add, check])
 @pytest.mark.parametrize("state", PREPARED)
-def test_a_transaction_that_is_decided_takes_no_more(
+def test_a_prepared_transaction_accepts_no_more_partitions(
     ask: Callable[[TransactionCoordinatorShard, str, int, int], None], state: TransactionState
 ) -> None:
     with pytest.raises(ConcurrentTransactionsError):
@@ -162,7 +162,7 @@ def test_a_transaction_that_is_decided_has_markers_in_order(state: TransactionSt
 
 
 @pytest.mark.parametrize(("bumps_epoch", "decided_epoch"), [(True, 0), (False, 0)])
-def test_markers_say_in_which_epoch_was_written_what_they_decide(bumps_epoch: bool, decided_epoch: int) -> None:
+def test_markers_have_the_epoch_of_the_transaction_they_end(bumps_epoch: bool, decided_epoch: int) -> None:
     shell = Shell()
     producer = shell.init()
     shell.add(producer, T0)
@@ -267,7 +267,7 @@ def test_a_transaction_times_out_after_its_time_and_not_before() -> None:
     assert after.partitions == {T0, T1}
 
 
-def test_what_timed_out_is_due_again_if_nothing_came_of_it() -> None:
+def test_a_timeout_without_a_result_is_due_again() -> None:
     shell = Shell(a_coordinator(a_transaction(TransactionState.ONGOING, start_ms=0)))
     assert shell.coordinator.tick(TIMEOUT_MS).timed_out == [ID]
     assert shell.coordinator.tick(TIMEOUT_MS).timed_out == []
@@ -366,7 +366,7 @@ def test_an_age_is_never_negative() -> None:
     assert a_coordinator(a_transaction(TransactionState.ONGOING)).oldest_open_ms(now_ms=0) == 0
 
 
-def test_many_transactions_leave_nothing_behind() -> None:
+def test_many_transactions_leave_no_state() -> None:
     shell = Shell()
     hanging = shell.init("hanging")
     shell.add(hanging, T0, transactional_id="hanging")

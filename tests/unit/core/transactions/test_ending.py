@@ -259,7 +259,7 @@ def test_a_retry_from_before_a_fresh_producer_id_ends_with_its_next_transaction(
         shell.end(last)
 
 
-def test_a_fresh_producer_id_is_not_used_while_there_are_epochs() -> None:
+def test_the_producer_id_is_kept_until_its_epochs_are_exhausted() -> None:
     coordinator = a_coordinator(a_transaction(TransactionState.ONGOING))
     decision = coordinator.end(
         ID,

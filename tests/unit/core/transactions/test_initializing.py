@@ -73,7 +73,7 @@ def test_a_new_producer_gets_the_next_epoch(state: TransactionState) -> None:
 
 
 @pytest.mark.parametrize("state", AT_REST)
-def test_a_producer_that_goes_on_gets_the_next_epoch_and_may_ask_again(state: TransactionState) -> None:
+def test_init_producer_id_with_the_current_epoch_bumps_it_and_can_be_retried(state: TransactionState) -> None:
     after, result = initialized(a_transaction(state), going_on())
     assert result == ProducerIdentity(PRODUCER_ID, ProducerEpoch(EPOCH + 1))
     assert after.last_producer_epoch == EPOCH
@@ -160,7 +160,7 @@ def test_after_the_abort_of_an_open_transaction_the_epoch_is_above_the_fencing_o
     assert shell.written == [(first.producer_id, first.producer_epoch + 1, False, T0)]
 
 
-def test_a_producer_whose_own_transaction_was_open_goes_on_and_may_ask_again() -> None:
+def test_init_producer_id_during_an_open_transaction_can_be_retried() -> None:
     shell = Shell()
     first = shell.init()
     shell.add(first, T0)
@@ -181,7 +181,7 @@ def test_a_producer_whose_transaction_was_aborted_for_it_is_fenced_by_one_that_c
         shell.coordinator.init_producer(request, None, 0, after_abort=True)
 
 
-def test_that_its_transaction_was_aborted_by_a_timeout_does_not_let_a_producer_continue() -> None:
+def test_a_producer_whose_transaction_timed_out_is_fenced() -> None:
     shell = Shell()
     first = shell.init()
     shell.add(first, T0)
@@ -287,7 +287,7 @@ def test_the_longest_transactional_id_is_taken() -> None:
     assert Shell().init("x" * 32_767).producer_epoch == 0
 
 
-def test_there_is_a_bound_to_the_number_of_transactional_ids() -> None:
+def test_the_number_of_transactional_ids_is_bounded() -> None:
     shell = Shell(a_coordinator(ids_max=1))
     shell.init("a")
     with pytest.raises(TooManyTransactionalIdsError) as caught:

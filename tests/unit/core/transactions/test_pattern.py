@@ -74,14 +74,14 @@ def test_an_expression_matches_the_whole_text(pattern: str, yes: list[str], no: 
         "(?=a)",
     ],
 )
-def test_what_does_not_read_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidPatternError) as caught:
         transactional_id_matcher(pattern)
     assert caught.value.pattern == pattern
 
 
 @pytest.mark.parametrize("pattern", ["((a{100}){100}){100}", "(((){1000}){1000}){1000}", "(" * 1_001, "a" * 1_001])
-def test_what_is_too_large_is_refused(pattern: str) -> None:
+def test_a_pattern_that_is_too_large_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidPatternError):
         transactional_id_matcher(pattern)
 

@@ -94,7 +94,7 @@ def test_states_have_the_numbers_of_kafka(number: int, state: TransactionState) 
     assert decode_value("x", encode_value(STATES[state])) == STATES[state]
 
 
-def test_kinds_of_records_that_are_not_ours_are_passed_over() -> None:
+def test_unknown_record_types_are_skipped() -> None:
     assert decode_key(b"\x00\x01whatever") is None
 
 
@@ -131,7 +131,7 @@ def test_values_that_do_not_read_are_corrupt(value: bytes) -> None:
 
 
 @given(st.binary(max_size=80), st.integers(0, 1))
-def test_rubbish_is_corrupt_and_nothing_else(rubbish: bytes, version: int) -> None:
+def test_random_bytes_raise_only_corruption_errors(rubbish: bytes, version: int) -> None:
     with suppress(CorruptCoordinatorRecordError):
         decode_key(rubbish)
     with suppress(CorruptCoordinatorRecordError):
@@ -152,7 +152,7 @@ PARTITIONS = st.frozensets(
 
 
 @given(PARTITIONS, st.integers(0, 2**63 - 1), st.integers(-1, 2**15 - 1), st.integers(-1, 2**63 - 1))
-def test_what_is_written_is_read(
+def test_encoded_values_decode_to_the_same_value(
     partitions: frozenset[TopicPartition], producer_id: int, epoch: int, other_id: int
 ) -> None:
     transaction = Transaction(

@@ -39,7 +39,7 @@ def test_an_attempt_to_connect_ends_if_nothing_answers(silent_port: int) -> None
     asyncio.run(connect())
 
 
-def test_an_address_that_nobody_listens_at_is_refused() -> None:
+def test_an_address_without_a_listener_refuses_connections() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError):

@@ -326,7 +326,7 @@ def test_a_failed_topic_creation_fails_all_waiting_requests_and_is_retried() -> 
             client.close()
 
 
-def test_a_stop_sends_those_away_who_wait_for_others() -> None:
+def test_a_stop_answers_members_that_wait_in_a_rebalance() -> None:
     with Shell({"groups": {"initial_rebalance_delay_ms": 600_000}}) as shell, closing(shell.client()) as client:
         request = JoinGroupRequest(
             group_id="g",

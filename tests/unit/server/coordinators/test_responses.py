@@ -26,7 +26,7 @@ def test_a_result_that_is_available_is_answered_at_once() -> None:
     assert (answer.error_code, refusal.error_code) == (3, -7)
 
 
-def test_what_comes_later_is_answered_then() -> None:
+def test_a_pending_result_is_answered_when_it_is_done() -> None:
     async def run() -> int:
         asked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         answer = respond_when_done(lambda: asked, respond)
@@ -39,7 +39,7 @@ def test_what_comes_later_is_answered_then() -> None:
     assert asyncio.run(run()) == 3
 
 
-def test_an_error_that_comes_later_is_an_answer_too() -> None:
+def test_an_asynchronous_error_is_answered_too() -> None:
     async def run() -> int:
         asked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         answer = respond_when_done(lambda: asked, respond)

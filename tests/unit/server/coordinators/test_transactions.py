@@ -310,7 +310,7 @@ def test_many_that_take_over_at_once_get_an_epoch_each() -> None:
             client.close()
 
 
-def test_an_end_that_comes_late_does_not_decide_the_next_transaction() -> None:
+def test_a_late_end_has_no_effect_on_the_next_transaction() -> None:
     with Shell() as shell, closing(shell.client()) as client:
         shell.create("t")
         producer = TransactionalClient(client)
@@ -363,7 +363,7 @@ def test_offsets_of_a_transaction_that_was_open_at_a_crash_are_decided_with_it()
             assert committed(another) == (ErrorCode.NONE, 2)
 
 
-def test_a_topic_that_was_deleted_holds_no_transaction_up() -> None:
+def test_a_deleted_topic_does_not_block_a_transaction() -> None:
     with Shell() as shell, closing(shell.client()) as client:
         shell.create("t", 2)
         producer = TransactionalClient(client)
@@ -459,7 +459,7 @@ def id_without_transactional(client: Connection, producer: TransactionalClient) 
 
 
 @pytest.mark.parametrize("write", [transactional_without_id, id_without_transactional])
-def test_what_would_belong_to_no_transaction_is_refused(
+def test_a_transactional_batch_outside_a_transaction_is_refused(
     write: Callable[[Connection, TransactionalClient], int],
 ) -> None:
     with Shell() as shell, closing(shell.client()) as client:
@@ -499,7 +499,7 @@ def test_an_end_whose_record_is_refused_changes_nothing_and_can_be_retried() -> 
         assert values(client) == [b"a"]
 
 
-def test_an_end_that_cannot_be_committed_fails_and_the_transaction_is_loaded_as_it_was() -> None:
+def test_an_end_that_cannot_be_committed_fails_and_leaves_the_transaction_unchanged() -> None:
     files = FaultyFiles(MemoryFiles(), only={"fsync"}, matching=lambda path: path.startswith("wal/"))
     with Shell(files=files) as shell, closing(shell.client()) as client:
         shell.create("t")

@@ -7,7 +7,7 @@ from tests.unit.server.handlers.transaction_kit import FIRST_PROTOCOL_END_VERSIO
 
 
 @distinct_versions(AddOffsetsToTxnRequest)
-def test_a_group_becomes_a_part_of_the_transaction(peer: Peer, version: int) -> None:
+def test_a_group_is_added_to_the_transaction(peer: Peer, version: int) -> None:
     identity, group = init(peer), fresh("group")
     for _ in range(2):
         assert add_offsets(peer, identity, group, version) == ErrorCode.NONE
@@ -27,7 +27,7 @@ def test_a_producer_that_was_replaced_adds_no_group(peer: Peer, version: int) ->
 
 
 @distinct_versions(AddOffsetsToTxnRequest)
-def test_who_is_not_known_adds_no_group(peer: Peer, version: int) -> None:
+def test_an_unknown_producer_cannot_add_a_group(peer: Peer, version: int) -> None:
     identity, group = init(peer), fresh("group")
     for stranger, code in (
         (identity._replace(producer_id=identity.producer_id + 1_000_000), ErrorCode.INVALID_PRODUCER_ID_MAPPING),

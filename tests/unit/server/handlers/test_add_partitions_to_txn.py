@@ -70,7 +70,7 @@ def test_a_producer_that_was_replaced_adds_nothing(peer: Peer, version: int) -> 
 
 
 @every_client_version
-def test_who_is_not_known_adds_nothing(peer: Peer, version: int) -> None:
+def test_an_unknown_producer_cannot_add_partitions(peer: Peer, version: int) -> None:
     topic, identity = peer.create(), init(peer)
     for stranger, code in (
         (identity._replace(producer_id=identity.producer_id + 1_000_000), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
@@ -81,5 +81,5 @@ def test_who_is_not_known_adds_nothing(peer: Peer, version: int) -> None:
 
 
 @every_client_version
-def test_nothing_may_be_added(peer: Peer, version: int) -> None:
+def test_a_request_without_partitions_is_accepted(peer: Peer, version: int) -> None:
     assert add_partitions(peer, init(peer), {}, version) == {}

@@ -112,7 +112,7 @@ def list_offset(client: HandlerClient, timestamp: int) -> tuple[int, int]:
     return partition.error_code, partition.offset
 
 
-def test_a_fetch_loads_what_is_not_cached_and_returns_it(client: HandlerClient, files: ColdFiles) -> None:
+def test_a_fetch_reads_uncached_records_from_disk(client: HandlerClient, files: ColdFiles) -> None:
     files.waits.clear()
     (data,) = fetch(client)
     assert (data.error_code, count_batches(data)) == (ErrorCode.NONE, BATCHES)
@@ -191,7 +191,7 @@ def test_an_unreadable_index_is_rebuilt_from_the_log(client: HandlerClient, file
     assert (data.error_code, count_batches(data)) == (ErrorCode.NONE, BATCHES)
 
 
-def test_a_time_lookup_loads_what_is_not_cached(shell: HandlerShell, files: ColdFiles) -> None:
+def test_a_time_lookup_reads_uncached_records_from_disk(shell: HandlerShell, files: ColdFiles) -> None:
     with closing(shell.client()) as producer:
         for _ in range(BATCHES):
             producer.request(produce_request("t", batch_of()), ProduceResponse, 12)

@@ -147,7 +147,7 @@ def test_a_request_that_only_validates_creates_nothing(peer: Peer, version: int)
     assert result.topic_id == ZERO_UUID
 
 
-def test_a_request_that_only_validates_finds_what_is_wrong(peer: Peer) -> None:
+def test_a_validate_only_request_reports_errors(peer: Peer) -> None:
     (result,) = create(peer, wanted(fresh(), retention_ms="soon"), validate_only=True)
     assert result.error_code == ErrorCode.INVALID_CONFIG
 
@@ -179,7 +179,7 @@ def test_names_that_differ_in_dots_and_underscores_alone_collide(peer: Peer) -> 
     assert refused(peer, wanted(name.replace(".", "_"))) is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_topic_that_exists_is_said_to_whatever_else_is_wrong(peer: Peer) -> None:
+def test_topic_already_exists_is_reported_before_other_errors(peer: Peer) -> None:
     name = peer.create()
     assert refused(peer, wanted(name)) is ErrorCode.TOPIC_ALREADY_EXISTS
     assert refused(peer, wanted(name, 1, 3)) is ErrorCode.TOPIC_ALREADY_EXISTS

@@ -19,7 +19,7 @@ def listed(peer: Peer) -> set[str]:
 
 
 @distinct_versions(DeleteGroupsRequest)
-def test_an_empty_group_goes_with_its_offsets(peer: Peer, version: int) -> None:
+def test_an_empty_group_is_deleted_with_its_offsets(peer: Peer, version: int) -> None:
     group, name = fresh("group"), peer.create()
     commit(peer, group, name, 5)
     assert delete(peer, group, version=version) == [(group, ErrorCode.NONE)]

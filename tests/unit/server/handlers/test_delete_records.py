@@ -38,7 +38,7 @@ def topic_with_records(peer: Peer, count: int) -> str:
 
 
 @distinct_versions(DeleteRecordsRequest)
-def test_the_log_starts_at_the_offset_and_what_is_before_it_cannot_be_read(peer: Peer, version: int) -> None:
+def test_records_below_the_new_log_start_offset_cannot_be_read(peer: Peer, version: int) -> None:
     name = topic_with_records(peer, 10)
     result = delete(peer, name, 4, version)
     assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, 4)
@@ -48,7 +48,7 @@ def test_the_log_starts_at_the_offset_and_what_is_before_it_cannot_be_read(peer:
 
 
 @distinct_versions(DeleteRecordsRequest)
-def test_minus_one_deletes_all_there_is(peer: Peer, version: int) -> None:
+def test_offset_minus_one_deletes_all_records(peer: Peer, version: int) -> None:
     name = topic_with_records(peer, 10)
     assert delete(peer, name, HIGH_WATERMARK, version).low_watermark == 10
     assert peer.offset(name, EARLIEST) == peer.offset(name) == 10
@@ -86,7 +86,7 @@ def test_a_topic_whose_records_are_only_compacted_keeps_them(peer: Peer) -> None
     assert delete(peer, both, 1).error_code == ErrorCode.NONE
 
 
-def test_the_brokers_own_topics_keep_theirs(peer: Peer) -> None:
+def test_internal_topics_keep_their_settings(peer: Peer) -> None:
     commit(peer, fresh("group"), peer.create(), 1)
     assert delete(peer, "__consumer_offsets", 1).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -99,7 +99,7 @@ def test_waiting_fetches_below_the_new_log_start_are_answered_out_of_range(peer:
     assert topic.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_what_was_deleted_stays_deleted_after_a_restart() -> None:
+def test_deleted_records_stay_deleted_after_a_restart() -> None:
     files = MemoryFiles()
     with HandlerShell(files=files) as broker, Peer(broker) as peer:
         name = topic_with_records(peer, 10)

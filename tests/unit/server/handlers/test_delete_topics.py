@@ -74,7 +74,7 @@ def test_an_unknown_id_is_an_unknown_topic_id(peer: Peer) -> None:
     assert (result.name, result.topic_id, result.error_code) == (None, NOBODY, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def test_a_topic_goes_by_its_name_or_its_id_and_not_by_both_or_neither(peer: Peer) -> None:
+def test_a_topic_is_named_by_either_name_or_id(peer: Peer) -> None:
     name = peer.create()
     results = delete(
         peer, DeleteTopicState(name=name, topic_id=peer.topic_id(name)), DeleteTopicState(topic_id=ZERO_UUID)
@@ -116,7 +116,7 @@ def test_a_new_topic_of_the_same_name_has_another_id_and_no_records(peer: Peer) 
     assert peer.offset(name, LATEST) == 0
 
 
-def test_offsets_that_groups_committed_go_with_the_topic(peer: Peer) -> None:
+def test_committed_offsets_are_deleted_with_the_topic(peer: Peer) -> None:
     group, name, another = fresh("group"), peer.create(), peer.create()
     commit(peer, group, name, 7)
     commit(peer, group, another, 8)
@@ -149,7 +149,7 @@ def test_a_deletion_that_takes_too_long_times_out_and_continues() -> None:
         assert committed(peer, group, name) == -1
 
 
-def test_a_deletion_that_is_not_begun_in_time_leaves_no_coroutine_behind(
+def test_a_deletion_that_times_out_before_its_start_leaves_no_coroutine(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     def is_over(_deadline: RequestDeadline) -> None:

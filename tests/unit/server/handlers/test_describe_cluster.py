@@ -25,7 +25,7 @@ ENDPOINT_TYPES_SINCE = 1
 
 
 @distinct_versions(DescribeClusterRequest)
-def test_there_is_this_broker_and_it_controls_the_cluster(broker: HandlerShell, peer: Peer, version: int) -> None:
+def test_the_cluster_is_this_broker_and_it_is_the_controller(broker: HandlerShell, peer: Peer, version: int) -> None:
     response = peer.ask(DescribeClusterRequest(), DescribeClusterResponse, version)
     (node,) = response.brokers
     assert response.error_code == ErrorCode.NONE

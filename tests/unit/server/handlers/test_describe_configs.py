@@ -93,7 +93,7 @@ def test_no_names_at_all_ask_for_all(peer: Peer, version: int) -> None:
 
 
 @distinct_versions(DescribeConfigsRequest)
-def test_synonyms_tell_where_a_value_could_be_from_the_first_of_which_counts(version: int) -> None:
+def test_synonyms_list_the_sources_of_a_value_in_order_of_precedence(version: int) -> None:
     with HandlerShell({"log": {"retention_ms": 3_000}}) as broker, Peer(broker) as peer:
         name = peer.create(settings={"retention.ms": "1000"})
         set_settings(peer, BROKER, "", {"log.retention.ms": "2500"})
@@ -117,7 +117,7 @@ def test_synonyms_tell_where_a_value_could_be_from_the_first_of_which_counts(ver
 
 
 @distinct_versions(DescribeConfigsRequest)
-def test_all_brokers_have_only_what_is_set_for_them(version: int) -> None:
+def test_the_default_broker_resource_has_only_its_own_settings(version: int) -> None:
     with HandlerShell({"log": {"retention_ms": 3_000}}) as broker, Peer(broker) as peer:
         (result,) = describe(peer, (BROKER, ""), version=version)
         assert (result.error_code, result.configs) == (ErrorCode.NONE, [])

@@ -54,7 +54,7 @@ def test_a_partition_is_as_large_as_its_records(broker: HandlerShell, peer: Peer
 
 
 @distinct_versions(DescribeLogDirsRequest)
-def test_null_asks_for_all_that_is_there(peer: Peer, version: int) -> None:
+def test_null_topics_return_all_log_directories_entries(peer: Peer, version: int) -> None:
     name = peer.create(partitions=2)
     sizes_by_partition = sizes(describe(peer, everything=True, version=version))
     assert {(name, 0), (name, 1)} <= set(sizes_by_partition)
@@ -70,7 +70,7 @@ def test_unknown_partitions_are_left_out(peer: Peer, version: int) -> None:
 
 
 @distinct_versions(DescribeLogDirsRequest)
-def test_nothing_lags_behind_or_moves(peer: Peer, version: int) -> None:
+def test_offset_lag_is_0_and_there_is_no_future_replica(peer: Peer, version: int) -> None:
     (topic,) = describe(peer, (peer.create(), [0]), version=version).topics
     (partition,) = topic.partitions
     assert (partition.offset_lag, partition.is_future_key) == (0, False)

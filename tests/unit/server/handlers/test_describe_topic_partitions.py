@@ -75,7 +75,7 @@ def test_a_full_page_ends_with_a_cursor_at_which_the_next_begins(peer: Peer) -> 
     assert seen == [(name, number) for name in names for number in range(3)]
 
 
-def test_a_page_that_ends_with_a_topic_goes_on_with_the_next_topic(peer: Peer) -> None:
+def test_a_page_that_ends_with_a_topic_continues_at_the_next_topic(peer: Peer) -> None:
     word = fresh("paged")
     names = [peer.create(f"{word}-{letter}", partitions=2) for letter in "ab"]
     response = describe(peer, *names, limit=2)

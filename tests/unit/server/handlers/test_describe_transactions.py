@@ -15,7 +15,7 @@ def describe(peer: Peer, *transactional_ids: str) -> list[TransactionState]:
     return list(peer.ask(request, DescribeTransactionsResponse).transaction_states)
 
 
-def test_a_transactional_id_is_described_through_its_life(peer: Peer) -> None:
+def test_a_transactional_id_is_described_in_every_state(peer: Peer) -> None:
     first, second, identity = peer.create(partitions=2), peer.create(), init(peer)
     (described,) = describe(peer, identity.transactional_id)
     assert (described.error_code, described.transaction_state, described.topics) == (ErrorCode.NONE, "Empty", [])
@@ -43,5 +43,5 @@ def test_unknown_ids_are_refused_and_others_are_described_once(peer: Peer) -> No
     ]
 
 
-def test_nothing_may_be_asked_about(peer: Peer) -> None:
+def test_a_request_without_topics_is_answered(peer: Peer) -> None:
     assert describe(peer) == []

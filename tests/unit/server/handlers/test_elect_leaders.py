@@ -30,7 +30,7 @@ def test_no_election_is_needed(peer: Peer, version: int) -> None:
 
 
 @distinct_versions(ElectLeadersRequest)
-def test_for_all_partitions_those_without_an_election_are_left_out(peer: Peer, version: int) -> None:
+def test_an_election_for_all_partitions_omits_those_that_need_none(peer: Peer, version: int) -> None:
     peer.create()
     response = peer.ask(ElectLeadersRequest(topic_partitions=None), ElectLeadersResponse, version)
     assert (response.error_code, response.replica_election_results) == (ErrorCode.NONE, [])

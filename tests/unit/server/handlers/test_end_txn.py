@@ -65,7 +65,7 @@ def test_a_producer_that_was_replaced_ends_nothing(peer: Peer, version: int) -> 
 
 
 @distinct_versions(EndTxnRequest)
-def test_who_is_not_known_ends_nothing(peer: Peer, version: int) -> None:
+def test_an_unknown_producer_cannot_end_a_transaction(peer: Peer, version: int) -> None:
     identity = init(peer)
     stranger = identity._replace(producer_id=identity.producer_id + 1_000_000)
     assert end(peer, stranger, version).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -76,7 +76,7 @@ def test_who_is_not_known_ends_nothing(peer: Peer, version: int) -> None:
 
 
 @distinct_versions(EndTxnRequest)
-def test_what_has_not_begun_cannot_be_committed(peer: Peer, version: int) -> None:
+def test_a_transaction_that_has_not_begun_cannot_end(peer: Peer, version: int) -> None:
     assert end(peer, init(peer), version).error_code == ErrorCode.INVALID_TXN_STATE
 
 
@@ -89,7 +89,7 @@ def test_an_abort_without_a_transaction_is_accepted_and_bumps_the_epoch(peer: Pe
 
 @pytest.mark.parametrize("is_commit", [True, False])
 @pytest.mark.parametrize("next_is_commit", [True, False])
-def test_an_end_that_comes_late_does_not_decide_the_next_transaction(
+def test_a_late_end_has_no_effect_on_the_next_transaction(
     peer: Peer, other: Peer, is_commit: bool, next_is_commit: bool
 ) -> None:
     """KAFKA-17754: the first request is delayed, its retry is answered, and then the first one arrives."""
@@ -106,7 +106,7 @@ def test_an_end_that_comes_late_does_not_decide_the_next_transaction(
     assert stable_end(peer, topic) == 4
 
 
-def test_a_write_that_comes_late_does_not_belong_to_the_next_transaction(peer: Peer, other: Peer) -> None:
+def test_a_late_write_is_not_added_to_the_next_transaction(peer: Peer, other: Peer) -> None:
     topic = peer.create()
     identity = begun(peer, topic)
     who_next = identity._replace(epoch=end(peer, identity).producer_epoch)

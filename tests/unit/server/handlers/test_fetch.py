@@ -148,7 +148,9 @@ def test_appends_to_other_partitions_wake_no_fetch(shell: HandlerShell, client: 
     assert offsets_of(partitions_of(client.receive(sent))[0]) == [0]
 
 
-def test_when_patience_ends_there_is_what_there_is(shell: HandlerShell, client: HandlerClient, topic: str) -> None:
+def test_a_fetch_returns_the_available_records_after_max_wait_ms(
+    shell: HandlerShell, client: HandlerClient, topic: str
+) -> None:
     append(shell, topic)
     (data,) = ask(client, fetch_request(topic, wait_ms=30, min_bytes=100 * KIB))
     assert offsets_of(data) == [0]
@@ -300,9 +302,7 @@ def test_a_batch_that_is_larger_than_every_limit_is_read(
     assert sizes_of([data]) == [len(batch_of(9 * MIB))]
 
 
-def test_what_a_client_asks_for_is_bounded_by_what_the_broker_gives(
-    shell: HandlerShell, client: HandlerClient, topic: str
-) -> None:
+def test_the_brokers_limit_bounds_the_bytes_of_a_fetch(shell: HandlerShell, client: HandlerClient, topic: str) -> None:
     for number in range(3):
         append(shell, topic, *[MIB - 200] * 3, partition=number)
     answers = ask(client, fetch_request(topic, partitions=(0, 1, 2), bytes_max=2**31 - 1))

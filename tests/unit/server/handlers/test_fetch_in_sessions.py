@@ -163,7 +163,7 @@ def test_an_error_is_repeated_until_it_is_resolved(shell: HandlerShell, client: 
     assert consumer.fetch() == {}
 
 
-def test_where_there_is_no_room_for_a_session_consumers_are_served_without(topic: str) -> None:
+def test_consumers_are_served_without_a_session_when_the_cache_is_full(topic: str) -> None:
     with HandlerShell({"network": {"fetch_sessions_max": 1}}) as shell, closing(shell.client()) as client:
         name = shell.create("t")
         first, second = Consumer(shell, client, name), Consumer(shell, client, name)

@@ -56,7 +56,7 @@ def test_this_broker_looks_after_every_transactional_id(broker: HandlerShell, pe
 
 @distinct_versions(FindCoordinatorRequest, first=KEY_TYPES_SINCE)
 @pytest.mark.parametrize("key_type", [SHARE, 3, -1])
-def test_there_are_no_other_coordinators(peer: Peer, version: int, key_type: int) -> None:
+def test_unknown_coordinator_types_are_refused(peer: Peer, version: int, key_type: int) -> None:
     (coordinator,) = find(peer, version, "key", key_type=key_type)
     assert coordinator.error_code == ErrorCode.INVALID_REQUEST
     assert coordinator.error_message

@@ -90,7 +90,7 @@ def levels() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("levels")
-def test_a_level_decides_what_is_logged(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_level_filters_log_messages(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
     set_settings(peer, BROKER_LOGGER, NODE, {LOGGER: "ERROR"})
     assert described(peer, BROKER_LOGGER, NODE)[LOGGER][0] == "ERROR"
     silent, loud = peer.create(), fresh()
@@ -125,7 +125,7 @@ def test_a_logger_without_a_level_has_that_of_the_logger_above(peer: Peer) -> No
         (LOGGER, SUBTRACT, "INFO", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_change_that_is_not_possible_is_refused_with_all_beside_it(
+def test_an_impossible_change_refuses_the_whole_request(
     peer: Peer, name: str, kind: int, value: str | None, code: ErrorCode
 ) -> None:
     before = described(peer, BROKER_LOGGER, NODE)

@@ -78,7 +78,7 @@ def test_a_request_that_only_validates_changes_nothing(peer: Peer, version: int)
         (-1, RETENTION, "1", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_change_that_is_wrong_is_refused_with_all_that_is_beside_it(
+def test_an_invalid_change_refuses_the_whole_request(
     peer: Peer, kind: int, name: str, value: str | None, code: ErrorCode
 ) -> None:
     topic = peer.create()
@@ -128,7 +128,7 @@ def test_a_setting_that_the_broker_is_started_with_cannot_be_changed(peer: Peer)
     assert "num.partitions" in (response.error_message or "")
 
 
-def test_a_cleanup_policy_may_lose_its_last_word_and_get_another(peer: Peer) -> None:
+def test_a_cleanup_policy_can_be_replaced_by_subtract_and_append(peer: Peer) -> None:
     name = peer.create()
     for kind, word, expected in ((SUBTRACT, "delete", ""), (APPEND, "compact", "compact")):
         assert alter(peer, TOPIC, name, operation(POLICY, kind, word)).error_code == ErrorCode.NONE
@@ -219,7 +219,7 @@ def test_a_brokers_own_setting_overrides_that_of_all_brokers() -> None:
         assert (peer.config(name, RETENTION), peer.config(name, "segment.bytes")) == ("604800000", "3000")
 
 
-def test_what_was_set_outlives_a_restart() -> None:
+def test_altered_settings_survive_a_restart() -> None:
     files = MemoryFiles()
     with HandlerShell(files=files) as broker, Peer(broker) as peer:
         name = peer.create()
@@ -235,7 +235,7 @@ def test_what_was_set_outlives_a_restart() -> None:
         assert peer.produce(name, bytes(1_000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_of_changes_that_come_at_the_same_time_none_undoes_another() -> None:
+def test_concurrent_changes_do_not_undo_each_other() -> None:
     settings = {"retention.ms": "1000", "segment.bytes": "2000", "retention.bytes": "3000", "segment.ms": "4000"}
     # Each change waits for the disk, and the others arrive meanwhile.
     with HandlerShell() as broker, Peer(broker) as peer:

@@ -85,7 +85,7 @@ def test_a_producer_that_continues_after_an_error_is_fenced_if_another_took_over
 
 
 @pytest.mark.parametrize("given", [{"producer_id": 1}, {"producer_epoch": 1}])
-def test_a_producer_that_goes_on_says_all_of_who_it_was(client: HandlerClient, given: dict[str, Any]) -> None:
+def test_an_epoch_bump_needs_both_producer_id_and_epoch(client: HandlerClient, given: dict[str, Any]) -> None:
     request = InitProducerIdRequest(transactional_id="half", transaction_timeout_ms=1_000, **given)
     assert client.request(request, InitProducerIdResponse, LAST).error_code == ErrorCode.INVALID_REQUEST
 

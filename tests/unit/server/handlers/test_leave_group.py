@@ -59,7 +59,7 @@ def test_a_rebalance_that_waited_for_the_member_continues(peer: Peer, other: Pee
 
 
 @distinct_versions(LeaveGroupRequest)
-def test_who_is_not_a_member_cannot_leave(peer: Peer, version: int) -> None:
+def test_an_unknown_member_cannot_leave(peer: Peer, version: int) -> None:
     group = fresh("group")
     member = stable_member(peer, group)
     assert leave_alone(peer, group, "stranger", version) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -74,7 +74,7 @@ def test_a_group_has_a_name(peer: Peer, version: int) -> None:
 
 
 @distinct_versions(LeaveGroupRequest, first=SEVERAL_SINCE)
-def test_several_are_sent_away_each_with_its_own_answer(peer: Peer, version: int) -> None:
+def test_several_members_are_removed_each_with_its_own_error_code(peer: Peer, version: int) -> None:
     group = fresh("group")
     member = stable_member(peer, group, instance_id="one")
     answer = leave(

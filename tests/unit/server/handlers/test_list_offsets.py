@@ -70,7 +70,9 @@ def found(client: HandlerClient, topic: str, timestamp: int, **how: Any) -> tupl
 
 
 @distinct_versions(ListOffsetsRequest)
-def test_every_version_tells_the_ends_and_a_time(shell: HandlerShell, client: HandlerClient, version: int) -> None:
+def test_every_version_returns_the_first_and_last_offset_and_a_time(
+    shell: HandlerShell, client: HandlerClient, version: int
+) -> None:
     topic = shell.create(fresh())
     append(shell, topic, [10, 20], [30])
     shell.call(lambda: shell.log(topic).delete_before(Offset(1)))
@@ -102,7 +104,9 @@ def test_there_is_no_object_store(shell: HandlerShell, client: HandlerClient) ->
 
 
 @pytest.mark.parametrize("timestamp", [-7, -(2**63)])
-def test_a_time_that_stands_for_nothing_is_refused(shell: HandlerShell, client: HandlerClient, timestamp: int) -> None:
+def test_an_unsupported_special_timestamp_is_refused(
+    shell: HandlerShell, client: HandlerClient, timestamp: int
+) -> None:
     result = ask(client, shell.create(fresh()), timestamp)
     assert (result.error_code, result.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 

@@ -67,7 +67,9 @@ def codes(topics: Sequence[MetadataResponseTopic]) -> list[ErrorCode]:
 
 
 @distinct_versions(MetadataRequest)
-def test_every_version_tells_where_the_partitions_are(shell: HandlerShell, client: HandlerClient, version: int) -> None:
+def test_every_version_returns_the_leaders_of_partitions(
+    shell: HandlerShell, client: HandlerClient, version: int
+) -> None:
     name = shell.create(fresh(), 2)
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     response = client.request(request, MetadataResponse, version)

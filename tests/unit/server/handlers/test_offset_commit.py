@@ -142,7 +142,7 @@ def test_a_member_may_commit_during_a_rebalance(peer: Peer, other: Peer) -> None
     assert commit_all(peer, group, {name: {0: 5}}, 9, member=member) == [[0]]
 
 
-def test_nothing_at_all_may_be_committed(peer: Peer) -> None:
+def test_a_commit_without_offsets_is_accepted(peer: Peer) -> None:
     assert commit_all(peer, fresh("group"), {}, 9) == []
 
 

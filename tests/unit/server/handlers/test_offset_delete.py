@@ -56,7 +56,7 @@ def test_a_group_that_does_not_exist_has_no_offsets_to_delete(peer: Peer) -> Non
     assert delete(peer, "", {name: [0]}) == (ErrorCode.INVALID_GROUP_ID, {})
 
 
-def test_what_members_read_is_theirs_to_commit(peer: Peer) -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted(peer: Peer) -> None:
     group, read, unread = fresh("group"), peer.create(), peer.create()
     commit(peer, group, read, 5)
     commit(peer, group, unread, 6)
@@ -69,7 +69,7 @@ def test_what_members_read_is_theirs_to_commit(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("protocol_type", ["connect"])
-def test_of_members_that_are_no_consumers_it_is_not_known_what_they_read(peer: Peer, protocol_type: str) -> None:
+def test_offsets_of_a_group_with_an_unknown_protocol_type_are_not_deleted(peer: Peer, protocol_type: str) -> None:
     group, name = fresh("group"), peer.create()
     commit(peer, group, name, 5)
     stable_member(peer, group, protocol_type=protocol_type)

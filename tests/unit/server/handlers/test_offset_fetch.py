@@ -123,7 +123,7 @@ def test_a_group_that_does_not_exist_has_committed_nothing(peer: Peer, version: 
 
 
 @distinct_versions(OffsetFetchRequest)
-def test_of_a_topic_that_does_not_exist_nothing_was_committed_and_an_id_is_unknown(peer: Peer, version: int) -> None:
+def test_a_missing_topic_has_no_committed_offset_and_a_missing_id_is_unknown(peer: Peer, version: int) -> None:
     code = ErrorCode.UNKNOWN_TOPIC_ID if version >= IDS_SINCE else ErrorCode.NONE
     name = fresh()
     assert fetch(peer, fresh("group"), {name: [0, 7]}, version) == (
@@ -133,7 +133,7 @@ def test_of_a_topic_that_does_not_exist_nothing_was_committed_and_an_id_is_unkno
 
 
 @distinct_versions(OffsetFetchRequest, first=ALL_SINCE)
-def test_null_asks_for_all_that_a_group_has_committed(peer: Peer, version: int) -> None:
+def test_null_topics_return_all_committed_offsets(peer: Peer, version: int) -> None:
     group, first, second = fresh("group"), peer.create(), peer.create(partitions=3)
     commit(peer, group, first, 5)
     commit(peer, group, second, 6, partition=2)

@@ -57,7 +57,7 @@ def test_an_unknown_partition_is_named_as_such(peer: Peer) -> None:
     assert reassign(peer, peer.create(), [NODE_ID], partition=7) == unknown
 
 
-def test_nothing_is_ever_being_moved(peer: Peer) -> None:
+def test_there_are_no_reassignments(peer: Peer) -> None:
     wanted = ListPartitionReassignmentsTopics(name=peer.create(), partition_indexes=[0])
     for topics in (None, [wanted]):
         request = ListPartitionReassignmentsRequest(topics=topics)

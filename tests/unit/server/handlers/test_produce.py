@@ -105,7 +105,7 @@ def test_every_version_appends_by_name_or_id(
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_what_is_acknowledged_is_durable_whether_one_replica_is_asked_for_or_all(acks: int) -> None:
+def test_records_are_durable_before_acks_1_and_acks_all_are_answered(acks: int) -> None:
     files = HeldFiles(MemoryFiles())
     with HandlerShell(files=files) as shell, closing(shell.client()) as client:
         shell.create("t")
@@ -118,16 +118,14 @@ def test_what_is_acknowledged_is_durable_whether_one_replica_is_asked_for_or_all
         assert client.receive(sent).responses[0].partition_responses[0].base_offset == 0
 
 
-def test_what_wants_no_acknowledgement_gets_no_answer(shell: HandlerShell, client: HandlerClient, topic: str) -> None:
+def test_acks_0_is_not_answered(shell: HandlerShell, client: HandlerClient, topic: str) -> None:
     for _ in range(3):
         client.send_unanswered(produce_request(topic, batch_of(), acks=0), PRODUCE_VERSION)
     assert client.request(ApiVersionsRequest(), ApiVersionsResponse, 3).error_code == OK
     assert values_of(shell, topic) == 3
 
 
-def test_what_wants_no_acknowledgement_and_fails_costs_the_connection(
-    shell: HandlerShell, client: HandlerClient, topic: str
-) -> None:
+def test_an_error_with_acks_0_closes_the_connection(shell: HandlerShell, client: HandlerClient, topic: str) -> None:
     request = several(topic, {0: batch_of(), 7: batch_of()}, acks=0)
     client.send_unanswered(request, PRODUCE_VERSION)
     with pytest.raises(ConnectionClosedError):
@@ -170,7 +168,7 @@ def test_the_same_partition_twice_in_a_request_is_appended_twice(
     assert [result.base_offset for result in answer.partition_responses] == [0, 1]
 
 
-def test_a_request_of_nothing_is_answered(client: HandlerClient) -> None:
+def test_an_empty_request_is_answered(client: HandlerClient) -> None:
     assert client.request(ProduceRequest(acks=-1), ProduceResponse, PRODUCE_VERSION).responses == []
 
 
@@ -349,7 +347,7 @@ def test_batches_are_stamped_with_the_append_time_if_the_topic_requires_it() -> 
 # Disk failures
 
 
-def test_a_full_disk_refuses_keeps_serving_reads_and_takes_records_again_when_there_is_room() -> None:
+def test_a_full_disk_refuses_writes_serves_reads_and_accepts_writes_after_space_is_freed() -> None:
     files = MemoryFiles()
     with (
         HandlerShell({"storage": {"wal_file_bytes": 4 * KIB}}, files=files) as shell,
@@ -397,7 +395,7 @@ def test_a_failed_sync_with_acks_0_closes_the_connection() -> None:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_whichever_call_of_the_disk_fails_nothing_is_acknowledged_that_a_restart_does_not_have(error: int) -> None:
+def test_a_restart_has_every_acknowledged_record_if_any_call_of_the_disk_fails(error: int) -> None:
     refusals = 0
     for fail_after in range(1, 14):
         memory = MemoryFiles()

@@ -107,7 +107,7 @@ def test_a_producer_that_was_replaced_commits_nothing(peer: Peer, version: int) 
 
 
 @distinct_versions(TxnOffsetCommitRequest)
-def test_what_names_no_group_or_no_producer_is_refused(peer: Peer, version: int) -> None:
+def test_an_empty_group_id_and_an_unknown_producer_are_refused(peer: Peer, version: int) -> None:
     identity, group, topic = init(peer), fresh("group"), peer.create()
     assert commit_in(peer, identity, "", {topic: {0: 5}}, version) == [[ErrorCode.INVALID_GROUP_ID]]
     stranger = identity._replace(transactional_id="nobody")
@@ -139,5 +139,5 @@ def test_a_group_that_was_not_added_is_refused_in_the_first_version_of_the_proto
 
 
 @distinct_versions(TxnOffsetCommitRequest)
-def test_nothing_at_all_may_be_committed(peer: Peer, version: int) -> None:
+def test_a_commit_without_offsets_is_accepted(peer: Peer, version: int) -> None:
     assert commit_in(peer, init(peer), fresh("group"), {}, version) == []

@@ -63,7 +63,7 @@ def test_a_sync_is_sent_to_join_again(loading: Peer, version: int) -> None:
 
 
 @distinct_versions(HeartbeatRequest)
-def test_a_heartbeat_is_taken_on_trust(loading: Peer, version: int) -> None:
+def test_a_heartbeat_is_accepted_while_groups_are_loading(loading: Peer, version: int) -> None:
     request = HeartbeatRequest(group_id="group", member_id="m")
     assert loading.ask(request, HeartbeatResponse, version).error_code == ErrorCode.NONE
 
@@ -103,7 +103,7 @@ def test_a_missing_offset_is_never_reported(loading: Peer, version: int, asks_fo
 
 
 @distinct_versions(OffsetFetchRequest, first=2)
-def test_who_asks_for_no_topics_waits_too(loading: Peer, version: int) -> None:
+def test_an_offset_fetch_without_topics_is_answered_with_loading(loading: Peer, version: int) -> None:
     request = OffsetFetchRequest(group_id="group", groups=[OffsetFetchRequestGroup(group_id="group")])
     answer = loading.ask(request, OffsetFetchResponse, version)
     assert [answer.error_code, *(group.error_code for group in answer.groups)] in ([LOADING], [0, LOADING])
@@ -122,7 +122,7 @@ def test_groups_are_not_listed_in_part(loading: Peer, version: int) -> None:
 
 
 @distinct_versions(DescribeGroupsRequest)
-def test_a_group_is_not_said_to_be_dead(loading: Peer, version: int) -> None:
+def test_a_loading_group_is_not_reported_as_dead(loading: Peer, version: int) -> None:
     (group,) = loading.ask(DescribeGroupsRequest(groups=["group"]), DescribeGroupsResponse, version).groups
     assert (group.error_code, group.group_state) == (LOADING, "")
 

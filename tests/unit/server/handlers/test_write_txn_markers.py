@@ -98,7 +98,7 @@ def test_a_marker_of_an_older_epoch_is_refused(peer: Peer) -> None:
     assert end(peer, identity).error_code == ErrorCode.NONE
 
 
-def test_what_has_no_transactions_is_refused(peer: Peer) -> None:
+def test_markers_are_refused_for_unknown_partitions_and_internal_topics(peer: Peer) -> None:
     topic, identity = peer.create(), init(peer)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert mark(peer, identity, (topic, [7, 0]), ("nobody", [0])) == [unknown, ErrorCode.NONE, unknown]

@@ -94,7 +94,7 @@ def test_a_client_that_keeps_sending_after_an_invalid_frame_is_disconnected(
         shell.until(lambda: not shell.broker.listener.connections)
 
 
-def test_a_stop_does_not_wait_for_those_whose_frames_broke() -> None:
+def test_a_stop_does_not_wait_for_connections_with_broken_frames() -> None:
     with json_shell() as shell, json_peer(shell) as peer:
         peer.socket.sendall(b"\0\0\0\0\0")
         assert peer.receive().kind == ERROR
@@ -102,7 +102,7 @@ def test_a_stop_does_not_wait_for_those_whose_frames_broke() -> None:
         assert is_hung_up_on(peer.socket)
 
 
-def test_who_closes_its_side_gets_its_answers_all_the_same() -> None:
+def test_a_half_closed_connection_gets_its_responses() -> None:
     files = HeldFiles(MemoryFiles())
     with Shell({"network": JSON_NETWORK}, files=files) as shell, json_peer(shell) as peer:
         shell.create("t")
@@ -118,7 +118,7 @@ def test_who_closes_its_side_gets_its_answers_all_the_same() -> None:
         shell.until(lambda: not shell.broker.listener.connections)
 
 
-def test_who_closes_its_side_may_take_its_time_over_a_large_answer() -> None:
+def test_a_half_closed_connection_may_read_a_large_response_slowly() -> None:
     with json_shell() as shell, json_peer(shell, receive_buffer_bytes=4 * KIB) as peer:
         shell.create("t")
         for _ in range(8):
@@ -155,7 +155,7 @@ def ping_all(kafka: Iterable[socket.socket], peers: Iterable[JsonPeer]) -> None:
         receive_frame(connection)
 
 
-def test_a_client_has_so_many_requests_under_way(shell: Shell) -> None:
+def test_the_requests_in_flight_of_a_client_are_bounded(shell: Shell) -> None:
     with json_shell(in_flight_requests_max=4) as small, json_peer(small) as peer:
         small.create("t")
         for _ in range(10):
@@ -182,7 +182,7 @@ def test_a_client_that_does_not_read_its_responses_is_disconnected() -> None:
                 assert good.ask(RequestType.PING) == {"pong": True}
 
 
-def test_half_a_frame_is_waited_for_only_so_long() -> None:
+def test_a_partial_frame_times_out() -> None:
     with json_shell(connection_stalled_ms=100) as shell, json_peer(shell) as peer:
         peer.socket.sendall(PING + PING[:3])
         assert peer.receive().fields == {"pong": True}
@@ -190,7 +190,7 @@ def test_half_a_frame_is_waited_for_only_so_long() -> None:
         assert shell.services.probe.connections_reaped == 1
 
 
-def test_a_frame_is_as_large_as_the_setting_says() -> None:
+def test_the_setting_limits_the_size_of_a_frame() -> None:
     with json_shell(json_request_bytes_max=2 * KIB) as shell, json_peer(shell) as peer:
         spare = 2 * KIB - 1 - len(json.dumps({"id": 1, "prefix": ""}))
         assert peer.ask(RequestType.METRICS_FETCH, id=1, prefix="x" * spare) == {"id": 1, "metrics": {}}
@@ -198,14 +198,16 @@ def test_a_frame_is_as_large_as_the_setting_says() -> None:
         assert peer.receive().fields["error"] == "BrokenFrame"
 
 
-def test_what_a_client_asked_for_is_done_though_it_has_gone(shell: Shell) -> None:
+def test_a_request_is_completed_after_its_client_has_disconnected(shell: Shell) -> None:
     with json_peer(shell) as peer:
         peer.send(RequestType.CREATE_TOPIC, topic="left-behind", partition_count=20)
         shell.until(lambda: "left-behind" in shell.services.topics.metadata.topics)
     shell.until(lambda: len([log for log in shell.broker.directory if log.partition.topic == "left-behind"]) == 20)
 
 
-def test_a_bug_hangs_up_on_its_client_alone(shell: Shell, peer: JsonPeer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_closes_only_the_connection_of_its_client(
+    shell: Shell, peer: JsonPeer, caplog: pytest.LogCaptureFixture
+) -> None:
     def fails(*_: object) -> None:
         raise ZeroDivisionError
 

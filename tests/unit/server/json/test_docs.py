@@ -7,6 +7,7 @@ from typing import Any
 
 from logbrook.protocol.json_frames import RequestType
 from logbrook.server.json.errors import RETRIABLE, JsonError
+from tests.security_kit import write_users
 from tests.unit.server.json.json_kit import json_peer, json_shell
 
 PAGE = (Path(__file__).parents[4] / "docs" / "JSON_PROTOCOL.md").read_text()
@@ -30,8 +31,8 @@ def shape(value: Any) -> Any:
     return type(value)
 
 
-def test_every_example_works_as_printed() -> None:
-    with json_shell() as shell, json_peer(shell) as peer:
+def test_every_example_works_as_printed(tmp_path: Path) -> None:
+    with json_shell({"security": {"users_file": write_users(tmp_path)}}) as shell, json_peer(shell) as peer:
         for kind in ORDER:
             request, answer = example(kind)
             if kind is RequestType.PRODUCE:

@@ -40,7 +40,7 @@ def batch(*values: str, **how: Any) -> bytearray:
 # Start position
 
 
-def test_a_fetch_gives_the_records_and_says_where_to_continue(peer: JsonPeer, topic: str) -> None:
+def test_a_fetch_returns_records_and_the_next_offset(peer: JsonPeer, topic: str) -> None:
     peer.produce(topic, "a", "b", "c")
     answer = peer.fetch(topic, 1)
     assert [(record["offset"], record["key"], record["value"]) for record in answer["records"]] == [
@@ -98,7 +98,7 @@ def test_unknown_topics_and_partitions_are_refused(
 # Size
 
 
-def test_an_answer_is_bounded_and_the_next_goes_on_within_the_batch(peer: JsonPeer, topic: str) -> None:
+def test_a_response_is_bounded_and_the_next_continues_within_the_batch(peer: JsonPeer, topic: str) -> None:
     peer.produce(topic, *[f"{number}" * KIB for number in range(9)])
     offset, sizes = 0, []
     while True:

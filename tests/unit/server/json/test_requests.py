@@ -104,7 +104,7 @@ def test_records_are_acknowledged_once_they_are_durable() -> None:
         ({"topic": "__consumer_offsets", "partition": 0}, "InvalidRequest"),
     ],
 )
-def test_records_for_nowhere_are_refused_and_the_connection_stays_open(
+def test_records_for_unknown_partitions_are_refused_and_the_connection_stays_open(
     peer: JsonPeer, topic: str, place: dict[str, Any], error: str
 ) -> None:
     refused = peer.refused(RequestType.PRODUCE, **{"topic": topic, **place}, records=[{}], id=9)
@@ -160,7 +160,7 @@ def test_a_client_sees_its_own_commit_though_both_were_sent_at_once(peer: JsonPe
         ({"offset": None}, "InvalidRequest"),
     ],
 )
-def test_a_commit_that_cannot_be_is_refused(peer: JsonPeer, topic: str, fields: dict[str, Any], error: str) -> None:
+def test_an_invalid_commit_is_refused(peer: JsonPeer, topic: str, fields: dict[str, Any], error: str) -> None:
     good = {"topic": topic, "partition": 0, "group": "g", "offset": 1}
     assert peer.refused(RequestType.OFFSET_COMMIT, **{**good, **fields})["error"] == error
 
@@ -217,7 +217,7 @@ def test_a_topic_is_created_listed_and_described(shell: Shell, peer: JsonPeer) -
         ({"topic": "new", "settings": {"retention.ms": "soon"}}, "InvalidRequest"),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused(peer: JsonPeer, topic: str, fields: dict[str, Any], error: str) -> None:
+def test_an_invalid_topic_is_refused(peer: JsonPeer, topic: str, fields: dict[str, Any], error: str) -> None:
     assert peer.refused(RequestType.CREATE_TOPIC, **{"topic": topic, **fields})["error"] == error
 
 
@@ -230,7 +230,7 @@ def test_unknown_topics_and_partitions_are_not_described(peer: JsonPeer, topic: 
 # Metrics
 
 
-def test_metrics_are_those_that_prometheus_is_shown(peer: JsonPeer, topic: str) -> None:
+def test_metrics_equal_the_prometheus_exposition(peer: JsonPeer, topic: str) -> None:
     peer.produce(topic, "v")
     metrics = peer.ask(RequestType.METRICS_FETCH)["metrics"]
     assert metrics[f'logbrook_topic_messages_in_total{{topic="{topic}"}}'] == 1

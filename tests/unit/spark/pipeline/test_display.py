@@ -15,7 +15,7 @@ def without_time(line: str) -> str:
     return line.split(" ", 1)[1]
 
 
-def test_a_line_says_all_of_a_query() -> None:
+def test_a_line_shows_all_facts_of_a_query() -> None:
     expected = "orders-totals: batch 3, 1,000 rows in 0.4 s, 2,346 rows/s, 1,234,567 in all"
     assert line_of(state()) == f"{expected}, lag 12"
     unknown = state()
@@ -38,7 +38,7 @@ def test_lines_come_at_the_first_batch_then_every_ten_seconds_and_at_the_end() -
     assert batches == ["0", "10", "20", "24"]
 
 
-def test_a_line_that_says_nothing_new_is_not_repeated() -> None:
+def test_an_unchanged_line_is_not_repeated() -> None:
     lines: list[str] = []
     display = LineDisplay(lines.append, lambda: 0.0)
     display.update([state()])

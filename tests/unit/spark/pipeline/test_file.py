@@ -72,7 +72,12 @@ def test_omitted_keys_have_defaults(tmp_path: Path) -> None:
 
 
 def test_the_documented_file_is_read(tmp_path: Path) -> None:
+    options = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "s3cr3t"}
+    (tmp_path / "client.properties").write_text("acks=all\n" + "".join(f"{key}={options[key]}\n" for key in options))
     pipeline = read(tmp_path, documented())
+    secured = options | {"security.protocol": "SASL_SSL"}
+    assert pipeline.client == {f"kafka.{name}": value for name, value in secured.items()}
+    assert "s3cr3t" not in repr(pipeline)
     assert pipeline.master == "local[4]"
     assert pipeline.conf == {"spark.sql.shuffle.partitions": "4"}
     assert pipeline.dead_letters == "orders-dead"
@@ -100,7 +105,7 @@ def test_the_documented_file_is_read(tmp_path: Path) -> None:
     assert current.options == {"table.format": "delta", **rules}
 
 
-def test_reports_go_elsewhere_or_nowhere(tmp_path: Path) -> None:
+def test_reports_are_written_to_another_topic_or_disabled(tmp_path: Path) -> None:
     assert read(tmp_path, 'reports = "told"\n' + SMALL).reports == "told"
     assert read(tmp_path, "reports = false\n" + SMALL).reports is None
     assert problems(tmp_path, "reports = true\n" + SMALL) == [
@@ -243,7 +248,7 @@ foo = 1
         'p.toml:38: dead_letters.topic is missing; write for example topic = "orders-dead"',
         "p.toml:39: spark.foo is unknown; there are master and settings that begin with spark.",
         "p.toml:41: extra is not known; there are name, bootstrap_servers, checkpoint, trigger, schedule, reports, "
-        "restart, spark, schema_registry, sources, views, sinks and dead_letters",
+        "restart, client, spark, schema_registry, sources, views, sinks and dead_letters",
     ]
 
 
@@ -308,7 +313,7 @@ def test_a_table_that_is_not_one_is_refused(tmp_path: Path) -> None:
     ]
 
 
-def test_names_are_such_as_sql_takes(tmp_path: Path) -> None:
+def test_names_are_valid_in_sql(tmp_path: Path) -> None:
     problems_found = problems(tmp_path, SMALL.replace("[sinks.copy]", '[sinks."a-b"]'))
     assert problems_found == ["p.toml:6: [sinks.a-b] must be named with letters, digits and underscores"]
 
@@ -383,3 +388,17 @@ def test_a_schedule_replaces_the_trigger(tmp_path: Path, text: str) -> None:
 def test_an_invalid_schedule_is_reported(tmp_path: Path, line: str, problems_found: str) -> None:
     (problem,) = problems(tmp_path, f"{line}\n{SMALL}")
     assert problems_found in problem
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ('config = "absent"', "/absent cannot be used as a file of client options: No such file or directory"),
+        ('sasl.password = "s3cr3t"', "option sasl.password: it needs security.protocol=SASL_SSL or SASL_PLAINTEXT"),
+        ('ssl.ca = "x"', "option ssl.ca: there is no such option"),
+    ],
+)
+def test_invalid_client_options_are_reported_without_their_values(tmp_path: Path, keys: str, reason: str) -> None:
+    (problem,) = problems(tmp_path, f"{SMALL}[client]\n{keys}\n")
+    assert reason in problem
+    assert "s3cr3t" not in problem

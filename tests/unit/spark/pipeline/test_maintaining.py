@@ -156,7 +156,7 @@ def test_a_compaction_that_an_upsert_overtakes_starts_again(operations: Operatio
     assert messages == ["optimize archive: 9 files became 2", f"optimize archive failed: {removed}"]
 
 
-def test_a_scheduled_run_does_what_is_due_at_its_end(operations: Operations, sink: SinkSpec) -> None:
+def test_a_scheduled_run_executes_timers_that_are_due_at_its_end(operations: Operations, sink: SinkSpec) -> None:
     clock = Clock()
     messages: list[str] = []
     tables = TableMaintenance([sink], clock_s=clock)

@@ -30,7 +30,7 @@ def test_the_second_signal_ends_the_process_at_once(number: signal.Signals) -> N
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "asked\n", "")
 
 
-def test_afterwards_signals_do_what_they_did() -> None:
+def test_signal_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with StopSignals() as signals:
         os.kill(os.getpid(), signal.SIGTERM)

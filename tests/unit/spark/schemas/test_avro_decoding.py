@@ -159,7 +159,7 @@ def test_a_new_field_gets_its_default_and_a_removed_one_is_skipped(field: Any, d
     assert decode([OLD_VALUE, OLD_VALUE], OLD, new) == [row, row]
 
 
-def test_a_default_within_lists_is_there_for_every_element() -> None:
+def test_a_default_within_lists_applies_to_every_element() -> None:
     old = {"type": "array", "items": ["null", record(("a", "int"), name="x")]}
     new = {"type": "array", "items": ["null", with_default(record(("a", "int"), name="x"), "b", "int", 9)]}
     assert decode([[{"a": 1}, None, {"a": 2}], []], old, new) == [[{"a": 1, "b": 9}, None, {"a": 2, "b": 9}], []]
@@ -260,7 +260,7 @@ NESTED_VALUE = {
 NESTED_ROW = NESTED_VALUE | {"props": [("x", 1.5)]}
 
 
-def test_a_malformed_value_is_null_and_its_neighbours_are_not() -> None:
+def test_only_the_malformed_value_becomes_null() -> None:
     good = encode(NESTED, NESTED_VALUE)
     for length in range(len(good)):
         rows = decode_bytes([good, good[:length], good, good + b"\x00", b"", good], NESTED).to_pylist()

@@ -161,7 +161,9 @@ def test_columns_are_widened_to_the_schema() -> None:
         (record(("a", ["int", "string"])), [{"a": 1}], pa.struct([("a", pa.int32())]), "only unions of null and"),
     ],
 )
-def test_what_does_not_fit_the_schema_is_refused(schema: Any, values: list[Any], arrow_type: Any, reason: str) -> None:
+def test_values_that_do_not_fit_the_avro_schema_are_refused(
+    schema: Any, values: list[Any], arrow_type: Any, reason: str
+) -> None:
     with pytest.raises(IncompatibleSchemaError, match=reason):
         encode(schema, values, arrow_type)
 
@@ -273,9 +275,7 @@ def test_json_texts_get_the_id_of_their_schema(registry: InMemoryRegistry) -> No
         ({"value.format": "binary", "schema.registry.url": "", "auto.register.schemas": "true"}, "'auto.register.sch"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
-    registry: InMemoryRegistry, changed: dict[str, str], reason: str
-) -> None:
+def test_conflicting_options_are_refused(registry: InMemoryRegistry, changed: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
         write_options(options(registry) | changed)
 

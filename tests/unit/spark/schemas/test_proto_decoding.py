@@ -55,7 +55,7 @@ def test_an_empty_message_has_defaults_and_nulls() -> None:
     assert (row["f1"], row["f14"], row["o1"], row["colour"], row["inner"], row["r1"]) == (0, "", None, "RED", None, [])
 
 
-def test_a_truncated_message_is_null_and_its_neighbours_are_not() -> None:
+def test_only_the_truncated_message_becomes_null() -> None:
     good = rich().SerializeToString(deterministic=True)
     for length in range(len(good)):
         first, cut, last = decode([good, good[:length], good])

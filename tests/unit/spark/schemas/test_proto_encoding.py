@@ -133,7 +133,9 @@ def test_the_path_of_the_message_follows_the_schema_id() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_the_message_is_refused(proto: str, value: Any, arrow_type: Any, reason: str) -> None:
+def test_values_that_do_not_fit_the_protobuf_message_are_refused(
+    proto: str, value: Any, arrow_type: Any, reason: str
+) -> None:
     with pytest.raises(IncompatibleSchemaError, match=reason):
         encode(proto, [value], pa.struct([("a", arrow_type)]))
 

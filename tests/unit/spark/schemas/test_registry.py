@@ -57,7 +57,7 @@ def test_referenced_schemas_come_with_the_schema_dependencies_first() -> None:
         assert client(server).schema(top).references == (("base.x", '"base"'), ("middle.y", '"middle"'))
 
 
-def test_what_is_missing_is_named() -> None:
+def test_the_error_names_the_missing_schema() -> None:
     with InMemoryRegistry() as server:
         server.register("s", '"int"')
         registry = client(server)

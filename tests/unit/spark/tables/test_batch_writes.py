@@ -111,7 +111,9 @@ def test_an_overwrite_is_repeated_unless_it_has_a_batch_id(make_table: MakeTable
         write(table, 5, app_id="app")
 
 
-def test_half_an_identity_is_refused_before_a_file_is_written(make_table: MakeTable, start_task: StartTask) -> None:
+def test_an_app_id_without_a_batch_id_is_refused_before_a_file_is_written(
+    make_table: MakeTable, start_task: StartTask
+) -> None:
     table = make_table()
     start_task()
     with pytest.raises(OptionError, match=r"'batch\.id': it is required with app\.id"):

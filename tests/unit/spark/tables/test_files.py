@@ -81,7 +81,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
-def test_an_abort_deletes_only_what_no_commit_can_have_published(tmp_path: Path) -> None:
+def test_an_abort_deletes_only_unpublished_files(tmp_path: Path) -> None:
     options = TableOptions.parse({"path": str(tmp_path / "table"), "app.id": "app"})
     writer = StreamTableWriter(options, FRAME, overwrite=False)
     first, second = (writer.write(iter([batch_of(range(10))])) for _ in range(2))
@@ -105,7 +105,7 @@ def test_a_writer_is_known_by_its_option_then_its_query_then_its_checkpoint() ->
         app_id_of(TableOptions(path="/t"), None)
 
 
-def test_a_table_is_partitioned_only_by_what_makes_good_names(tmp_path: Path) -> None:
+def test_a_table_is_partitioned_only_by_types_with_valid_directory_names(tmp_path: Path) -> None:
     def plan(frame: pa.Schema, partition_by: str) -> None:
         options = {"path": str(tmp_path / "table"), "partition.by": partition_by}
         plan_write(TableOptions.parse(options), from_arrow_schema(frame))

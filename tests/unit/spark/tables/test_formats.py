@@ -160,7 +160,7 @@ def test_properties_are_carried_on_and_offsets_are_merged(make_table: MakeTable)
     assert properties["logbrook.offsets"] == '{"t": {"0": 9, "1": 3}, "u": {"0": 1}}'
 
 
-def test_an_overwrite_replaces_all_rows_and_what_was_known_of_them(make_table: MakeTable) -> None:
+def test_an_overwrite_replaces_all_rows_and_their_metadata(make_table: MakeTable) -> None:
     table = make_table()
     table.append([row(1)], app_id="a", batch_id=0, offsets={"t": {0: 5}})
     table.append([row(2)])
@@ -312,7 +312,7 @@ def test_manifests_are_folded_from_the_newest_snapshot_on(
 
 
 @pytest.mark.parametrize("table_format", ["delta"])
-def test_bounds_are_rounded_away_from_what_they_bound(make_table: MakeTable) -> None:
+def test_bounds_are_rounded_outward(make_table: MakeTable) -> None:
     frame = frame_of(
         id=LONG, at=pa.timestamp("us", "UTC"), ratio=pa.float64(), text=TEXT, long=TEXT, nothing=pa.int32()
     )

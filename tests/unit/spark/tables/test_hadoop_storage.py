@@ -85,7 +85,7 @@ def test_a_file_that_exists_is_not_replaced_and_leaves_no_draft(storage: HadoopS
     assert list(storage._client.contents) == ["/t/_manifests/0.json"]
 
 
-def test_a_failed_rename_is_unclear_unless_the_file_is_there(
+def test_a_failed_rename_is_uncertain_unless_the_file_exists(
     storage: HadoopStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:

@@ -93,7 +93,7 @@ def test_a_scheme_that_is_not_supported_is_refused_by_name(text: str) -> None:
         TableOptions.parse({"path": text})
 
 
-def test_a_directory_with_a_colon_in_its_name_can_still_be_meant() -> None:
+def test_a_directory_with_a_colon_in_its_name_can_be_given() -> None:
     with pytest.raises(OptionError, match=r"a directory of that name is '\./orders:v1'$"):
         parse_location("orders:v1")
     with pytest.raises(OptionError, match=r"one of file, s3, s3a, gs, abfs, abfss, hdfs$"):

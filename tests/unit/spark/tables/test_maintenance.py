@@ -40,7 +40,7 @@ def test_small_files_become_one_in_each_partition(make_table: MakeTable) -> None
     assert len(table.rows()) == 7
 
 
-def test_a_compaction_does_not_bring_back_what_was_overwritten(
+def test_a_compaction_does_not_restore_overwritten_records(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_table()
@@ -59,7 +59,7 @@ def test_a_compaction_does_not_bring_back_what_was_overwritten(
     assert table.rows() == [row(3)]
 
 
-def test_a_compaction_goes_on_beside_an_append(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_continues_during_an_append(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_table()
     table.append([row(1)])
     table.append([row(2)])
@@ -107,7 +107,7 @@ def test_orphans_are_named_first_and_deleted_then(make_table: MakeTable) -> None
     assert table.rows() == [row(1)]
 
 
-def test_what_was_compacted_away_goes_only_when_it_is_old_enough(make_table: MakeTable) -> None:
+def test_compacted_files_are_deleted_after_the_retention(make_table: MakeTable) -> None:
     table = make_table()
     for number in range(3):
         table.append([row(number)], app_id="app", batch_id=number, offsets={"t": {0: number}})

@@ -6,7 +6,7 @@ from logbrook.spark.errors import OptionError
 from logbrook.spark.tables.format import IcebergOptions, TableOptions, check_catalog
 
 
-def test_a_path_is_all_it_takes() -> None:
+def test_a_path_is_sufficient() -> None:
     assert TableOptions.parse({"path": "/data/t"}) == TableOptions(path="/data/t")
 
 

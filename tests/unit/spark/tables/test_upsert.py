@@ -184,7 +184,7 @@ def test_other_columns_may_order_the_changes(make_upserted: MakeTable) -> None:
     assert table.notes() == {1: "b"}
 
 
-def test_without_an_order_the_later_batch_wins_and_each_key_is_there_once(make_upserted: MakeTable) -> None:
+def test_without_an_order_column_the_later_batch_wins_for_each_key(make_upserted: MakeTable) -> None:
     """For example with an aggregation in update mode."""
     frame = from_arrow_schema(pa.schema({"country": pa.string(), "day": pa.date32(), "total": pa.float64()}))
     table = make_upserted(frame, upsert_keys="country,day", upsert_delete="", partition_by="day")

@@ -96,7 +96,7 @@ def test_changed_bytes(directory: LogDirectory, promises: Promises, promise: Par
         check_directory(directory, promises)
 
 
-def test_a_batch_at_another_offset_than_its_own(
+def test_a_batch_at_a_wrong_offset_is_a_broken_promise(
     directory: LogDirectory, promises: Promises, promise: PartitionPromise
 ) -> None:
     first, second, *_ = promise.batches
@@ -112,7 +112,9 @@ def test_records_never_written_are_reported(directory: LogDirectory, promises: P
         check_directory(directory, promises)
 
 
-def test_an_append_that_was_refused_and_is_there(directory: LogDirectory, promises: Promises, log: Log) -> None:
+def test_a_refused_append_that_is_stored_is_a_broken_promise(
+    directory: LogDirectory, promises: Promises, log: Log
+) -> None:
     base, data = scan_log(log).batches[-1].header.base_offset, scan_log(log).batches[-1].data
     promises.take(Refused(EVENTS, base, data))
     with pytest.raises(BrokenPromiseError, match=f"the batch at offset {base} was never written there"):
@@ -127,14 +129,18 @@ def test_a_log_whose_start_went_back(directory: LogDirectory, promises: Promises
         check_directory(directory, promises)
 
 
-def test_a_log_that_lost_its_front_unasked(directory: LogDirectory, promises: Promises, log: Log) -> None:
+def test_a_log_that_lost_its_first_records_is_a_broken_promise(
+    directory: LogDirectory, promises: Promises, log: Log
+) -> None:
     apply_retention(log, LATER_MS)
     assert log.log_start_offset > 0
     with pytest.raises(BrokenPromiseError, match="starts at"):
         check_directory(directory, promises)
 
 
-def test_a_log_that_ends_before_what_readers_were_shown(directory: LogDirectory, promises: Promises, log: Log) -> None:
+def test_a_log_end_before_a_shown_offset_is_a_broken_promise(
+    directory: LogDirectory, promises: Promises, log: Log
+) -> None:
     promises.partitions[EVENTS].durable_end = 0
     truncate(log, Offset(last_base(log)))
     check_directory(directory, promises)
@@ -159,7 +165,7 @@ def test_a_deleted_partition_that_is_back(directory: LogDirectory, promises: Pro
         check_directory(directory, promises)
 
 
-def test_a_partition_that_is_gone(directory: LogDirectory, promises: Promises) -> None:
+def test_a_missing_partition_is_a_broken_promise(directory: LogDirectory, promises: Promises) -> None:
     missing = TopicPartition("events", 1)
     promises.take(CreateBegun(missing))
     check_directory(directory, promises)
@@ -176,7 +182,9 @@ def test_a_partition_that_was_recreated_with_the_old_records(directory: LogDirec
         check_directory(directory, promises)
 
 
-def test_what_readers_were_not_shown_must_stay_away(directory: LogDirectory, promises: Promises) -> None:
+def test_a_partition_that_was_deleted_or_never_created_must_not_exist(
+    directory: LogDirectory, promises: Promises
+) -> None:
     promises.take(Shown({}))
     with pytest.raises(BrokenPromiseError, match="was deleted or never created"):
         check_directory(directory, promises)
@@ -257,7 +265,9 @@ def test_an_open_transaction_that_is_taken_for_stable(directory: LogDirectory, p
         check_directory(directory, promises)
 
 
-def test_a_compacted_log_that_lost_what_is_not_decided(directory: LogDirectory, promises: Promises) -> None:
+def test_a_compacted_log_without_an_undecided_record_is_a_broken_promise(
+    directory: LogDirectory, promises: Promises
+) -> None:
     table = directory.get(TABLE)
     promises.take(CompactionBegun(TABLE, table.log_end_offset, LATER_MS))
     data = transactional(50)
@@ -317,7 +327,7 @@ def test_a_compacted_log_that_lost_the_newest_record_of_a_key(
         check_directory(directory, promises)
 
 
-def test_a_tombstone_may_go_when_its_time_has_come(directory: LogDirectory, promises: Promises) -> None:
+def test_a_tombstone_is_removed_after_delete_retention_ms(directory: LogDirectory, promises: Promises) -> None:
     table = directory.get(TABLE)
     data = build_batch([Record(b"new", None)])
     stamp(data, 0, Offset(100), LeaderEpoch(0))

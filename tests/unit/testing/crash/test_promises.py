@@ -46,7 +46,7 @@ def test_a_partition_may_be_there_while_it_is_made_or_deleted_and_must_be_in_bet
     assert EVENTS not in promises.partitions
 
 
-def test_what_was_written_may_be_there_and_what_was_acknowledged_must_be() -> None:
+def test_written_records_may_survive_and_acknowledged_ones_must() -> None:
     promises = created(BatchWritten(EVENTS, 0, batch(0)))
     assert promises.partitions[EVENTS].durable_end == 0
     promises.take(Acked(EVENTS, 0, 1))
@@ -54,7 +54,7 @@ def test_what_was_written_may_be_there_and_what_was_acknowledged_must_be() -> No
     assert promises.partitions[EVENTS].batches == {0: [batch(0)]}
 
 
-def test_a_refused_append_is_not_among_what_may_be_there() -> None:
+def test_a_refused_append_must_not_be_stored() -> None:
     first, second = batch(0, value=b"first"), batch(0, value=b"second")
     promises = created(BatchWritten(EVENTS, 0, first), Refused(EVENTS, 0, first), BatchWritten(EVENTS, 0, second))
     assert promises.partitions[EVENTS].batches == {0: [second]}
@@ -98,6 +98,6 @@ def test_a_copy_is_a_copy() -> None:
     assert promises.partitions[EVENTS].batches == {}
 
 
-def test_what_is_no_mark_is_refused() -> None:
+def test_an_unknown_mark_is_refused() -> None:
     with pytest.raises(AssertionError, match="unknown mark"):
         Promises(["acked"])

@@ -57,14 +57,14 @@ def test_workloads_exercise_their_operations() -> None:
     assert marks.count(Shown) > len(SEEDS)
 
 
-def test_a_place_is_read_as_it_is_written() -> None:
+def test_a_state_id_is_parsed_as_printed() -> None:
     place = StateId(17, (PowerLoss(230, Variant.TORN, 2), PowerLoss(4, Variant.LOST)))
     assert str(place) == "17/230:TORN:2/4:LOST:0"
     assert StateId.parse(str(place)) == place
 
 
 @pytest.mark.parametrize("text", ["17", "17/230", "17/230:BENT:0", "x/230:TORN:0", "17/230:TORN:zero"])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_an_invalid_state_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         StateId.parse(text)
 
@@ -73,7 +73,7 @@ def test_a_seeded_random_gives_the_same_tokens_again() -> None:
     assert SeededRandom(1).token(8) == SeededRandom(1).token(8) != SeededRandom(2).token(8)
 
 
-def test_time_stands_still_until_it_is_moved_and_never_goes_back() -> None:
+def test_simulated_time_advances_only_when_it_is_moved() -> None:
     clock = FakeClock(1_000)
     assert (clock.now_ms(), clock.monotonic_s()) == (1_000, 0.0)
     assert clock.advance(500) == 1_500

@@ -64,7 +64,7 @@ def poll(recorder: Recorder, offsets: Sequence[int], values: str, consumer: str 
         recorder.record(Polled, consumer, group, P0, offset, values[offset])
 
 
-def test_what_is_acknowledged_must_be_there(recorder: Recorder) -> None:
+def test_an_acknowledged_record_that_is_missing_is_a_lost_write(recorder: Recorder) -> None:
     write(recorder, "abc")
     end(recorder, "ab")
     assert found(recorder) == [
@@ -242,7 +242,7 @@ def test_offsets_without_records_are_no_skip(recorder: Recorder) -> None:
     assert found(recorder) == [Anomaly.of(Rule.NOT_DENSE, partition=P0, offsets=OffsetSpan(1, 1))]
 
 
-def test_what_a_group_committed_was_given_to_one_of_its_members(recorder: Recorder) -> None:
+def test_a_committed_offset_that_no_member_received_is_an_anomaly(recorder: Recorder) -> None:
     write(recorder, "abcd")
     poll(recorder, [0, 1], "abcd", "c")
     recorder.record(Committed, recorder.now_ns(), "g", P0, 4)
@@ -254,7 +254,7 @@ def test_what_a_group_committed_was_given_to_one_of_its_members(recorder: Record
     assert found(recorder) == []
 
 
-def test_the_latest_offset_reaches_past_what_was_acknowledged_before_the_question(recorder: Recorder) -> None:
+def test_the_latest_offset_is_after_all_records_acknowledged_before_the_request(recorder: Recorder) -> None:
     write(recorder, "ab")
     recorder.record(LatestSeen, recorder.now_ns(), "prober", P0, 1)
     end(recorder, "ab")
@@ -278,7 +278,7 @@ def test_a_decreasing_latest_offset_is_reported_once(recorder: Recorder) -> None
     assert found(recorder) == [Anomaly.of(Rule.LATEST_OFFSET_WENT_BACK, partition=P0, was=5, seen=3, client="prober")]
 
 
-def test_the_end_of_the_log_is_not_before_what_clients_were_shown(recorder: Recorder) -> None:
+def test_the_log_end_offset_is_not_below_an_offset_shown_to_clients(recorder: Recorder) -> None:
     recorder.record(Sent, "plain", P0, "a")
     recorder.record(LatestSeen, recorder.now_ns(), "prober", P0, 3)
     end(recorder, "a")

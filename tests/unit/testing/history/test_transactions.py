@@ -142,13 +142,13 @@ def test_a_record_that_is_gone_from_the_log_is_lost_and_not_torn(recorder: Recor
     ]
 
 
-def test_a_gap_is_the_end_of_a_transaction_or_it_is_one(recorder: Recorder) -> None:
+def test_a_gap_is_allowed_only_for_a_marker(recorder: Recorder) -> None:
     begin(recorder, "a")
     recorder.record(TransactionCommitted, recorder.now_ns(), "old", "T")
     assert end(recorder, "a| ", "a") == [Anomaly.of(Rule.NOT_DENSE, partition=P0, offsets=OffsetSpan(2, 2))]
 
 
-def test_what_is_of_no_transaction_is_seen_beside_one_that_was_aborted(recorder: Recorder) -> None:
+def test_a_hidden_record_without_a_transaction_is_an_anomaly(recorder: Recorder) -> None:
     begin(recorder, "a")
     write(recorder, "xy", "plain", at=1)
     recorder.record(TransactionAborted, "old", "T")
@@ -164,7 +164,7 @@ def test_a_transaction_that_is_open_in_the_end_hangs(recorder: Recorder) -> None
     ]
 
 
-def test_a_member_may_begin_after_what_it_is_not_given(recorder: Recorder) -> None:
+def test_a_member_may_start_after_an_aborted_transaction(recorder: Recorder) -> None:
     """It committed 1, and its next record is at 4: an aborted transaction is in between."""
     write(recorder, "x", "plain")
     recorder.record(TransactionBegun, "old", "T")
