@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from urllib.request import urlopen
 
 from logbrook.client import Client
@@ -56,7 +56,7 @@ class Victim:
         # Port of the listener for the JSON protocol, with `--json-port`.
         self.json_port = 0
 
-    def __enter__(self) -> "Victim":
+    def __enter__(self) -> Self:
         command = [sys.executable, "-m", "logbrook", "serve", "--data", self._data, "--listen", "127.0.0.1:0"]
         command += ["--metrics", self.metrics_address, "--log-format", "json", "--durability", "interval", *self._flags]
         self._process = subprocess.Popen(

@@ -137,7 +137,7 @@ class SecureBroker:
             warn(key, event, **fields)
 
         audit.authentication_failed = record_failure  # type: ignore[method-assign]
-        audit.authenticated = record_authentication  # type: ignore[method-assign]
+        audit.authenticated = record_authentication  # type: ignore[assignment, method-assign]
         warnings.warn = record_warning  # type: ignore[method-assign]
 
     def wait_for_handshake_failure(self, *reasons: str) -> None:

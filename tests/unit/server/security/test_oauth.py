@@ -105,7 +105,7 @@ def test_a_token_without_a_signature_or_with_the_public_key_as_secret_is_refused
 
 
 def test_a_secret_in_the_key_set_verifies_nothing(issuer: TokenIssuer) -> None:
-    secret = {"kty": "oct", "kid": "shared", "k": encoded(b"s" * 32)}
+    secret: dict[str, str | list[str]] = {"kty": "oct", "kid": "shared", "k": encoded(b"s" * 32)}
     unusable = {"kty": "NEW", "kid": "of-the-future"}
     content = json.loads(issuer.published)
     issuer.path.write_text(json.dumps({"keys": [unusable, secret, *content["keys"]]}))
@@ -139,18 +139,21 @@ def test_time_is_checked_with_the_tolerated_skew(issuer: TokenIssuer) -> None:
     assert "nbf" in refusal(verifier, issuer.token(exp=now_s + 60, nbf=now_s + SKEW_S + 1))
     assert "iat" in refusal(verifier, issuer.token(exp=now_s + 60, iat=now_s + SKEW_S + 1))
     assert "no expiry" in refusal(verifier, issuer.token(exp=None))
+    wrong: Any
     for wrong in (True, "9999999999", [], 1e300, -1e300):
         assert "is not a time" in refusal(verifier, issuer.token(exp=wrong))
 
 
 def test_the_issuer_and_one_of_the_audiences_must_match(issuer: TokenIssuer) -> None:
     verifier = verifier_of(issuer, oauth_issuer="https://id", oauth_audience="kafka, logbrook")
-    claims = {"exp": verifier.now_s + 60, "iss": "https://id"}
+    claims: dict[str, Any] = {"exp": verifier.now_s + 60, "iss": "https://id"}
+    audience: Any
     for audience in ("kafka", ["other", "logbrook"]):
         (result,) = verifier.verify(issuer.token(**claims, aud=audience))
         assert isinstance(result, Authenticated)
     for audience in (None, "other", [], ["kafka2"], {"kafka": 1}, 5, [["kafka"]], "kafka, logbrook"):
         assert "audience" in refusal(verifier, issuer.token(**claims, aud=audience))
+    wrong: Any
     for wrong in (None, "https://id/", ["https://id"], 1):
         assert "issued by" in refusal(verifier, issuer.token(**{**claims, "iss": wrong}, aud="kafka"))
 
@@ -161,6 +164,7 @@ def test_the_principal_is_a_claim_that_is_text(issuer: TokenIssuer) -> None:
     (result,) = verifier.verify(issuer.token(exp=exp, client_id="service"))
     assert isinstance(result, Authenticated)
     assert result.principal == Principal("User", "service")
+    wrong: Any
     for wrong in (None, "", 5, ["service"], {}):
         assert "client_id" in refusal(verifier, issuer.token(exp=exp, client_id=wrong))
 
@@ -182,7 +186,7 @@ def test_malformed_tokens_are_refused_whatever_they_hold(issuer: TokenIssuer) ->
     nested = [encoded(b"[" * size) for size in (100, 8_000)]
     tokens = ["", ".", "..", "a.b.c", "a.b.c.d.e", "é.é.é", "\ud800.a.b", *[f"{text}.e30.AAAA" for text in nested]]
     tokens += [f"{encoded(each)}.{encoded({})}.{signature}" for each in headers for signature in ("", "!!", "AAAA")]
-    tokens += [issuer.token(**{str(n): "x" * 100 for n in range(200)}), "x" * 1_000_000]
+    tokens += [issuer.token(roles=["x" * 100] * 200), "x" * 1_000_000]
     assert all(isinstance(result, str) for result in verifier.verify(*tokens))
 
 

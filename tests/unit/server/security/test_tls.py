@@ -91,7 +91,7 @@ def test_settings_that_cannot_be_used_are_named(certificates: Certificates, tmp_
 
 def test_an_encrypted_key_needs_its_password_and_never_asks_for_it(certificates: Certificates, tmp_path: Path) -> None:
     issued = certificates.issue(key_password="opensesame")
-    files = {"certificate": str(issued.certificate), "key": str(issued.key)}
+    files: dict[str, Any] = {"certificate": str(issued.certificate), "key": str(issued.key)}
     with pytest.raises(InvalidSecurityError, match="key_password_file"):
         new_server_context(SecurityConfig(**files))
     password = tmp_path / "password"

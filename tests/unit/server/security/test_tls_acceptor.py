@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 import uvloop
 
-from logbrook.config.security import SecurityConfig
+from logbrook.config.security import ClientCertificates, SecurityConfig
 from logbrook.model.event_log import event_logger
 from logbrook.ports import SystemClock
 from logbrook.server.logs import RateLimitedWarnings
@@ -42,9 +42,14 @@ class AcceptorCase:
         self.certificates = Certificates(folder)
         issued = self.certificates.issue()
         ca = str(self.certificates.ca)
-        files = {"certificate": str(issued.certificate), "key": str(issued.key), "client_ca": ca}
+        config = SecurityConfig(
+            certificate=str(issued.certificate),
+            key=str(issued.key),
+            client_ca=ca,
+            client_certificates=ClientCertificates.REQUESTED,
+        )
         loop = asyncio.get_running_loop()
-        self.tls = TlsContexts(SecurityConfig(**files, client_certificates="requested"), loop)
+        self.tls = TlsContexts(config, loop)
         self.probe = ServerProbe()
         self.listening = FailingSocket()
         self.listening.errors = []
