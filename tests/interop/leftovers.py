@@ -8,7 +8,7 @@ from typing import Self
 
 _TASKS = Path("/proc/self/task")
 # Threads that outlive a test on purpose: the session's broker, the loop of a client, and its name resolution.
-_MAY_STAY = ("logbrook-", "aiokafka", "asyncio_")
+_MAY_STAY = ("logbrook-", "aiokafka", "asyncio_", "uvloop_")
 _LIBRDKAFKA = "rdk:"
 
 

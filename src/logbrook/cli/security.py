@@ -156,4 +156,4 @@ Connect clients, with the settings in
   librdkafka: kcat -F {path(files.LIBRDKAFKA_SETTINGS)} -L  (from version 2.6.1 of librdkafka on)
   Java:       kafka-topics.sh --bootstrap-server {access.bootstrap} --command-config {path(files.JAVA_SETTINGS)} --list
   Python:     KafkaConsumer("orders", **json.load(open("{path(files.PYTHON_SETTINGS)}")))
-  Spark:      spark.read.format("kafka").options(**json.load(open("{path(files.SPARK_SETTINGS)}")))"""
+  Spark:      spark.read.format("logbrook").options(**json.load(open("{path(files.SPARK_SETTINGS)}")))"""

@@ -6,8 +6,9 @@ metadata store have the keys `scram/USER`, with the user's name percent-encoded.
 
 import json
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
 from logbrook.model import LogbrookError
@@ -23,6 +24,19 @@ Credentials: TypeAlias = Mapping[SaslMechanism, ScramCredential]
 UserRecord: TypeAlias = tuple[str, bytes | None]
 
 
+class CredentialShape(NamedTuple):
+    """What a server tells a client of a credential before the client has proved anything."""
+
+    mechanism: SaslMechanism
+    salt_bytes: int
+    iterations: int
+
+
+def shapes_of(credentials: Credentials) -> Iterable[CredentialShape]:
+    for mechanism, credential in credentials.items():
+        yield CredentialShape(mechanism, len(credential.salt), credential.iterations)
+
+
 class UnknownCredentialError(LogbrookError):
     """The user has no credential of this mechanism."""
 
@@ -35,6 +49,8 @@ class Users:
 
     def __init__(self) -> None:
         self._credentials: dict[str, Credentials] = {}
+        # How many credentials have each shape.
+        self.shapes: Counter[CredentialShape] = Counter()
 
     def __len__(self) -> int:
         return len(self._credentials)
@@ -60,16 +76,22 @@ class Users:
     def replay(self, key: str, value: bytes | None) -> None:
         """Apply a record. Raises ValueError for a record that `Users` has not written."""
         user = unquote(key.removeprefix(USER_PREFIX))
-        if value is None:
-            self._credentials.pop(user, None)
-        else:
-            self._credentials[user] = decode_credentials(json.loads(value))
+        credentials = {} if value is None else decode_credentials(json.loads(value))
+        for shape in shapes_of(self._credentials.pop(user, {})):
+            self.shapes[shape] -= 1
+            if not self.shapes[shape]:
+                del self.shapes[shape]
+        if credentials:
+            self._credentials[user] = credentials
+            self.shapes.update(shapes_of(credentials))
 
     def validate(self) -> None:
         """Assert the invariants that hold between any two calls."""
         for user, credentials in self._credentials.items():
             assert user, "a user has a name"
             assert credentials, "a user without credentials does not exist"
+        shapes = Counter(shape for credentials in self._credentials.values() for shape in shapes_of(credentials))
+        assert self.shapes == shapes, "every credential is counted once"
 
 
 def encode_credentials(credentials: Credentials) -> bytes:

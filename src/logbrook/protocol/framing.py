@@ -19,6 +19,9 @@ _LENGTH_AND_API_KEY = Struct(">ih")
 _RESPONSE_START = Struct(">ii")
 _CORRELATION_ID_BYTES = 4
 REQUEST_START_BYTES = _REQUEST_START.size
+# The first bytes of a TLS connection. As a request it would be one of 369 MB, which only Produce may have.
+_TLS_HANDSHAKE = 0x1603
+_TLS_CLIENT_HELLO = 1
 # A partial frame gets twice the memory of the bytes received. At first it gets 16 times, unless memory is scarce, so
 # that 1 MB need not grow.
 _GROWTH = 2
@@ -145,6 +148,8 @@ class FrameReader:
     def _frame_size_at(self, chunk: memoryview, position: int) -> int:
         """Return the size of the frame at `position`. Raises FrameTooLargeError or MalformedMessageError."""
         size, api_key = _LENGTH_AND_API_KEY.unpack_from(chunk, position)
+        if size >> 16 == _TLS_HANDSHAKE and api_key & 0xFF == _TLS_CLIENT_HELLO:
+            raise MalformedMessageError("the beginning of TLS, on a listener without it")
         if size < self.START_BYTES:
             raise MalformedMessageError(f"a request of {size} bytes; its header has at least {self.START_BYTES}")
         size_max = self._size_max_of(api_key)
@@ -155,6 +160,42 @@ class FrameReader:
     def _grow(self, frame: memoryview) -> None:
         self._frame = self._buffers.take(min(self._frame_size, _GROWTH * len(frame)))
         self._frame[: self._filled] = frame
+
+
+class SaslFrameReader(FrameReader):
+    """The frames of a client that authenticates: requests, or tokens without a header while `has_tokens()` is true."""
+
+    __slots__ = ("START_BYTES", "_has_tokens", "_token_bytes_max")
+
+    def __init__(
+        self,
+        buffers: ReceiveBuffers,
+        size_max_of: Callable[[int], int],
+        has_tokens: Callable[[], bool],
+        token_bytes_max: int,
+    ) -> None:
+        super().__init__(buffers, size_max_of)
+        self._has_tokens = has_tokens
+        self._token_bytes_max = token_bytes_max
+
+    def _split(self, stop: int, frames: list[memoryview]) -> None:
+        self.START_BYTES = 0 if self._has_tokens() else REQUEST_START_BYTES
+        super()._split(stop, frames)
+
+    def _frame_size_at(self, chunk: memoryview, position: int) -> int:
+        if not self._has_tokens():
+            return super()._frame_size_at(chunk, position)
+        (size,) = _LENGTH.unpack_from(chunk, position)
+        if size < 0:
+            raise MalformedMessageError(f"a token of {size} bytes")
+        if size > self._token_bytes_max:
+            raise FrameTooLargeError(size, self._token_bytes_max)
+        return int(size)
+
+
+def frame_token(token: bytes) -> tuple[list[Piece], int]:
+    """Return a token of SASL with its length in front, and its size in bytes."""
+    return [_LENGTH.pack(len(token)) + token], _LENGTH.size + len(token)
 
 
 def frame_response(correlation_id: int, body: Pieces, *, has_tags: bool) -> tuple[list[Piece], int]:

@@ -113,6 +113,8 @@ class ScramServerExchange:
         self._header = b""
         self._first_bare = ""
         self._nonce = ""
+        # What librdkafka before 2.6.1 sends as the nonce of its final message: its own one twice, then the server's.
+        self._doubled_nonce = ""
         self._server_first = ""
         self._credential: ScramCredential | None = None
 
@@ -128,6 +130,7 @@ class ScramServerExchange:
         self._header = _utf8(message["header"])
         self._first_bare = message["bare"]
         self._nonce = message["nonce"] + self._server_nonce
+        self._doubled_nonce = message["nonce"] + self._nonce
 
     def first_message(self, credential: ScramCredential) -> bytes:
         """Return the server's first message: the nonce, and the salt and iterations of `credential`."""
@@ -143,7 +146,7 @@ class ScramServerExchange:
         message = _match(_CLIENT_FINAL, data, "final message of the client")
         if _base64(message["binding"]) != self._header:
             raise ScramError("the channel binding differs from that of the client's first message")
-        if not hmac.compare_digest(message["nonce"], self._nonce):
+        if message["nonce"] not in (self._nonce, self._doubled_nonce):
             raise ScramError("the client's nonce is not that of this exchange")
         auth_message = _utf8(f"{self._first_bare},{self._server_first},{message['unproven']}")
         signature = _hmac(self._mechanism, credential.stored_key, auth_message)

@@ -61,6 +61,8 @@ from logbrook.storage.wal import Wal
 
 # File descriptors that are not available to connections: those of storage, the listeners and the interpreter.
 _DESCRIPTORS_RESERVED = 512
+# However few descriptors there are.
+_CONNECTIONS_MIN = 16
 
 # Maximum wait for aborted connections and their handlers.
 _ABANDON_S_MAX = 1.0
@@ -169,9 +171,10 @@ class BrokerServer:
             cluster_features=None if self._node is None else self._node.features,
         )
         self.dispatchers = self._new_dispatchers(apis)
-        connections_max = max(16, min(config.network.connections_max, descriptors - _DESCRIPTORS_RESERVED))
+        connections_max, handshakes_max = _connection_limits(config, descriptors)
         # Frames are received and segments are read on the same thread, so they share the buffers.
-        self.listener = Listener(self.services, directory.environment.reader.buffers, connections_max)
+        buffers = directory.environment.reader.buffers
+        self.listener = Listener(self.services, buffers, connections_max, handshakes_max)
         self._started.push_async_callback(self.listener.stop, 0.0)
         self.endpoints = await self._listen(tls)
         if isinstance(view, SingleNodeView):
@@ -404,3 +407,15 @@ def _log_damage(report: RecoveryReport) -> None:
 
 def _log_offline(failure: StorageOfflineError) -> None:
     _logger.critical("storage offline", error=failure, action="check the disk, then restart the broker")
+
+
+def _connection_limits(config: BrokerConfig, descriptors: int) -> tuple[int, int]:
+    """Return the maximum number of connections, and of TLS handshakes per listener, for which there are descriptors."""
+    security = config.security
+    available = max(_CONNECTIONS_MIN, descriptors - _DESCRIPTORS_RESERVED)
+    tls_listeners = sum(security.protocol_of(name).uses_tls for name in listen_addresses(config.network))
+    if not tls_listeners:
+        return min(config.network.connections_max, available), 0
+    handshakes_max = min(security.handshakes_max, available // 4)
+    connections_max = max(_CONNECTIONS_MIN, min(config.network.connections_max, available - handshakes_max))
+    return connections_max, max(1, handshakes_max // tls_listeners)

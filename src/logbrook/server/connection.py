@@ -72,6 +72,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_is_lost",
         "_is_processing",
         "_is_reading",
+        "_is_silent",
         "_is_writable",
         "_loop",
         "_out",
@@ -108,6 +109,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._is_congested = False
         self._is_writable = True
         self._is_reading = True
+        # No request of an authenticated client has arrived.
+        self._is_silent = True
         self._is_processing = False
         self._is_closing = False
         self._is_lost = False
@@ -157,6 +160,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._queue.clear()
         while self._pending:
             self._abandon(self._pending.pop())
+        self._session.end()
         self._out.clear()
         self._set_unsent_bytes(0)
         if self._unmuting is not None:
@@ -192,7 +196,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._disconnect(error)
             return
         if frames:
-            if not self._frames:
+            if self._is_silent and self._session.is_authenticated:
+                self._is_silent = False
                 self._registry.heard_from(self)
             self._frames += len(frames)
             self._busy_s = self._loop.time()

@@ -48,8 +48,9 @@ class ConnectionRegistry(Protocol):
     """The owner of all connections, with the limits that they share.
 
     `refusal_delay_s` is the time after which a new connection above a quota is closed, 0 for others. `heard_from` is
-    called with the first request. `reserve` returns False if the connection may not read more of its request; the
-    registry calls `resume_reading` later. `adopt` keeps a task running after its connection is closed.
+    called with the first request of an authenticated client. `reserve` returns False if the connection may not read
+    more of its request; the registry calls `resume_reading` later. `adopt` keeps a task running after its connection
+    is closed.
     """
 
     receive_buffers: ReceiveBuffers

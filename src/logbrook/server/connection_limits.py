@@ -1,8 +1,9 @@
 """Limits for the number of connections: of all clients, and per address.
 
-A connection is silent until its first request has arrived. At a limit, the oldest silent connection gives way to a new
-one (at the limit per address: the oldest silent one of that address), so that clients which connect and send nothing
-cannot lock out others. If no connection is silent, the new one is refused.
+A connection is silent until its first request has arrived; on a listener with SASL, until the first one after the
+authentication. At a limit, the oldest silent connection gives way to a new one (at the limit per address: the oldest
+silent one of that address), so that clients which connect and send nothing cannot lock out others. If no connection is
+silent, the new one is refused.
 """
 
 from enum import StrEnum

@@ -15,11 +15,14 @@ from logbrook.protocol.errors import UnsupportedApiError, UnsupportedVersionErro
 from logbrook.protocol.framing import (
     FrameReader,
     ReceiveBuffers,
+    SaslFrameReader,
     frame_response,
+    frame_token,
     read_request_body,
     read_request_start,
 )
 from logbrook.protocol.messages.fetch import FetchRequest
+from logbrook.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from logbrook.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from logbrook.protocol.response_errors import response_error_codes
 from logbrook.protocol.schema import ApiMessage
@@ -39,6 +42,8 @@ from logbrook.server.session import (
 _PRODUCE = 0
 _API_VERSIONS = 18
 _OTHERS_BYTES_MIN = 1 << 20
+# The version of a token without Kafka's header.
+_RAW_TOKEN = -1
 
 
 class DecodedRequest:
@@ -108,7 +113,12 @@ class KafkaDispatcher:
     def new_reader(self, buffers: ReceiveBuffers, session: ConnectionSession) -> FrameReader:
         if session.is_authenticated:
             return FrameReader(buffers, self.size_max)
-        return FrameReader(buffers, lambda api_key: self._session_size_max(session, api_key))
+        return SaslFrameReader(
+            buffers,
+            lambda api_key: self._session_size_max(session, api_key),
+            lambda: session.has_raw_tokens,
+            UNAUTHENTICATED_BYTES_MAX,
+        )
 
     def _session_size_max(self, session: ConnectionSession, api_key: int) -> int:
         """Raises UnsupportedApiError or NotAuthenticatedError."""
@@ -127,6 +137,8 @@ class KafkaDispatcher:
 
     def receive(self, frame: memoryview, session: ConnectionSession) -> DecodedRequest:
         """Decode a frame. Raises ProtocolError; the protocol's only response to it is to disconnect."""
+        if session.has_raw_tokens:
+            return self._receive_token(frame, session)
         api_key, version, correlation_id = read_request_start(frame)
         now_s = self._now_s()
         session.check(api_key, now_s)
@@ -148,6 +160,14 @@ class KafkaDispatcher:
         probe.bytes_received += size
         context = RequestContext(version, client_id, session)
         return DecodedRequest(api, response_version, correlation_id, request, context, size, now_s)
+
+    def _receive_token(self, frame: memoryview, session: ConnectionSession) -> DecodedRequest:
+        """Return a token that came without Kafka's header as the request that it would be in."""
+        api = self._apis[SaslAuthenticateRequest.API_KEY]
+        self.probe.requests[api.name, 0] += 1
+        self.probe.bytes_received += len(frame)
+        request = SaslAuthenticateRequest(auth_bytes=bytes(frame))
+        return DecodedRequest(api, _RAW_TOKEN, 0, request, RequestContext(0, "", session), len(frame), self._now_s())
 
     def handle(self, request: DecodedRequest) -> HandlerResult:
         if self._client_quotas.has_client_quotas and not _is_exempt(self._services, request):
@@ -177,6 +197,8 @@ class KafkaDispatcher:
         if response is None:
             return [], 0
         version = request.version
+        if version == _RAW_TOKEN:
+            return self._encode_token(response)
         if codes := response_error_codes(response, version):
             probe.count_errors(api.name, codes)
         # KIP-511: the header of an ApiVersions response never has tags, so that every client can read it.
@@ -187,6 +209,16 @@ class KafkaDispatcher:
             # Delays later requests only.
             usage.add_since(now_s)
             self._services.quotas.count_time(usage)
+        return pieces, size
+
+    def _encode_token(self, response: ApiMessage) -> tuple[Pieces, int]:
+        """Return a token without Kafka's header; there is none to say that the authentication failed."""
+        assert isinstance(response, SaslAuthenticateResponse)
+        if response.error_code:
+            self.probe.count_errors(response.API_NAME, response_error_codes(response, 0))
+            return [], 0
+        pieces, size = frame_token(bytes(response.auth_bytes))
+        self.probe.bytes_sent += size
         return pieces, size
 
 

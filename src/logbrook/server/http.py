@@ -32,7 +32,7 @@ import h11
 
 from logbrook.model.event_log import event_logger
 from logbrook.server.api import RequestContext
-from logbrook.server.security.tls_acceptor import TlsAcceptor, TlsAcceptorFactory, listening_socket
+from logbrook.server.security.tls_acceptor import TlsAcceptor, TlsAcceptorFactory, listening_sockets
 
 HEAD_BYTES_MAX = 8 * 1024
 BODY_BYTES_MAX = 64 * 1024
@@ -139,7 +139,7 @@ class HttpListener:
             if new_acceptor is None:
                 self._server = await loop.create_server(new_connection, host, port, reuse_address=True)
             else:
-                self._server = new_acceptor(await listening_socket(loop, host, port), new_connection)
+                self._server = new_acceptor(await listening_sockets(loop, host, port), new_connection)
                 await self._server.start_serving()
         except OSError as error:
             error.filename = f"{host}:{port}"

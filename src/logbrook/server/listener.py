@@ -20,7 +20,7 @@ from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.peer_progress import ConnectionTimeouts
 from logbrook.server.receive_memory import ReceiveMemory
 from logbrook.server.security.tls import TlsContexts
-from logbrook.server.security.tls_acceptor import NewProtocol, TlsAcceptor, listening_socket
+from logbrook.server.security.tls_acceptor import NewProtocol, TlsAcceptor, listening_sockets
 from logbrook.server.services import Services
 
 _SWEEP_S_MIN, _SWEEP_S_MAX = 0.05, 1.0
@@ -38,7 +38,8 @@ NewConnection: TypeAlias = Callable[["Listener", asyncio.AbstractEventLoop], Ser
 class Listener:
     """All client connections of a broker. `listen` binds an address, `start` accepts connections on all of them."""
 
-    def __init__(self, services: Services, buffers: BufferPool, connections_max: int) -> None:
+    def __init__(self, services: Services, buffers: BufferPool, connections_max: int, handshakes_max: int = 1) -> None:
+        """`handshakes_max` is the maximum number of TLS handshakes in progress, per address that `listen` binds."""
         config: NetworkConfig = services.config.network
         self.receive_buffers = ReceiveBuffers(pool=buffers)
         # Rate-limited: clients must not be able to fill the log.
@@ -48,6 +49,7 @@ class Listener:
         self.in_flight_requests_max = config.in_flight_requests_max
         self._limits = ConnectionLimits(connections_max, config.connections_per_address_max)
         self.connections = self._limits.connections
+        self._handshakes_max = handshakes_max
         self._services = services
         self._loop = services.loop
         self.receive_memory = ReceiveMemory(config.received_bytes_max, self._set_scarce)
@@ -104,21 +106,22 @@ class Listener:
 
     async def _bind_tls(self, make: NewConnection, host: str, port: int, tls: TlsContexts) -> TlsAcceptor:
         """Raises OSError."""
-        listening = await listening_socket(self._loop, host, port)
-        return self.new_tls_acceptor(listening, lambda: make(self, self._loop), tls)
+        sockets = await listening_sockets(self._loop, host, port)
+        return self.new_tls_acceptor(sockets, lambda: make(self, self._loop), tls)
 
-    def new_tls_acceptor(self, listening: socket.socket, new_protocol: NewProtocol, tls: TlsContexts) -> TlsAcceptor:
-        """Return the acceptor of a listening socket, of this listener or of the HTTP listener."""
-        security = self._services.config.security
+    def new_tls_acceptor(
+        self, sockets: list[socket.socket], new_protocol: NewProtocol, tls: TlsContexts
+    ) -> TlsAcceptor:
+        """Return the acceptor of listening sockets, of this listener or of the HTTP listener."""
         return TlsAcceptor(
             self._loop,
-            listening,
+            sockets,
             new_protocol,
             tls,
             self.warnings,
             self._services.probe,
-            handshakes_max=security.handshakes_max,
-            handshake_s=security.handshake_ms / 1000,
+            handshakes_max=self._handshakes_max,
+            handshake_s=self._timeouts.authentication_s,
         )
 
     async def start(self) -> None:

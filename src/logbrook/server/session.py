@@ -4,6 +4,7 @@ On a listener without SASL a connection is authenticated from the start: as the 
 User:ANONYMOUS. On one with SASL it is not, and until it is, only `UNAUTHENTICATED_APIS` are served, in small frames.
 """
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from logbrook.config.network import DEFAULT_LISTENER
@@ -38,8 +39,11 @@ class ConnectionSession:
     """One per connection, on the event loop. Changed by the handlers of SASL, and by the enforcement of quotas."""
 
     __slots__ = (
+        "_is_ended",
+        "_waking",
         "exchange",
         "expires_s",
+        "has_raw_tokens",
         "host",
         "is_authenticated",
         "is_authenticating",
@@ -67,6 +71,8 @@ class ConnectionSession:
         self.mechanism: SaslMechanism | None = None
         # The authentication that was begun by SaslHandshake and is not complete.
         self.exchange: SaslExchange | None = None
+        # The tokens of the exchange come without Kafka's header: it was begun by SaslHandshake version 0.
+        self.has_raw_tokens = False
         # A step of the exchange is being verified.
         self.is_authenticating = False
         # An authentication has failed: the connection is closed after the response.
@@ -75,6 +81,9 @@ class ConnectionSession:
         self.expires_s: float | None = None
         # No request is read before this time of the event loop's clock: a quota is exceeded. 0 without one.
         self.muted_until_s = 0.0
+        self._is_ended = False
+        # Ends `wait`.
+        self._waking: asyncio.Event | None = None
 
     def check(self, api_key: int, now_s: float) -> None:
         """Raises NotAuthenticatedError or SessionExpiredError if a request of this API must not be served."""
@@ -84,6 +93,21 @@ class ConnectionSession:
             raise NotAuthenticatedError(api_key)
         if self.expires_s is not None and now_s >= self.expires_s:
             raise SessionExpiredError(self.principal)
+
+    async def wait(self, seconds: float) -> None:
+        """Return after this time, or when the connection is lost: then nobody waits for the response."""
+        if self._is_ended:
+            return
+        self._waking = asyncio.Event()
+        timer = asyncio.get_running_loop().call_later(seconds, self._waking.set)
+        await self._waking.wait()
+        timer.cancel()
+
+    def end(self) -> None:
+        """The connection is lost."""
+        self._is_ended = True
+        if self._waking is not None:
+            self._waking.set()
 
 
 ANONYMOUS_SESSION = ConnectionSession()

@@ -1,5 +1,6 @@
 """SCRAM against published vectors, both sides against each other, and messages of hostile peers."""
 
+import hmac
 from base64 import b64encode
 
 import pytest
@@ -143,6 +144,24 @@ def test_a_server_refuses_a_changed_final_message(change: tuple[bytes, bytes]) -
     server, client_final = exchange_until_final(ScramClientExchange(SHA_256, "user", "pencil", "client"))
     with pytest.raises(ScramError):
         server.final_message(client_final.replace(*change) if change[0] in client_final else b"")
+
+
+@pytest.mark.parametrize(("nonce", "is_accepted"), [("clientclientserver", True), ("xclientserver", False)])
+def test_the_final_message_of_an_older_librdkafka_is_accepted(nonce: str, is_accepted: bool) -> None:
+    """Before 2.6.1 it wrote its own nonce twice; the server's is still in it, so nothing can be replayed."""
+    server = ScramServerExchange(SHA_256, "server")
+    server.read_first(b"n,,n=user,r=client")
+    unproven = f"c=biws,r={nonce}"
+    auth_message = f"n=user,r=client,{server.first_message(CREDENTIAL).decode()},{unproven}".encode()
+    client_key = hmac.digest(salted_password(SHA_256, "pencil", SALT, ITERATIONS_MIN), b"Client Key", "sha256")
+    signature = hmac.digest(CREDENTIAL.stored_key, auth_message, "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    final = unproven.encode() + b",p=" + b64encode(proof)
+    if is_accepted:
+        assert server.final_message(final).startswith(b"v=")
+    else:
+        with pytest.raises(ScramError, match="nonce"):
+            server.final_message(final)
 
 
 @pytest.mark.parametrize("proof", [b"", b"=", b"====", b"AAAA", b"AA", b64encode(bytes(33)), b64encode(bytes(32))])

@@ -13,7 +13,7 @@ from logbrook.ports.metadata_store import MetadataStore, StoreTransaction, Store
 from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.node import ClusterLink
 from logbrook.server.cluster.peer_connection import PeerConnection
-from logbrook.server.cluster.peer_security import InvalidPeerSecurityError, peer_security
+from logbrook.server.cluster.peer_security import InvalidPeerSecurityError, peer_security, warn_of_missing_rights
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _RETRY_S = 1.0
@@ -32,6 +32,7 @@ def open_link(config: BrokerConfig) -> ClusterLink:
 
     try:
         security = peer_security(config)
+        warn_of_missing_rights(config)
     except InvalidPeerSecurityError as error:
         raise InvalidClusterError(str(error)) from None
 

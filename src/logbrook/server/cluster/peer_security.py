@@ -18,9 +18,12 @@ from logbrook.client.tls import client_context, tls_error
 from logbrook.client.tls_options import TlsOptions
 from logbrook.config import BrokerConfig
 from logbrook.model import LogbrookError
-from logbrook.model.security import SaslMechanism
+from logbrook.model.event_log import event_logger
+from logbrook.model.security import ANONYMOUS, USER, Principal, SaslMechanism, SecurityProtocol
 from logbrook.protocol.schema import ApiMessage
 from logbrook.server.advertised import cluster_listener
+
+_logger = event_logger(__name__)
 
 # Sends a message and returns its response: message, type and version of the response.
 Send: TypeAlias = Callable[[ApiMessage, type[Any], int], Awaitable[Any]]
@@ -39,6 +42,25 @@ def peer_security(config: BrokerConfig) -> ClientSecurity:
     protocol = config.security.protocol_of(cluster_listener(config))
     tls = _tls_options(config) if protocol.uses_tls else TlsOptions()
     return ClientSecurity(protocol, tls, _sasl_options(config) if protocol.uses_sasl else None)
+
+
+def warn_of_missing_rights(config: BrokerConfig) -> None:
+    """Log a warning if brokers that enforce ACLs connect to each other as a principal that is no super user.
+
+    It may have an ACL for CLUSTER_ACTION; without one, followers cannot fetch. The principal of a certificate is not
+    known here.
+    """
+    security = config.security
+    protocol = security.protocol_of(cluster_listener(config))
+    if not security.authorization or protocol is SecurityProtocol.SSL:
+        return
+    principal = Principal(USER, config.cluster.username) if protocol.uses_sasl else ANONYMOUS
+    if principal not in security.super_principals:
+        _logger.warning(
+            "brokers may not be allowed to replicate",
+            principal=principal,
+            action="add the brokers' user to security.super_users of every broker",
+        )
 
 
 def _tls_options(config: BrokerConfig) -> TlsOptions:

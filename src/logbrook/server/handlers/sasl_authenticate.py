@@ -29,15 +29,16 @@ async def handle(
         )
     session.is_authenticating = True
     try:
-        token, authenticated = await exchange.step(bytes(request.auth_bytes))
+        token, authenticated, failure = await exchange.step(bytes(request.auth_bytes))
+        if failure is not None:
+            # Some clients give up now, and do not ask for the error.
+            await _record(services, session, exchange, failure)
         if authenticated is None:
             return SaslAuthenticateResponse(auth_bytes=token)
         lifetime_ms = _begin_session(services, session, exchange, authenticated)
     except AuthenticationFailedError as error:
-        services.probe.authentication_failures += 1
-        await services.authentication.delay_failure(
-            session.host, exchange.mechanism, exchange.user, error, session.listener
-        )
+        if not error.is_recorded:
+            await _record(services, session, exchange, error)
         session.is_failed = True
         return SaslAuthenticateResponse(
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=f"{PUBLIC_REASON} ({exchange.mechanism})"
@@ -50,6 +51,18 @@ async def handle(
 API = Api(SaslAuthenticateRequest, SaslAuthenticateResponse, handle)
 
 
+async def _record(
+    services: Services, session: ConnectionSession, exchange: SaslExchange, error: AuthenticationFailedError
+) -> None:
+    """Record a failure, and return when it may be answered."""
+    error.is_recorded = True
+    services.probe.authentication_failures += 1
+    delay_s = services.authentication.count_failure(
+        session.host, exchange.mechanism, exchange.user, error, session.listener
+    )
+    await session.wait(delay_s)
+
+
 def _begin_session(
     services: Services, session: ConnectionSession, exchange: SaslExchange, authenticated: Authenticated
 ) -> int | None:
@@ -57,6 +70,7 @@ def _begin_session(
     if session.is_authenticated and authenticated.principal != session.principal:
         raise AuthenticationFailedError(f"{session.principal} re-authenticated as {authenticated.principal}")
     session.exchange = None
+    session.has_raw_tokens = False
     session.principal = authenticated.principal
     session.mechanism = exchange.mechanism
     session.is_authenticated = True

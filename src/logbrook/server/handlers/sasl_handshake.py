@@ -1,6 +1,8 @@
 """SaslHandshake: choose the mechanism of the authentication that follows with SaslAuthenticate.
 
-On an authenticated connection it begins a re-authentication (KIP-368), which must use the same mechanism.
+After version 0 the tokens follow without Kafka's header (KIP-43): a length and the token, in both directions, and an
+authentication that fails is answered by closing the connection. On an authenticated connection it begins a
+re-authentication (KIP-368), which must use the same mechanism and version 1.
 """
 
 from logbrook.model.security import SaslMechanism
@@ -9,25 +11,25 @@ from logbrook.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 from logbrook.server.api import Api, RequestContext
 from logbrook.server.services import Services
 
-# After version 0 a client sends tokens without Kafka's header. That is not supported, but the version is advertised:
-# librdkafka up to 2.0 does not use SASL without it, and then sends version 1.
-_VERSION_MIN = 1
-
 
 def handle(services: Services, request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
     session, authentication = context.session, services.authentication
     if not session.protocol.uses_sasl:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
-    if context.version < _VERSION_MIN:
-        return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, mechanisms=[])
     mechanisms = [mechanism.value for mechanism in authentication.mechanisms]
     if request.mechanism not in mechanisms:
+        # As in Kafka, the client is told the mechanisms, and the connection is closed.
+        session.is_failed = not session.is_authenticated
+        reason = f"the mechanism is not one of {', '.join(mechanisms)}"
+        services.audit.authentication_failed(session.host, session.listener, request.mechanism, "", reason)
         return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms)
     mechanism = SaslMechanism(request.mechanism)
     is_changed = session.mechanism is not None and session.mechanism is not mechanism
-    if session.is_authenticating or is_changed:
+    is_raw = context.version == 0
+    if session.is_authenticating or is_changed or (is_raw and session.is_authenticated):
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=mechanisms)
-    session.exchange = authentication.new_exchange(mechanism)
+    session.exchange = authentication.new_exchange(mechanism, session.host)
+    session.has_raw_tokens = is_raw
     return SaslHandshakeResponse(mechanisms=mechanisms)
 
 

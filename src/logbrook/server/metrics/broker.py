@@ -52,8 +52,23 @@ CONNECTIONS: tuple[Metric, ...] = (
     ),
     counter(
         "logbrook_connections_reaped_total",
-        "Connections closed because they were silent, idle or stalled.",
+        "Connections closed because they were silent, idle, stalled, not authenticated in time or expired.",
         lambda scrape: scrape.probe.connections_reaped,
+    ),
+    counter(
+        "logbrook_tls_handshake_failures_total",
+        "TLS handshakes that failed, took too long or were given up for newer ones.",
+        lambda scrape: scrape.probe.tls_handshake_failures,
+    ),
+    counter(
+        "logbrook_authentications_total",
+        "SASL authentications and re-authentications that succeeded.",
+        lambda scrape: scrape.probe.authentications,
+    ),
+    counter(
+        "logbrook_authentication_failures_total",
+        "SASL authentications that failed.",
+        lambda scrape: scrape.probe.authentication_failures,
     ),
     counter(
         "logbrook_protocol_errors_total",

@@ -4,6 +4,7 @@
     DEFAULT                           the distinguished name as it is
 
 A distinguished name is written as by Java (RFC 2253): the most specific part first, `CN=alice,OU=sales,O=Example`.
+Attributes that RFC 2253 does not name have OpenSSL's name (`serialNumber=1`); Java writes a number and bytes.
 """
 
 import re
@@ -31,7 +32,10 @@ _SHORT_NAMES = {
 _RULE = re.compile(
     r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<to>(?:\\.|[^\\/])*)/(?P<case>[LU]?))\s*(?:,|$)"
 )
-_GROUP = re.compile(r"\$(\d)")
+# In a replacement: a reference to a group, or an escaped character.
+_REFERENCE = re.compile(r"\$(?P<group>\d+)|\\(?P<escaped>.)", re.DOTALL)
+# Characters that are escaped everywhere, and spaces at both ends.
+_ESCAPED = re.compile(r'[,=+<>#;"\\]|^ +| +$')
 
 
 def parse_mapping_rules(text: str) -> list[MappingRule]:
@@ -78,20 +82,29 @@ def _rule(pattern: str, replacement: str, case: str) -> MappingRule:
         compiled = re.compile(pattern.replace("\\/", "/"))
     except re.error as error:
         raise InvalidSecurityError(f"security.principal_mapping_rules: {pattern!r}: {error}") from None
-    expanded = _GROUP.sub(r"\\g<\1>", replacement)
 
     def rule(name: str) -> str | None:
         match = compiled.fullmatch(name)
         if match is None:
             return None
-        mapped = match.expand(expanded)
+        mapped = _REFERENCE.sub(lambda reference: _expanded(reference, match), replacement)
         return mapped.lower() if case == "L" else mapped.upper() if case == "U" else mapped
 
     return rule
 
 
+def _expanded(reference: re.Match[str], match: re.Match[str]) -> str:
+    """Return what a reference in a replacement stands for, as in Kafka: that of a group that does not exist is text."""
+    if reference["escaped"] is not None:
+        return reference["escaped"]
+    digits = reference["group"]
+    # As many digits as name a group; the others are text.
+    for end in range(len(digits), 0, -1):
+        if int(digits[:end]) <= match.re.groups:
+            return (match[int(digits[:end])] or "") + digits[end:]
+    return reference[0]
+
+
 def _escaped(value: str) -> str:
-    escaped = re.sub(r'([,+"\\<>;])', r"\\\1", value)
-    if escaped.startswith(("#", " ")):
-        escaped = "\\" + escaped
-    return escaped[:-1] + "\\ " if len(escaped) > 1 and escaped.endswith(" ") else escaped
+    escaped = _ESCAPED.sub(lambda match: "".join(f"\\{character}" for character in match[0]), value)
+    return escaped.replace("\0", "\\00")

@@ -20,10 +20,14 @@ class Authenticated(NamedTuple):
 
 
 class SaslStep(NamedTuple):
-    """The token that answers the client's, and the result once the exchange is complete."""
+    """The token that answers the client's, and the result once the exchange is complete.
+
+    `failure` is why it cannot succeed, if the client is told by a token: its next step raises the same error.
+    """
 
     token: bytes
     authenticated: Authenticated | None = None
+    failure: AuthenticationFailedError | None = None
 
 
 class SaslExchange(Protocol):
@@ -104,7 +108,7 @@ class OAuthExchange:
             authenticated = await self._verify(bearer)
         except AuthenticationFailedError as error:
             self._failure = error
-            return SaslStep(b'{"status":"invalid_token"}')
+            return SaslStep(b'{"status":"invalid_token"}', failure=error)
         self.user = authenticated.principal.name
         return SaslStep(b"", authenticated)
 

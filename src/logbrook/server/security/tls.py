@@ -6,9 +6,12 @@ and the error is logged, so that a half-written certificate does not stop the br
 
 import asyncio
 import os
+import socket
 import ssl
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 from logbrook.config.security import ClientCertificates, SecurityConfig, TlsVersion
 from logbrook.model.event_log import event_logger
@@ -24,6 +27,9 @@ _VERIFY = {
     ClientCertificates.REQUESTED: ssl.CERT_OPTIONAL,
     ClientCertificates.REQUIRED: ssl.CERT_REQUIRED,
 }
+
+# The socket of the handshake that the current task does.
+accepted_socket: ContextVar[socket.socket | None] = ContextVar("accepted_socket", default=None)
 
 _logger = event_logger(__name__)
 
@@ -70,16 +76,51 @@ class TlsContexts:
                 await self.reload()
 
 
+class HandshakeObject(ssl.SSLObject):
+    """One connection with TLS. It sends the alert that tells the client why its handshake failed.
+
+    Event loops close the connection without it: the client would see a reset, and try again instead of giving up.
+    """
+
+    outgoing: ssl.MemoryBIO
+    accepted: socket.socket | None = None
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            alert = self.outgoing.read()
+            if self.accepted is not None and alert:
+                with suppress(OSError):
+                    self.accepted.send(alert)
+            raise
+
+
+class AlertingContext(ssl.SSLContext):
+    """Makes `HandshakeObject`s, with the socket that `accepted_socket` has."""
+
+    sslobject_class = HandshakeObject
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any) -> ssl.SSLObject:
+        wrapped = super().wrap_bio(incoming, outgoing, *args, **options)
+        assert isinstance(wrapped, HandshakeObject)
+        wrapped.outgoing, wrapped.accepted = outgoing, accepted_socket.get()
+        return wrapped
+
+
 def new_server_context(config: SecurityConfig) -> ssl.SSLContext:
     """Read the files of the settings. Raises InvalidSecurityError."""
     if not config.certificate:
         raise InvalidSecurityError(
             "a listener with TLS needs security.certificate and security.key; `logbrook security init` makes both"
         )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[config.tls_version]
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    # A resumed session would keep the rights of a certificate whose authority is not trusted any more.
+    # A resumed session would keep the rights of a certificate whose authority is not trusted any more. Clients with
+    # TLS 1.2 can still resume one of the same context, for minutes; a reload ends that.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     try:

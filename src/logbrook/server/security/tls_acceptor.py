@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.probe import ServerProbe
-from logbrook.server.security.tls import TlsContexts
+from logbrook.server.security.tls import TlsContexts, accepted_socket
 
 # Connections accepted in one turn of the event loop.
 _ACCEPTED_PER_TURN_MAX = 64
@@ -28,12 +28,12 @@ NewProtocol: TypeAlias = Callable[[], asyncio.BaseProtocol]
 
 
 class TlsAcceptor:
-    """One listening socket. `start` and `close` it once each, on the event loop."""
+    """The sockets of one listener. `start_serving` and `close` it once each, on the event loop."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        listening: socket.socket,
+        sockets: list[socket.socket],
         new_protocol: NewProtocol,
         tls: TlsContexts,
         warnings: RateLimitedWarnings,
@@ -43,7 +43,7 @@ class TlsAcceptor:
         handshake_s: float,
     ) -> None:
         self._loop = loop
-        self._socket = listening
+        self.sockets = sockets
         self._new_protocol = new_protocol
         self._tls = tls
         self._warnings = warnings
@@ -53,47 +53,58 @@ class TlsAcceptor:
         # With their sockets, the oldest first.
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
         self._pausing: asyncio.TimerHandle | None = None
-
-    @property
-    def sockets(self) -> list[socket.socket]:
-        return [self._socket]
+        self._is_closed = False
 
     async def start_serving(self) -> None:
-        self._loop.add_reader(self._socket.fileno(), self._accept)
+        self._resume()
 
     def close(self) -> None:
-        if self._socket.fileno() < 0:
+        if self._is_closed:
             return
-        if self._pausing is not None:
-            self._pausing.cancel()
-        self._loop.remove_reader(self._socket.fileno())
-        self._socket.close()
+        self._is_closed = True
+        self._stop_accepting()
+        for listening in self.sockets:
+            listening.close()
         while self._handshakes:
             self._give_up_oldest()
 
-    def _accept(self) -> None:
+    def _resume(self) -> None:
+        self._pausing = None
+        for listening in self.sockets:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def _stop_accepting(self) -> None:
+        if self._pausing is not None:
+            self._pausing.cancel()
+        for listening in self.sockets:
+            self._loop.remove_reader(listening.fileno())
+
+    def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTED_PER_TURN_MAX):
             try:
-                connected, address = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                connected, address = listening.accept()
+            except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno not in _RESOURCE_ERRORS:
-                    raise
-                self._pause()
+                # The client has gone already, or there is no descriptor for it.
+                if error.errno in _RESOURCE_ERRORS:
+                    self._warnings.warn("tls accept", "accepting paused", error=error.strerror)
+                    self._pause()
                 return
             connected.setblocking(False)
             if len(self._handshakes) >= self._handshakes_max:
+                self._probe.tls_handshake_failures += 1
+                self._warnings.warn(
+                    "tls handshakes", "tls handshake given up", limit="handshakes_max", handshakes=self._handshakes_max
+                )
                 self._give_up_oldest()
             handshake = self._loop.create_task(self._shake_hands(connected, str(address[0])))
             self._handshakes[handshake] = connected
             handshake.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
     def _pause(self) -> None:
-        self._loop.remove_reader(self._socket.fileno())
-        self._pausing = self._loop.call_later(
-            _PAUSE_S, lambda: self._loop.add_reader(self._socket.fileno(), self._accept)
-        )
+        self._stop_accepting()
+        self._pausing = self._loop.call_later(_PAUSE_S, self._resume)
 
     def _give_up_oldest(self) -> None:
         oldest = next(iter(self._handshakes))
@@ -103,6 +114,7 @@ class TlsAcceptor:
         connected.close()
 
     async def _shake_hands(self, connected: socket.socket, peer: str) -> None:
+        accepted_socket.set(connected)
         try:
             await self._loop.connect_accepted_socket(
                 self._new_protocol,
@@ -118,16 +130,24 @@ class TlsAcceptor:
 
 
 # Makes the acceptor of a listening socket.
-TlsAcceptorFactory: TypeAlias = Callable[[socket.socket, NewProtocol], TlsAcceptor]
+TlsAcceptorFactory: TypeAlias = Callable[[list[socket.socket], NewProtocol], TlsAcceptor]
 
 
-async def listening_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """Return a non-blocking socket that listens. Raises OSError."""
+async def listening_sockets(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
+    """Return non-blocking sockets that listen: a name such as localhost may have several addresses. Raises OSError."""
     addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, *_, address = addresses[0]
-    listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-    listening.setblocking(False)
-    return listening
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((family, address[0]) for family, *_, address in addresses):
+            # If the kernel chooses the port, it is the same for all addresses.
+            chosen = sockets[0].getsockname()[1] if sockets else port
+            sockets.append(socket.create_server((address, chosen), family=family, backlog=_BACKLOG))
+            sockets[-1].setblocking(False)
+    except OSError:
+        for bound in sockets:
+            bound.close()
+        raise
+    return sockets
 
 
 def _explain(error: BaseException) -> str:

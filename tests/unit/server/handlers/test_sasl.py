@@ -1,13 +1,10 @@
 """SASL: authentication, re-authentication and SCRAM credentials over the dispatcher, without sockets."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from logbrook.client.errors import ConnectionClosedError
-from logbrook.core.users import encode_credentials
 from logbrook.model.security import ANONYMOUS, Principal, SaslMechanism, SecurityProtocol
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_user_scram_credentials import (
@@ -25,27 +22,11 @@ from logbrook.protocol.messages.describe_user_scram_credentials import (
 from logbrook.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from logbrook.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from logbrook.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from logbrook.protocol.scram import ScramClientExchange, credential_of, salted_password
+from logbrook.protocol.scram import ScramClientExchange, salted_password
 from logbrook.server.session import ConnectionSession
+from tests.sasl_kit import SALT, SCRAM, users_file
 from tests.unit.server.handler_kit import HandlerClient, HandlerShell
 from tests.unit.server.handlers.kit import Peer, distinct_versions
-
-SALT = b"0123456789abcdef"
-SCRAM = [SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512]
-
-
-def users_file(folder: Path, users: dict[str, str]) -> Path:
-    """Write a users file with these passwords."""
-    content = {}
-    for user, password in users.items():
-        credentials = {
-            mechanism: credential_of(mechanism, salted_password(mechanism, password, SALT, 4096), SALT, 4096)
-            for mechanism in SCRAM
-        }
-        content[user] = json.loads(encode_credentials(credentials))
-    path = folder / "users.json"
-    path.write_text(json.dumps({"users": content}))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +135,17 @@ def test_an_unknown_user_gets_the_same_salt_each_time(sasl_shell: HandlerShell) 
         first = bytes(client.step(b"n,,n=nobody,r=nonce").auth_bytes).decode()
         salts.add(first.split(",")[1])
     assert len(salts) == 1
+
+
+def test_what_scram_tells_of_an_unknown_user_is_as_for_a_known_one(sasl_shell: HandlerShell) -> None:
+    shapes = set()
+    for user in ("alice", "bob", "nobody", "somebody"):
+        client = SaslClient(sasl_shell)
+        client.shake("SCRAM-SHA-256")
+        first = bytes(client.step(f"n,,n={user},r=nonce".encode()).auth_bytes).decode()
+        _, salt, iterations = first.split(",")
+        shapes.add((len(salt), iterations))
+    assert len(shapes) == 1
 
 
 def test_a_client_may_act_as_itself_only(sasl_shell: HandlerShell) -> None:
