@@ -178,9 +178,11 @@ class Consumer:
 
 
 @contextmanager
-def consuming(address: str, topic: str, partitions: int) -> Iterator[Consumer]:
+def consuming(
+    address: str, topic: str, partitions: int, settings: Mapping[str, Any] | None = None
+) -> Iterator[Consumer]:
     with (
-        _handle(_CONSUMER, _conf({"bootstrap.servers": address, **_PREFETCH})) as handle,
+        _handle(_CONSUMER, _conf({"bootstrap.servers": address, **_PREFETCH, **(settings or {})})) as handle,
         _topic(handle, topic) as topic_handle,
     ):
         consumer = Consumer(handle, topic_handle, partitions)

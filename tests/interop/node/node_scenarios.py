@@ -64,7 +64,7 @@ class NodeScenarios:
     """
 
     def __init__(self, packages: Path) -> None:
-        self._environment = {**os.environ, "NODE_PATH": str(packages), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
+        self.environment = {**os.environ, "NODE_PATH": str(packages), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, file: str, scenario: str, servers: str, timeout_s: float = SCENARIO_S_MAX) -> NodeRun:
@@ -102,7 +102,7 @@ class NodeScenarios:
                 ["node", str(HERE / "scenarios.js")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=self._environment,
+                env=self.environment,
                 start_new_session=True,
             )
         return self._process

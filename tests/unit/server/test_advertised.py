@@ -1,5 +1,7 @@
 """Listeners: what they bind, what their clients are told, and which settings are refused."""
 
+from typing import Any
+
 import pytest
 
 from logbrook.client import Client
@@ -10,9 +12,12 @@ from logbrook.server.advertised import (
     UnknownListenerError,
     advertised_address,
     check_listeners,
+    check_security,
     listen_addresses,
+    warn_of_open_listeners,
 )
 from logbrook.server.cluster_view import AdvertisedAddress
+from logbrook.server.security.errors import InvalidSecurityError
 from logbrook.testing import Broker
 
 
@@ -63,3 +68,67 @@ def test_clients_are_told_the_address_of_the_listener_that_they_use() -> None:
             with Client(servers) as client:
                 (advertised,) = client.metadata().brokers
                 assert (advertised.host, f"{advertised.port}") == (host, servers.rpartition(":")[2])
+
+
+def secured(listen: str = "127.0.0.1:0", listeners: str = "", **security: Any) -> BrokerConfig:
+    return BrokerConfig(network={"listen": listen, "listeners": listeners}, security=security)  # type: ignore[arg-type]
+
+
+def test_protocols_of_listeners_are_checked() -> None:
+    check_security(secured(listeners="A=127.0.0.1:0", protocols="a=sasl_ssl"))
+    with pytest.raises(UnknownListenerError, match="--listener-protocol names the listener B"):
+        check_security(secured(listeners="A=127.0.0.1:0", protocols="B=SSL"))
+    for protocols in ("A=TLS", "A", "A=SSL,A=SSL", "CLIENTS=SSL", "A="):
+        with pytest.raises(InvalidSecurityError, match=r"security\.protocols"):
+            check_security(secured(listeners="A=127.0.0.1:0", protocols=protocols))
+    check_security(secured(super_users="User:admin; User:CN=a,OU=b;"))
+    with pytest.raises(InvalidSecurityError, match="super_users"):
+        check_security(secured(super_users="admin"))
+
+
+def test_a_listener_that_is_not_named_has_the_protocol_of_the_default_one() -> None:
+    config = secured(listeners="A=127.0.0.1:0,B=127.0.0.1:0", protocol="SASL_SSL", protocols="B=PLAINTEXT")
+    assert [config.security.protocol_of(name) for name in (DEFAULT_LISTENER, "A", "B")] == [
+        "SASL_SSL",
+        "SASL_SSL",
+        "PLAINTEXT",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "is_warned"),
+    [
+        (secured(protocol="SASL_PLAINTEXT", sasl_mechanisms=["PLAIN"]), False),
+        (secured("10.0.0.1:9092", protocol="SASL_PLAINTEXT", sasl_mechanisms=["PLAIN"]), True),
+        (secured("10.0.0.1:9092", protocol="SASL_PLAINTEXT"), False),
+        (secured("10.0.0.1:9092", protocol="SASL_SSL", sasl_mechanisms=["PLAIN"]), False),
+    ],
+)
+def test_passwords_in_plain_text_are_warned_of(
+    config: BrokerConfig, is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_security(config)
+    assert ("passwords are sent in plain text" in caplog.text) == is_warned
+
+
+@pytest.mark.parametrize(
+    ("config", "open_listeners"),
+    [
+        (secured(), ""),
+        (secured("localhost:9092"), ""),
+        (secured("0.0.0.0:9092"), "CLIENTS"),
+        (secured("[::]:9092"), "CLIENTS"),
+        (secured("broker.example.com:9092", protocol="SSL"), "CLIENTS"),
+        (secured("0.0.0.0:9092", protocol="SSL", client_certificates="requested"), "CLIENTS"),
+        (secured("0.0.0.0:9092", protocol="SSL", client_certificates="required"), ""),
+        (secured("0.0.0.0:9092", client_certificates="required"), "CLIENTS"),
+        (secured("0.0.0.0:9092", protocol="SASL_PLAINTEXT"), ""),
+        (secured("0.0.0.0:9092", "A=0.0.0.0:9093", protocol="SASL_SSL", protocols="A=PLAINTEXT"), "A"),
+    ],
+)
+def test_a_listener_that_others_reach_without_authentication_is_warned_of(
+    config: BrokerConfig, open_listeners: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_open_listeners(config)
+    assert ("clients from other hosts need no authentication" in caplog.text) == bool(open_listeners)
+    assert f"listeners=['{open_listeners}']" in caplog.text or not open_listeners
