@@ -159,15 +159,6 @@ def test_a_client_may_act_as_itself_only(sasl_shell: HandlerShell) -> None:
     assert client.step(b"alice\0alice\0wonderland").error_code == ErrorCode.NONE
 
 
-def test_the_first_version_of_the_handshake_is_advertised_and_refused(sasl_shell: HandlerShell) -> None:
-    """librdkafka up to 2.0 needs to see it; what follows it, tokens without a header, is not supported."""
-    client = SaslClient(sasl_shell)
-    answer = client.client.request(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse, 0)
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    versions = client.client.request(ApiVersionsRequest(), ApiVersionsResponse).api_keys
-    assert [key.min_version for key in versions if key.api_key == SaslHandshakeRequest.API_KEY] == [0]
-
-
 def test_a_token_without_a_handshake_closes_the_connection(sasl_shell: HandlerShell) -> None:
     client = SaslClient(sasl_shell)
     assert client.step(b"\0alice\0wonderland").error_code == ErrorCode.ILLEGAL_SASL_STATE
