@@ -137,7 +137,7 @@ def test_an_unknown_user_gets_the_same_salt_each_time(sasl_shell: HandlerShell) 
     assert len(salts) == 1
 
 
-def test_what_scram_tells_of_an_unknown_user_is_as_for_a_known_one(sasl_shell: HandlerShell) -> None:
+def test_scram_answers_for_an_unknown_user_look_like_those_for_a_known_one(sasl_shell: HandlerShell) -> None:
     shapes = set()
     for user in ("alice", "bob", "nobody", "somebody"):
         client = SaslClient(sasl_shell)
