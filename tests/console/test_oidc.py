@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -76,7 +77,9 @@ def run(
         finally:
             await sign_in.close()
 
-    asyncio.run(call())
+    # While playwright runs, the event loop of this thread does too.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, call()).result(60)
 
 
 async def back_from_provider(browser: httpx.AsyncClient, provider: OidcProvider) -> str:

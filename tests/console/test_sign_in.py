@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,9 @@ def run(served: Served, scenario: Callable[[SignIn, FakeTime], Coroutine[Any, An
         async with signing_in(served, now_s) as sign_in:
             await scenario(sign_in, now_s)
 
-    asyncio.run(call())
+    # While playwright runs, the event loop of this thread does too.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, call()).result(60)
 
 
 async def topics_of(session: ConsoleSession | None) -> list[str]:

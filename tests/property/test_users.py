@@ -46,7 +46,7 @@ def test_replay_reproduces_the_users(
             users.replay(key, value)
         records += made
         users.validate()
-    expected_users = {user: found for user, found in model.items() if found}
+    expected_users = {user: credentials for user, credentials in model.items() if credentials}
     assert state(users) == expected_users
     for replayed in (records, dict(records).items()):
         other = Users()

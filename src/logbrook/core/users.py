@@ -25,7 +25,7 @@ UserRecord: TypeAlias = tuple[str, bytes | None]
 
 
 class CredentialShape(NamedTuple):
-    """What a server tells a client of a credential before the client has proved anything."""
+    """The part of a credential that a server sends to a client before the client has proved anything."""
 
     mechanism: SaslMechanism
     salt_bytes: int

@@ -414,6 +414,8 @@ def _connection_limits(config: BrokerConfig, descriptors: int) -> tuple[int, int
     security = config.security
     available = max(_CONNECTIONS_MIN, descriptors - _DESCRIPTORS_RESERVED)
     tls_listeners = sum(security.protocol_of(name).uses_tls for name in listen_addresses(config.network))
+    tls_listeners += bool(config.metrics.listen and config.metrics.tls)
+    tls_listeners += bool(config.network.json_listen and security.protocol.uses_tls)
     if not tls_listeners:
         return min(config.network.connections_max, available), 0
     handshakes_max = min(security.handshakes_max, available // 4)

@@ -31,7 +31,7 @@ def test_every_command_that_takes_brokers_takes_client_options() -> None:
     connecting = 0
     for path, command in commands(typer.main.get_command(app)):
         flags = {flag for parameter in command.params for flag in parameter.opts}
-        connects = bool(flags & {"--bootstrap", "--bootstrap-servers"})
+        connects = bool(flags & {"--bootstrap", "--bootstrap-servers", "--broker"})
         connecting += connects
         assert ("-X" in flags) == connects, path
         assert "--client-config" in flags or not connects, path

@@ -1,6 +1,7 @@
 """No output has a secret: every place that takes one gets a planted one, and then all output is searched."""
 
 import json
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from logbrook.client.properties import read_properties
 from logbrook.config.loading import load_settings
 from logbrook.testing.processes import free_port
+from tests.security_kit import basic
 from tests.unit.cli.shell import Shell
 from tests.unit.server.security.serving import serving
 
@@ -131,6 +134,21 @@ def use_broker_settings(shell: Shell, settings: Path, outputs: Outputs) -> None:
     outputs.texts["repr of the settings"] = repr(load_settings({"--config": str(settings)}, {}))
 
 
+def use_http(url: str, folder: Path, outputs: Outputs) -> None:
+    """Read the metrics as the administrator, after two attempts with planted secrets."""
+    password = read_properties(str(folder / "client.properties"))["sasl.password"]
+    for header in (basic("admin", planted("http-password")), f"Bearer {planted('http-token')}"):
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+            urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": header}))
+        with refused.value as answer:
+            outputs.texts[f"refusal of {header.partition(' ')[0]}"] = answer.read().decode()
+    with urllib.request.urlopen(
+        urllib.request.Request(url, headers={"Authorization": basic("admin", password)})
+    ) as page:
+        outputs.texts["metrics"] = page.read().decode()
+    assert "logbrook_build_info" in outputs.texts["metrics"]
+
+
 @pytest.mark.slow
 def test_planted_secrets_are_in_no_output(tmp_path: Path) -> None:
     shell, folder, outputs = Shell(None, tmp_path), tmp_path / "secure", Outputs()
@@ -140,8 +158,7 @@ def test_planted_secrets_are_in_no_output(tmp_path: Path) -> None:
     environment = shell.environment | {"LOGBROOK_CONSOLE_TOKEN": planted("console-token")}
     with serving(settings, tmp_path / "broker.log", environment):
         use_commands(shell, folder, outputs)
-        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics") as page:
-            outputs.texts["metrics"] = page.read().decode()
+        use_http(f"http://127.0.0.1:{metrics_port}/metrics", folder, outputs)
     use_broker_settings(shell, settings, outputs)
     outputs.texts["broker log"] = (tmp_path / "broker.log").read_text()
     outputs.texts["audit file"] = (folder / "audit.log").read_text()
