@@ -37,6 +37,7 @@ class SecureVictim(Victim):
             "security-handshake-ms": str(HANDSHAKE_MS),
             "security-handshakes-max": str(HANDSHAKES_MAX),
             "security-failed-authentication-delay-ms": "0",
+            "metrics-authentication": "none",
         }
         words = [word for name, value in secure.items() for word in (f"--{name}", value)]
         super().__init__(str(folder / "data"), *words, *flags, descriptors=descriptors)

@@ -22,7 +22,7 @@ _topics = count(1)
 
 @dataclass(frozen=True)
 class Login:
-    """How a client connects and authenticates."""
+    """The protocol, mechanism and credentials of a client."""
 
     servers: str
     protocol: SecurityProtocol
