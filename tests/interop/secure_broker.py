@@ -22,7 +22,7 @@ _topics = count(1)
 
 @dataclass(frozen=True)
 class Login:
-    """The address, security protocol and credentials of a client."""
+    """The protocol, mechanism and credentials of a client."""
 
     servers: str
     protocol: SecurityProtocol

@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from logbrook.config.security import SecurityConfig
+from logbrook.server.cluster.background import pause
 from logbrook.server.security import tls
 from logbrook.server.security.errors import InvalidSecurityError
 from logbrook.server.security.tls import TlsContexts, new_server_context
@@ -141,15 +141,18 @@ def test_files_that_change_are_read_again_and_broken_ones_are_not_used(
         contexts.start()
         before = contexts.context
         replace(second.certificate, certificate)
-        await until(lambda: "certificate not reloaded" in caplog.text)
+        while "certificate not reloaded" not in caplog.text:
+            await pause(0.01)
         assert contexts.context is before
         replace(second.key, key)
-        await until(lambda: contexts.context is not before)
+        while contexts.context is before:
+            await pause(0.01)
         # An error is logged once per change.
         assert caplog.text.count("certificate not reloaded") == 1
         replaced = contexts.context
         contexts.reload_soon()
-        await until(lambda: contexts.context is not replaced)
+        while contexts.context is replaced:
+            await pause(0.01)
         key.unlink()
         await contexts.reload()
         assert "cannot be read" in caplog.text
@@ -157,8 +160,3 @@ def test_files_that_change_are_read_again_and_broken_ones_are_not_used(
         contexts.stop()
 
     asyncio.run(asyncio.wait_for(run(), 20))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0)
