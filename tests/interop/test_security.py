@@ -87,7 +87,7 @@ def test_a_wrong_password_and_an_unknown_user_are_refused_alike(
     topic = secure.new_topic()
     for changed in (replace(login, password="wrong"), replace(login, user="mallory")):
         # kafka-python and aiokafka log the reason of each attempt, and raise an error of their own. kafka-python loses
-        # the response if the end of the connection arrives with it, as it does from Kafka, too.
+        # the response if the end of the connection arrives with it.
         said = refusal(library, changed, topic) + caplog.text
         reasons = (f"Authentication failed: invalid credentials or token ({mechanism})", "socket disconnected")
         assert any(reason in said for reason in reasons)
