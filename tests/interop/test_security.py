@@ -1,6 +1,5 @@
 """Clients over every security protocol and mechanism, and the errors of those that must not get in."""
 
-import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.client_leaks import collect_leaks, forget_connection_errors
 from tests.interop.clients.secure_clients import SECURE_CLIENTS, VALUE, LoginFailedError, RoundTrip, kcat
 from tests.interop.secure_broker import MECHANISMS, USER, Login, SecureBroker
 
@@ -22,8 +22,14 @@ CASES = [("SSL", ""), *[(protocol, name) for protocol in ("SASL_PLAINTEXT", "SAS
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
     with SecureBroker(tmp_path_factory.mktemp("secure")).running() as secure:
         yield secure
-    # What the clients have left must not be reported to the tests of other files.
-    gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaked(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Collect the sockets that the clients of a test have left, before another test is told of them."""
+    yield
+    forget_connection_errors(caplog)
+    collect_leaks()
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,14 @@ from confluent_kafka import KafkaError, Producer
 from logbrook.core.users import Credentials
 from logbrook.model.security import SaslMechanism
 from logbrook.protocol.scram import credential_of, salted_password
+from tests.interop.client_leaks import collect_leaks, forget_connection_errors
 from tests.interop.clients.confluent_settings import QUICK
 from tests.interop.secure_broker import PASSWORD, Login, SecureBroker
 from tests.interop.waiting import WITHIN_S
 from tests.sasl_kit import SALT
 
+# Clients leave the sockets of failed connections to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 SESSION_MS = 1_000
 # Several sessions long.
 PRODUCE_S = 2.5 * SESSION_MS / 1000
@@ -30,6 +33,14 @@ ProduceFor = Callable[[Login, str, Callable[[], bool]], int]
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
     with SecureBroker(tmp_path_factory.mktemp("secure"), reauthentication_ms=SESSION_MS).running() as secure:
         yield secure
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaked(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Collect the sockets that the clients of a test have left, before another test is told of them."""
+    yield
+    forget_connection_errors(caplog)
+    collect_leaks()
 
 
 class RefusedLoginError(Exception):

@@ -153,7 +153,7 @@ Use the commands of Logbrook:
   logbrook acl add --allow alice --producer --topic orders
 
 Connect clients, with the settings in
-  librdkafka: kcat -F {path(files.LIBRDKAFKA_SETTINGS)} -L  (from version 2.6.1 of librdkafka on)
+  librdkafka: kcat -F {path(files.LIBRDKAFKA_SETTINGS)} -L
   Java:       kafka-topics.sh --bootstrap-server {access.bootstrap} --command-config {path(files.JAVA_SETTINGS)} --list
   Python:     KafkaConsumer("orders", **json.load(open("{path(files.PYTHON_SETTINGS)}")))
   Spark:      spark.read.format("logbrook").options(**json.load(open("{path(files.SPARK_SETTINGS)}")))"""

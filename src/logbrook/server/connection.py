@@ -22,7 +22,7 @@ from logbrook.model.event_log import event_logger
 from logbrook.protocol.encoding import Pieces
 from logbrook.protocol.errors import ProtocolError
 from logbrook.server.api import CloseConnectionError, DeferredResponse
-from logbrook.server.connection_contract import ConnectionRegistry, ReceivedRequest, RequestDispatcher
+from logbrook.server.connection_contract import ConnectionRegistry, PendingResponse, ReceivedRequest, RequestDispatcher
 from logbrook.server.peer_progress import ConnectionTimeouts, PeerProgress, Transfer
 from logbrook.server.session import ANONYMOUS_SESSION
 
@@ -32,26 +32,13 @@ _WRITE_BUFFER_BYTES = 1 << 20
 _CONGESTED_BYTES = 64 * 1024
 # Less is not reported to the registry: small requests and responses are bounded per connection.
 _COUNTED_BYTES_MIN = 4 * 1024
+# Time from the response to a failed authentication to the end of the connection. kafka-python ignores a response that
+# arrives together with the end.
+_FAILED_CLOSE_S = 0.1
 # SO_LINGER of 0 s: close with a reset and drop the data that the client has not read.
 _RESET = struct.pack("ii", 1, 0)
 
 _logger = event_logger(__name__)
-
-
-class PendingResponse:
-    """A request in flight, in the connection's queue of responses."""
-
-    __slots__ = ("is_done", "pieces", "request", "size", "source")
-
-    def __init__(self, request: ReceivedRequest) -> None:
-        # None once the response is encoded: the request's memory is free while the response waits for earlier ones.
-        self.request: ReceivedRequest | None = request
-        # The deferred response, future or task of the handler, if it did not return the response.
-        self.source: DeferredResponse | asyncio.Future[Any] | None = None
-        self.pieces: Pieces = []
-        # Bytes in memory: of the request, then of the response.
-        self.size = request.size
-        self.is_done = False
 
 
 class ServerConnection(asyncio.BufferedProtocol):
@@ -69,6 +56,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_is_closing",
         "_is_congested",
         "_is_flush_due",
+        "_is_lingering",
         "_is_lost",
         "_is_processing",
         "_is_reading",
@@ -113,6 +101,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._is_silent = True
         self._is_processing = False
         self._is_closing = False
+        self._is_lingering = False
         self._is_lost = False
         # Responses that may be sent, to be written together.
         self._out: Pieces = []
@@ -474,7 +463,12 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._registry.flush_soon(self)
 
     def _close_if_done(self) -> None:
-        if self._is_closing and not (self._pending or self._out) and not self._transport.is_closing():
+        if not self._is_closing or self._pending or self._out or self._transport.is_closing():
+            return
+        if self._session.is_failed and not self._is_lingering:
+            self._is_lingering = True
+            self._loop.call_later(_FAILED_CLOSE_S, self._transport.close)
+        elif not self._is_lingering:
             self._transport.close()
 
     def _abandon(self, pending: PendingResponse) -> None:

@@ -1,4 +1,4 @@
-"""The interfaces between a connection and its two neighbours: the dispatcher of its protocol, and its listener."""
+"""The interfaces between a connection and its two neighbours, its dispatcher and its listener; a request in flight."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from logbrook.protocol.encoding import Pieces
 from logbrook.protocol.framing import FrameReader, ReceiveBuffers
+from logbrook.server.api import DeferredResponse
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.probe import ServerProbe
 from logbrook.server.response_memory import ResponseMemory
@@ -74,3 +75,19 @@ class ConnectionRegistry(Protocol):
     def adopt(self, task: "asyncio.Task[Any]") -> None: ...
 
     def flush_soon(self, connection: "ServerConnection") -> None: ...
+
+
+class PendingResponse:
+    """A request in flight, in the connection's queue of responses."""
+
+    __slots__ = ("is_done", "pieces", "request", "size", "source")
+
+    def __init__(self, request: ReceivedRequest) -> None:
+        # None once the response is encoded: the request's memory is free while the response waits for earlier ones.
+        self.request: ReceivedRequest | None = request
+        # The deferred response, future or task of the handler, if it did not return the response.
+        self.source: DeferredResponse | asyncio.Future[Any] | None = None
+        self.pieces: Pieces = []
+        # Bytes in memory: of the request, then of the response.
+        self.size = request.size
+        self.is_done = False
