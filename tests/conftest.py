@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from operator import itemgetter
@@ -18,9 +19,10 @@ from tests.kill.conftest import report_kills
 HERE = Path(__file__).parent
 # The scheduler `worksteal` gives each worker an equal part of the tests, in order. A worker without tests takes half of
 # another's, from the end. Long folders come first, so that the last tests to run are short ones, and the tests that
-# share a Spark session come first of all: they stay on the first worker, and thus share a JVM, until nothing else is
-# left to take. `--dist loadgroup` would exclude even that, but deals all other tests out one by one, which takes 2 ms
-# for each and starts the brokers and JVMs of every folder on every worker.
+# share a Spark session come first of all, half of them on each of two workers: one worker alone would take longer for
+# them than all others for the rest. They stay there, and thus share two JVMs, until nothing else is left to take.
+# `--dist loadgroup` would exclude even that, but deals all other tests out one by one, which takes 2 ms for each and
+# starts the brokers and JVMs of every folder on every worker.
 COSTLY_FIRST = ("object_store", "interop", "console", "kill", "crash", "cluster", "spark", "simulation", "hostile")
 
 # Files and folders that are slow as a whole: they start processes, restart brokers, or explore long sequences of
@@ -96,13 +98,29 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark slow files before `-m` is applied, and sort by cost."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark slow files before `-m` is applied, and put what is left in order."""
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=rank_of)
+    yield
+    items[:] = in_order(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def in_order(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Sort tests by cost; the first two workers each begin with half of the files that share a Spark session."""
+    ordered = sorted(items, key=rank_of)
+    spark = [item for item in ordered if rank_of(item) < 0]
+    if workers < 2:
+        return ordered
+    files = list(dict.fromkeys(item.path for item in spark))
+    first = [item for item in spark if item.path in files[::2]]
+    second = [item for item in spark if item.path in files[1::2]]
+    others = ordered[len(spark) :]
+    # Where the part of the second worker begins.
+    start = max(0, len(items) // workers - len(first))
+    return [*first, *others[:start], *second, *others[start:]]
 
 
 def rank_of(item: pytest.Item) -> int:

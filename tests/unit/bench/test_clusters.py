@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from threading import Thread
 
 import pytest
@@ -19,7 +19,8 @@ def echo_port() -> Iterator[int]:
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve(connection: socket.socket) -> None:
-        with connection:
+        # A proxy resets a connection whose client has not read everything.
+        with connection, suppress(ConnectionResetError):
             while data := connection.recv(1000):
                 connection.sendall(data)
 

@@ -89,6 +89,9 @@ class PeerConnection(asyncio.BufferedProtocol):
             await authentication.authenticate(self._request)
         except BaseException:
             self.close()
+            if self._transport is not None:
+                # The other broker does not wait for an orderly end of TLS.
+                self._transport.abort()
             raise
         self._authentication = authentication
 
