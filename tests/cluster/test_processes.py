@@ -191,6 +191,8 @@ def test_a_single_node_becomes_a_cluster(
     try:
         wait_until(lambda: live_brokers({1: node}) == 1)
         with Client(node.address) as client:
+            # The node is registered first, and then elected.
+            wait_until(lambda: client.partitions("orders") == [0])
             records = broker_client.read_records(client, "orders", [0], committed_only=True)
         assert [record.value for record in records] == [b"kept"]
     finally:

@@ -40,9 +40,6 @@ def test_at_the_limit_of_descriptors_some_are_served_and_nothing_spins(victim: S
         threading.Event().wait(0.5)
         assert victim.cpu_s - before_s < 0.25
         assert victim.open_files < DESCRIPTORS - 300
-
-
-def test_there_is_room_again_afterwards(victim: SecureVictim) -> None:
     with ExitStack() as stack:
-        assert victim.wait_until(lambda: is_served(victim, stack), 20.0)
+        assert victim.wait_until(lambda: is_served(victim, stack), 20.0), "there is no room again afterwards"
     victim.check_secure()
