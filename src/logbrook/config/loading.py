@@ -24,7 +24,7 @@ CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "LOGBROOK_CONFIG"
 DEFAULT_ORIGIN = "default"
 # Variables of the client commands and of the console, which may be set on a host that also runs a broker.
-_COMMANDS_VARIABLES = ("LOGBROOK_BOOTSTRAP", TOKEN_VARIABLE)
+_COMMANDS_VARIABLES = ("LOGBROOK_BOOTSTRAP", "LOGBROOK_CLIENT_CONFIG", "LOGBROOK_SCHEMA_REGISTRY", TOKEN_VARIABLE)
 _OTHER_FLAGS = (CONFIG_FLAG, "--help")
 
 # Kubernetes sets such variables in every container for each service, which may be called logbrook.

@@ -159,6 +159,8 @@ def test_mistakes_in_the_environment_are_reported(variable: str, value: str, pro
         "LOGBROOK_HEADLESS_SERVICE_HOST",
         "MY_LOGBROOK_X",
         "LOGBROOK_BOOTSTRAP",
+        "LOGBROOK_CLIENT_CONFIG",
+        "LOGBROOK_SCHEMA_REGISTRY",
     ],
 )
 def test_variables_of_kubernetes_and_other_tools_are_ignored(variable: str) -> None:
