@@ -19,7 +19,7 @@ JAVA_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
 )
 # Kafka's defaults, which the test suite's smaller broker overrides. Only replication factors stay 1, on one node.
-_DEFAULTS = {
+DEFAULTS = {
     "offsets.topic.num.partitions": "50",
     "transaction.state.log.num.partitions": "50",
     "share.coordinator.state.topic.num.partitions": "50",
@@ -66,10 +66,12 @@ class Kafka(System):
 
     def server(self, variant: Variant, directory: Path) -> Server:  # noqa: ARG002
         # Its promise is a topic setting.
-        return _KafkaServer(KafkaBroker(classpath(), directory, _DEFAULTS, JAVA_OPTIONS))
+        return KafkaServer(KafkaBroker(classpath(), directory, DEFAULTS, JAVA_OPTIONS))
 
 
-class _KafkaServer(Server):
+class KafkaServer(Server):
+    """A broker whose directory is formatted, and which is not launched yet."""
+
     def __init__(self, broker: KafkaBroker) -> None:
         self._broker = broker
         # Formatting the directory is not part of a start.
