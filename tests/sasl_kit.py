@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -57,7 +58,10 @@ class SaslSocket:
         self.socket.close()
 
     def request(self, message: ApiMessage, response: type[R], version: int) -> R:
-        self.socket.sendall(frame_of(message, version))
+        try:
+            self.socket.sendall(frame_of(message, version))
+        except (ConnectionError, ssl.SSLEOFError):
+            raise EOFError from None
         return self.receive(response, version)
 
     def receive(self, response: type[R], version: int) -> R:
@@ -100,7 +104,7 @@ class SaslSocket:
         """True if the broker serves a request that needs authentication."""
         try:
             self.request(MetadataRequest(topics=[]), MetadataResponse, 9)
-        except (EOFError, ConnectionError):
+        except EOFError:
             return False
         return True
 
@@ -108,7 +112,7 @@ class SaslSocket:
         """Wait until the broker closes the connection. False if it sends something before."""
         try:
             return self.socket.recv(1) == b""
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLEOFError):
             return True
 
     def receive_frame(self) -> bytes:
@@ -119,7 +123,7 @@ class SaslSocket:
         while len(received) < size:
             try:
                 more = self.socket.recv(size - len(received))
-            except ConnectionResetError:
+            except (ConnectionError, ssl.SSLEOFError):
                 more = b""
             if not more:
                 raise EOFError

@@ -24,6 +24,8 @@ async def handle(
         )
     if exchange is None or session.is_authenticating:
         session.is_failed = True
+        reason = "SaslAuthenticate without SaslHandshake, or before the response to the last one"
+        services.audit.authentication_failed(session.host, session.listener, "", "", reason)
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="SaslHandshake comes before SaslAuthenticate"
         )

@@ -92,7 +92,10 @@ class ScramExchange:
 
 
 class OAuthExchange:
-    """OAUTHBEARER (RFC 7628). A refused token is answered with an error object, and the client ends with one byte."""
+    """OAUTHBEARER (RFC 7628). A refused token is answered with an error object, and the client ends with one byte.
+
+    A message that is malformed fails at once, as in Kafka.
+    """
 
     def __init__(self, verify: VerifyToken) -> None:
         self.mechanism = SaslMechanism.OAUTHBEARER
@@ -103,8 +106,8 @@ class OAuthExchange:
     async def step(self, token: bytes) -> SaslStep:
         if self._failure is not None:
             raise self._failure
+        bearer = read_bearer_message(token)
         try:
-            bearer = read_bearer_message(token)
             authenticated = await self._verify(bearer)
         except AuthenticationFailedError as error:
             self._failure = error

@@ -44,6 +44,15 @@ def sasl_shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandlerShel
         yield shell
 
 
+@pytest.fixture
+def reasons(sasl_shell: HandlerShell, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The reasons of failed authentications in the audit log."""
+    recorded: list[str] = []
+    audit = sasl_shell.services.audit
+    monkeypatch.setattr(audit, "authentication_failed", lambda *facts: recorded.append(facts[-1]))
+    return recorded
+
+
 class SaslClient:
     """A connection on a listener with SASL."""
 
@@ -159,9 +168,20 @@ def test_a_client_may_act_as_itself_only(sasl_shell: HandlerShell) -> None:
     assert client.step(b"alice\0alice\0wonderland").error_code == ErrorCode.NONE
 
 
-def test_a_token_without_a_handshake_closes_the_connection(sasl_shell: HandlerShell) -> None:
+def test_a_token_without_a_handshake_closes_the_connection(sasl_shell: HandlerShell, reasons: list[str]) -> None:
     client = SaslClient(sasl_shell)
     assert client.step(b"\0alice\0wonderland").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert client.session.is_failed
+    assert reasons == ["SaslAuthenticate without SaslHandshake, or before the response to the last one"]
+
+
+def test_a_refused_re_authentication_is_recorded_with_its_reason(sasl_shell: HandlerShell, reasons: list[str]) -> None:
+    client = SaslClient(sasl_shell)
+    client.log_in("alice", "wonderland")
+    client.shake("SCRAM-SHA-256")
+    assert reasons == ["User:alice re-authenticates with another mechanism than PLAIN"]
+    assert not client.session.is_failed
+    assert client.shake("GSSAPI").error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     assert client.session.is_failed
 
 
