@@ -25,7 +25,7 @@ from logbrook.storage.index import HEADER_BYTES as HEADER_BYTES_OF_INDEX
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.storage.partition_files import Checkpoint
 from logbrook.storage.paths import swap_path
-from logbrook.storage.segment import Segment
+from logbrook.storage.segment import Segment, Window
 from logbrook.storage.transaction_index import TransactionIndex
 from logbrook.storage.wal import Wal
 from logbrook.testing import RecordingFiles, WithoutDirFsync, WithoutFsync
@@ -272,8 +272,8 @@ def believe_entry(index: Index, number: int) -> IndexEntry:
     return IndexEntry(index.base_offset + offset, position, time)
 
 
-def believe_floor(searched: Segment, column: IndexColumn, limit: int) -> IndexEntry:
-    return searched._index().floor(column, limit)
+def believe_floor(searched: Segment, column: IndexColumn, limit: int) -> tuple[IndexEntry, Window]:
+    return searched._index().floor(column, limit), Window(memoryview(b""), 0)
 
 
 INDEX_ENTRY = Struct("<qII")

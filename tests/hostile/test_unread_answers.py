@@ -40,9 +40,9 @@ def held_by(connection: ServerConnection) -> int:
 def ask_until_something_is_held(connected: socket.socket, connection: ServerConnection, request: bytes) -> None:
     """Send requests until the broker holds unsent bytes of a response."""
     for _ in range(ANSWERS_MAX):
-        sent = connection._sent_bytes
+        sent = connection._output.sent_bytes
         connected.sendall(request)
-        assert wait_until(lambda sent=sent: connection._sent_bytes > sent, TIMEOUT_S)  # type: ignore[misc]
+        assert wait_until(lambda sent=sent: connection._output.sent_bytes > sent, TIMEOUT_S)  # type: ignore[misc]
         if wait_until(lambda: held_by(connection) > 0, 0.02):
             return
     raise AssertionError("the system has taken everything")

@@ -11,7 +11,7 @@ in-memory disk, a recording one, a faulty one and a fake clock).
 The package imports only the standard library and `model`.
 """
 
-from logbrook.ports.files import Advice, Bytes, File, Files, Lock, Space
+from logbrook.ports.files import Advice, Bytes, File, FileRegion, Files, Lock, Space
 from logbrook.ports.os_files import OsFiles
 from logbrook.ports.system import Clock, Random, SystemClock, SystemRandom
 
@@ -20,6 +20,7 @@ __all__ = [
     "Bytes",
     "Clock",
     "File",
+    "FileRegion",
     "Files",
     "Lock",
     "OsFiles",

@@ -34,6 +34,30 @@ class Space(NamedTuple):
     usable_bytes: int
 
 
+class FileRegion(Protocol):
+    """A range of a file, to be read later.
+
+    It stays readable when its file is closed or unlinked. If the file is truncated, its end is missing.
+    """
+
+    @property
+    def path(self) -> str: ...
+
+    def __len__(self) -> int: ...
+
+    def is_cached(self) -> bool:
+        """True if its end is in the page cache, or if the file system cannot tell."""
+
+    def read_into(self, buffer: memoryview, start: int) -> int:
+        """Read from `start` on, as `File.pread_into` does."""
+
+    def read_cached_into(self, buffer: memoryview, start: int) -> int:
+        """Read from `start` on, as `File.pread_cached_into` does."""
+
+    def load(self, start: int, length: int) -> int:
+        """Load from `start` on, as `File.load` does."""
+
+
 class File(Protocol):
     """An open file."""
 
@@ -57,6 +81,9 @@ class File(Protocol):
 
         On a file system that cannot tell, it reads as `pread_into` does.
         """
+
+    def region(self, position: int, length: int) -> FileRegion | None:
+        """Return a range of the file, to be read later; None if its bytes have to be read now."""
 
     def load(self, position: int, length: int) -> int:
         """Read into the page cache, and wait for the disk; return the number of bytes, fewer than `length` only at the

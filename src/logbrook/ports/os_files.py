@@ -36,14 +36,56 @@ def _null_device() -> int:
     return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
-class OsFile:
-    """A file descriptor and the path it was opened under."""
+class _Descriptor:
+    """Owns a file descriptor, which is closed when the file and all its regions are gone."""
 
-    __slots__ = ("_fd", "_is_random", "path")
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class OsRegion:
+    """A range of an open file. It keeps the descriptor open."""
+
+    __slots__ = ("_descriptor", "_length", "_position", "path")
+
+    def __init__(self, path: str, descriptor: _Descriptor, position: int, length: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._position = position
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def is_cached(self) -> bool:
+        last = bytearray(1)
+        return not self._length or self.read_cached_into(memoryview(last), self._length - 1) == 1
+
+    def read_into(self, buffer: memoryview, start: int) -> int:
+        return _pread_into(self._descriptor.fd, buffer, self._position + start)
+
+    def read_cached_into(self, buffer: memoryview, start: int) -> int:
+        return _pread_cached_into(self._descriptor.fd, buffer, self._position + start)
+
+    def load(self, start: int, length: int) -> int:
+        return _load(self._descriptor.fd, self._position + start, length)
+
+
+class OsFile:
+    """An open file and the path it was opened under."""
+
+    __slots__ = ("_descriptor", "_fd", "_is_random", "path")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
+        # -1 once it is closed.
         self._fd = fd
+        self._descriptor: _Descriptor | None = _Descriptor(fd)
         # True once the kernel was told not to read ahead.
         self._is_random = False
 
@@ -79,41 +121,27 @@ class OsFile:
         if position < 0:
             # preadv takes -1 for "at the file's cursor".
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self.path)
-        filled = os.preadv(self._fd, [buffer], position)
-        while 0 < filled < len(buffer) and (more := os.preadv(self._fd, [buffer[filled:]], position + filled)):
-            filled += more
-        return filled
+        return _pread_into(self._fd, buffer, position)
 
     def pread_cached_into(self, buffer: memoryview, position: int) -> int:
+        self._stop_read_ahead()
+        return _pread_cached_into(self._fd, buffer, position)
+
+    def region(self, position: int, length: int) -> OsRegion:
+        self._stop_read_ahead()
+        descriptor = self._descriptor
+        if descriptor is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+        return OsRegion(self.path, descriptor, position, length)
+
+    def _stop_read_ahead(self) -> None:
+        """Tell the kernel not to read ahead before a read of cached bytes returns, which takes 3 ms for 8 MiB."""
         if not self._is_random:
-            # The kernel would read ahead before it returns, which takes 3 ms for 8 MiB.
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
             self._is_random = True
-        try:
-            if len(buffer) >= _PROBED_BYTES_MIN:
-                # For bytes that are not cached, it allocates pages and begins to read them before it returns, which
-                # takes 0.4 ms for 1 MiB. So the last byte is tried alone.
-                os.preadv(self._fd, [bytearray(1)], position + len(buffer) - 1, _NO_WAIT)
-            return os.preadv(self._fd, [buffer], position, _NO_WAIT)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            if error.errno not in _NO_WAIT_UNSUPPORTED:
-                raise
-        return self.pread_into(buffer, position)
 
     def load(self, position: int, length: int) -> int:
-        start, end = position, position + length
-        while position < end:
-            # A piece is requested from the disk at once. Then `sendfile` to the null device waits for each page, and
-            # reports errors, without a copy of the bytes and without the interpreter lock.
-            piece_bytes = min(_PIECE_BYTES, end - position)
-            self.read_ahead(position, piece_bytes)
-            loaded = os.sendfile(_null_device(), self._fd, position, piece_bytes)
-            if not loaded:
-                break
-            position += loaded
-        return position - start
+        return _load(self._fd, position, length)
 
     def read_ahead(self, position: int, length: int) -> None:
         os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_WILLNEED)
@@ -149,9 +177,45 @@ class OsFile:
             os.posix_fadvise(self._fd, 0, 0, number)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        """Close the file. Its descriptor is closed now, or when its last region is gone."""
+        self._fd = -1
+        self._descriptor = None
+
+
+def _pread_into(fd: int, buffer: memoryview, position: int) -> int:
+    filled = os.preadv(fd, [buffer], position)
+    while 0 < filled < len(buffer) and (more := os.preadv(fd, [buffer[filled:]], position + filled)):
+        filled += more
+    return filled
+
+
+def _pread_cached_into(fd: int, buffer: memoryview, position: int) -> int:
+    try:
+        if len(buffer) >= _PROBED_BYTES_MIN:
+            # For bytes that are not cached, it allocates pages and begins to read them before it returns, which takes
+            # 0.4 ms for 1 MiB. So the last byte is tried alone.
+            os.preadv(fd, [bytearray(1)], position + len(buffer) - 1, _NO_WAIT)
+        return os.preadv(fd, [buffer], position, _NO_WAIT)
+    except BlockingIOError:
+        return 0
+    except OSError as error:
+        if error.errno not in _NO_WAIT_UNSUPPORTED:
+            raise
+    return _pread_into(fd, buffer, position)
+
+
+def _load(fd: int, position: int, length: int) -> int:
+    start, end = position, position + length
+    while position < end:
+        # A piece is requested from the disk at once. Then `sendfile` to the null device waits for each page, and
+        # reports errors, without a copy of the bytes and without the interpreter lock.
+        piece_bytes = min(_PIECE_BYTES, end - position)
+        os.posix_fadvise(fd, position, piece_bytes, os.POSIX_FADV_WILLNEED)
+        loaded = os.sendfile(_null_device(), fd, position, piece_bytes)
+        if not loaded:
+            break
+        position += loaded
+    return position - start
 
 
 class UnsyncedFile(OsFile):

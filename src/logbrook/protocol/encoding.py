@@ -1,19 +1,24 @@
 """Encoder of Kafka messages: one compiled function per message class and version, as in `decoding`.
 
-A message is encoded to a list of buffers. Numbers and strings become `bytes`; record batches stay the memoryviews they
-are (of pooled buffers, for example) and reach the socket without being copied. `assemble` joins the rest.
+A message is encoded to a list of buffers. Numbers and strings become `bytes`; record batches stay the memoryviews (of
+pooled buffers, for example) or the regions of files that they are. `assemble` joins the rest.
 """
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
+from logbrook.ports import FileRegion
 from logbrook.protocol.schema import FIXED_SIZE_CODES, ApiMessage, Field, Message
 
 Piece: TypeAlias = bytes | bytearray | memoryview
-Pieces: TypeAlias = list[Piece]
+# Requests have none of the regions.
+Pieces: TypeAlias = list[Piece | FileRegion]
+# The types of pieces that are not regions of files.
+IN_MEMORY: frozenset[type] = frozenset({bytes, bytearray, memoryview})
+_JOINED: frozenset[type] = frozenset({bytes, bytearray})
 Write: TypeAlias = Callable[[Pieces, Any], None]
 
 _INT16 = Struct(">h")
@@ -32,18 +37,24 @@ def encode(message: ApiMessage, version: int) -> Pieces:
 
 
 def assemble(pieces: Pieces) -> tuple[Pieces, int]:
-    """Return the same bytes in few buffers, and their number: small buffers are joined, memoryviews are kept."""
-    if memoryview not in map(type, pieces):
-        whole = b"".join(pieces)
+    """Return the same bytes in few pieces, and their number: `bytes` are joined, memoryviews and regions are kept."""
+    if _JOINED.issuperset(map(type, pieces)):
+        whole = b"".join(cast(list[bytes], pieces))
         return [whole] if whole else [], len(whole)
     joined: Pieces = []
+    run: list[bytes] = []
     size = 0
-    for is_view, group in groupby(pieces, key=lambda piece: type(piece) is memoryview):
-        run: Pieces = list(group)
-        if not is_view:
-            run = [b"".join(run)]
-        joined += run
-        size += sum(map(len, run))
+    for piece in pieces:
+        size += len(piece)
+        if type(piece) in _JOINED:
+            run.append(cast(bytes, piece))
+            continue
+        if run:
+            joined.append(b"".join(run))
+            run = []
+        joined.append(piece)
+    if run:
+        joined.append(b"".join(run))
     return joined, size
 
 
@@ -142,7 +153,7 @@ def _tags_writer(tagged: Sequence[tuple[str, int, Any, Write]]) -> Write:
         for name, tag, _, write_field in present:
             inner: Pieces = []
             write_field(inner, getattr(value, name))
-            data = b"".join(inner)
+            data = b"".join(cast(list[bytes], inner))
             pieces += (uvarint(tag), uvarint(len(data)), data)
 
     return write

@@ -6,7 +6,7 @@ it was received. Memory is taken as bytes arrive; the announced length alone res
 
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from logbrook.ports.buffer_pool import BUFFER_BYTES, BufferPool
 from logbrook.protocol.encoding import Piece, Pieces, assemble
@@ -193,17 +193,17 @@ class SaslFrameReader(FrameReader):
         return int(size)
 
 
-def frame_token(token: bytes) -> tuple[list[Piece], int]:
+def frame_token(token: bytes) -> tuple[Pieces, int]:
     """Return a token of SASL with its length in front, and its size in bytes."""
     return [_LENGTH.pack(len(token)) + token], _LENGTH.size + len(token)
 
 
-def frame_response(correlation_id: int, body: Pieces, *, has_tags: bool) -> tuple[list[Piece], int]:
+def frame_response(correlation_id: int, body: Pieces, *, has_tags: bool) -> tuple[Pieces, int]:
     """Return a response with its length and header in front, and its size in bytes."""
     joined, size = assemble(body)
     size += _CORRELATION_ID_BYTES + has_tags
     head = _RESPONSE_START.pack(size, correlation_id) + b"\x00" * has_tags
-    if joined and type(joined[0]) is bytes:
+    if joined and isinstance(joined[0], bytes):
         joined[0] = head + joined[0]
     else:
         joined.insert(0, head)
@@ -214,7 +214,7 @@ def frame_request(start: RequestStart, client_id: str | None, body: Pieces, *, h
     """Return a request with its length and header in front."""
     client = b"\xff\xff" if client_id is None else Struct(">h").pack(len(client_id.encode())) + client_id.encode()
     joined, size = assemble([_REQUEST_START.pack(*start) + client + b"\x00" * has_tags, *body])
-    return [_LENGTH.pack(size), *joined]
+    return [_LENGTH.pack(size), *cast(list[Piece], joined)]
 
 
 def read_request_start(frame: memoryview) -> RequestStart:

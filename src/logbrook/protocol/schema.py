@@ -8,9 +8,11 @@ others. A handler therefore sees one class, whatever version the client uses.
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from logbrook.ports import FileRegion
+
 ZERO_UUID = bytes(16)
-# Record batches: decoded as a view of the frame, encoded from one or more buffers without a copy.
-Records: TypeAlias = bytes | bytearray | memoryview | Sequence[memoryview]
+# Record batches: decoded as a view of the frame, encoded from buffers or regions of files without a copy.
+Records: TypeAlias = bytes | bytearray | memoryview | Sequence[memoryview | FileRegion]
 # Primitive types of a fixed size, with their codes in the `struct` module. A UUID is 16 bytes.
 FIXED_SIZE_CODES = {
     "bool": "?",

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import TypeVar
 
 from logbrook.model import TopicPartition
-from logbrook.ports import Files
+from logbrook.ports import FileRegion, Files
 from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.errors import NotCachedError, ReadFailedError
 from logbrook.storage.open_files import ReadRange
@@ -97,6 +97,25 @@ class ColdReads:
         loaded: asyncio.Future[None] = self._loop.create_future()
         self._executor.submit(self._load, missing, loaded)
         return loaded
+
+    def load_region(self, region: FileRegion, start: int, length: int) -> "asyncio.Future[None]":
+        """Read a part of a region that was evicted from the page cache. Raises ReadFailedError."""
+        loaded: asyncio.Future[None] = self._loop.create_future()
+
+        def load() -> None:
+            try:
+                region.load(start, length)
+            except OSError as error:
+                self._finish(loaded, ReadFailedError(region.path, error))
+            else:
+                self._finish(loaded, None)
+
+        self._executor.submit(load)
+        return loaded
+
+    def note_failed_region(self, region: FileRegion) -> None:
+        """Have the file of a region that could not be sent read to memory from now on."""
+        self._reader.failed_regions.add(region.path)
 
     def load_for_later(self, missing: NotCachedError) -> None:
         """Begin to load the missing range for a later read. Raises ReadFailedError if that has just failed."""

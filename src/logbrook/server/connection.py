@@ -8,7 +8,9 @@ not read its responses is disconnected.
 
 Memory is counted three ways: in-flight bytes (requests being handled, and responses not yet written to the transport),
 held bytes (in-flight bytes plus a partly received frame; bounded over all connections) and unsent bytes (responses not
-yet written to the transport, and its write buffer while it is congested; bounded over all connections too).
+yet written to the transport, and its write buffer while it is congested; bounded over all connections too). The records
+of a response that are sent from the files of their segments (`response_writer`) are not in memory: they count as in
+flight until they are written, and no further request is started while there are some.
 """
 
 import asyncio
@@ -19,19 +21,13 @@ from types import CoroutineType
 from typing import Any, cast
 
 from logbrook.model.event_log import event_logger
-from logbrook.protocol.encoding import Pieces
 from logbrook.protocol.errors import ProtocolError
 from logbrook.server.api import CloseConnectionError, DeferredResponse
 from logbrook.server.connection_contract import ConnectionRegistry, PendingResponse, ReceivedRequest, RequestDispatcher
 from logbrook.server.peer_progress import ConnectionTimeouts, PeerProgress, Transfer
+from logbrook.server.response_writer import COUNTED_BYTES_MIN, WRITE_BUFFER_BYTES, ResponseWriter
 from logbrook.server.session import ANONYMOUS_SESSION
 
-# No further request is started while the write buffer of the transport has this many bytes.
-_WRITE_BUFFER_BYTES = 1 << 20
-# The transport is congested when its write buffer has this many bytes; fewer are not counted as memory.
-_CONGESTED_BYTES = 64 * 1024
-# Less is not reported to the registry: small requests and responses are bounded per connection.
-_COUNTED_BYTES_MIN = 4 * 1024
 # Time from the response to a failed authentication to the end of the connection. kafka-python ignores a response that
 # arrives together with the end.
 _FAILED_CLOSE_S = 0.1
@@ -54,29 +50,23 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_frames",
         "_in_flight_bytes",
         "_is_closing",
-        "_is_congested",
         "_is_flush_due",
         "_is_lingering",
         "_is_lost",
         "_is_processing",
         "_is_reading",
         "_is_silent",
-        "_is_writable",
         "_loop",
-        "_out",
-        "_out_bytes",
+        "_output",
         "_pending",
         "_progress",
         "_queue",
         "_reader",
         "_received_bytes",
         "_registry",
-        "_sent_bytes",
         "_session",
         "_transport",
         "_unmuting",
-        "_unsent_bytes",
-        "_unwritten_bytes",
         "held_bytes",
         "peer",
     )
@@ -94,8 +84,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._queue: deque[memoryview] = deque()
         self._pending: deque[PendingResponse] = deque()
         self._in_flight_bytes = 0
-        self._is_congested = False
-        self._is_writable = True
         self._is_reading = True
         # No request of an authenticated client has arrived.
         self._is_silent = True
@@ -103,22 +91,15 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._is_closing = False
         self._is_lingering = False
         self._is_lost = False
-        # Responses that may be sent, to be written together.
-        self._out: Pieces = []
-        self._out_bytes = 0
+        self._output = ResponseWriter(loop, registry.response_memory, self._process, self._on_region_failed)
         self._is_flush_due = False
         self._frames = 0
         self._received_bytes = 0
-        self._sent_bytes = 0
         self._busy_s = self._connected_s = loop.time()
         self._progress = PeerProgress()
         self._unmuting: asyncio.TimerHandle | None = None
         self.held_bytes = 0
         self.peer = ""
-        # Bytes of responses that are encoded and not written to the transport.
-        self._unwritten_bytes = 0
-        # The same plus the transport's write buffer while it is congested, as counted in the memory of all responses.
-        self._unsent_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -139,7 +120,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.abort()
             return
         self._reader = self._dispatcher.new_reader(self._registry.receive_buffers, self._session)
-        self._transport.set_write_buffer_limits(high=_CONGESTED_BYTES)
+        self._output.connect(self._transport)
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -150,8 +131,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         while self._pending:
             self._abandon(self._pending.pop())
         self._session.end()
-        self._out.clear()
-        self._set_unsent_bytes(0)
+        self._output.close()
         if self._unmuting is not None:
             self._unmuting.cancel()
         self._registry.unregister(self)
@@ -195,14 +175,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._update_held_bytes()
 
     def pause_writing(self) -> None:
-        # Called within `_send`, which counts the bytes.
-        self._is_congested = True
+        self._output.pause()
 
     def resume_writing(self) -> None:
-        self._is_congested = False
-        self._is_writable = True
-        self._set_unsent_bytes(self._unwritten_bytes)
-        self._process()
+        self._output.resume()
 
     def resume_reading(self) -> None:
         """Read again, if the connection's own limits permit. Called when there is memory for its request."""
@@ -214,7 +190,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Return the reason to disconnect, such as "silent", "idle" or "stalled", or None. Called periodically."""
         if not self._session.is_authenticated and now_s - self._connected_s >= limits.authentication_s:
             return "not authenticated"
-        unsent_bytes = self._transport.get_write_buffer_size()
+        unsent_bytes = self._output.unsent_bytes
         if self._session.muted_until_s and not unsent_bytes:
             # It is the broker that the client waits for.
             self._progress.reset()
@@ -229,11 +205,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             return "idle" if now_s - self._busy_s >= limits.idle_s else None
         # Idle time counts from the last response, which may come long after its request.
         self._busy_s = now_s
-        if self._is_congested:
-            self._set_unsent_bytes(self._unwritten_bytes + unsent_bytes)
+        self._output.update_count()
         transfer = Transfer(
             self._frames,
-            self._received_bytes + self._sent_bytes - unsent_bytes,
+            self._received_bytes + self._output.sent_bytes - unsent_bytes,
             unsent_bytes,
             self._reader.frame_bytes if self._is_reading else 0,
         )
@@ -280,9 +255,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         pending.request = pending.source = None
         pending.pieces = pieces
         self._in_flight_bytes += size - pending.size
-        self._unwritten_bytes += size
-        if size >= _COUNTED_BYTES_MIN:
-            self._set_unsent_bytes(self._unsent_bytes + size)
+        pending.memory_bytes = self._output.count(pieces, size)
         pending.size = size
         pending.is_done = True
         if self._session.is_failed:
@@ -290,8 +263,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         queue = self._pending
         while queue and queue[0].is_done:
             first = queue.popleft()
-            self._out += first.pieces
-            self._out_bytes += first.size
+            self._output.add(first.pieces, first.size, first.memory_bytes)
         if not self._is_processing:
             # Other requests may finish in the same turn, by the same sync: one write serves them all.
             self._flush_soon()
@@ -315,25 +287,20 @@ class ServerConnection(asyncio.BufferedProtocol):
         _logger.error("request handler failed", api=name, peer=self.peer, exc_info=error)
         self.abort()
 
-    def _set_unsent_bytes(self, size: int) -> None:
-        if size != self._unsent_bytes:
-            self._registry.response_memory.used_bytes += size - self._unsent_bytes
-            self._unsent_bytes = size
-
     def _update_held_bytes(self) -> None:
         """Report the memory held to the registry, and stop reading if there is none for more of a request."""
         reading_bytes = self._reader.held_bytes
         held_bytes = reading_bytes + self._in_flight_bytes
-        if not -_COUNTED_BYTES_MIN < held_bytes - self.held_bytes < _COUNTED_BYTES_MIN:
+        if not -COUNTED_BYTES_MIN < held_bytes - self.held_bytes < COUNTED_BYTES_MIN:
             self._registry.set_held_bytes(self, held_bytes, is_receiving=reading_bytes > 0)
         if reading_bytes and (more_bytes := self._reader.growth_bytes) and not self._registry.reserve(self, more_bytes):
             self._pause_reading()
 
     @property
     def _has_room(self) -> bool:
-        if not self._is_writable or self._session.muted_until_s:
+        if not self._output.is_writable or self._session.muted_until_s:
             return False
-        if self._unsent_bytes and self._registry.response_memory.is_scarce:
+        if self._output.unsent_memory_bytes and self._registry.response_memory.is_scarce:
             return False
         in_flight_bytes = self._in_flight_bytes
         if not in_flight_bytes:
@@ -354,12 +321,12 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._start_requests()
             finally:
                 self._is_processing = False
-        if self._out_bytes:
+        if self._output.out_bytes:
             self._send()
         if self._is_closing:
             self._close_if_done()
             return
-        if self._queue or not self._has_room:
+        if self._queue or not (self._has_room or self._output.region_bytes):
             self._pause_reading()
             if self._session.muted_until_s:
                 self._unmute_later()
@@ -389,28 +356,21 @@ class ServerConnection(asyncio.BufferedProtocol):
             if not self._queue or not self._has_room or self._is_closing:
                 return
             self._start(self._queue.popleft())
-            if self._out_bytes >= _WRITE_BUFFER_BYTES:
+            if self._output.out_bytes >= WRITE_BUFFER_BYTES:
                 # If the client does not read, the transport pauses writing and no more requests are started.
                 self._send()
 
     def _send(self) -> None:
         """Write the responses that may be sent."""
-        out, size = self._out, self._out_bytes
-        self._out, self._out_bytes = [], 0
-        self._in_flight_bytes -= size
-        self._unwritten_bytes -= size
-        self._sent_bytes += size
-        if not self._transport.is_closing():
-            if len(out) == 1:
-                self._transport.write(out[0])
-            else:
-                self._transport.writelines(out)
-        if self._is_congested:
-            buffer_bytes = self._transport.get_write_buffer_size()
-            self._is_writable = buffer_bytes < _WRITE_BUFFER_BYTES
-            self._set_unsent_bytes(self._unwritten_bytes + buffer_bytes)
-        elif self._unsent_bytes:
-            self._set_unsent_bytes(self._unwritten_bytes)
+        self._in_flight_bytes -= self._output.out_bytes
+        self._output.write(self._registry.receive_buffers.pool, self._registry.region_loader)
+
+    def _on_region_failed(self, error: OSError) -> None:
+        """The length of the records is announced already: the client gets them from its next connection."""
+        self._registry.warnings.warn(
+            self.peer, "records could not be sent", peer=self.peer, file=error.filename, error=error
+        )
+        self.abort()
 
     def _pause_reading(self) -> None:
         if self._is_reading and not self._transport.is_closing():
@@ -463,7 +423,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._registry.flush_soon(self)
 
     def _close_if_done(self) -> None:
-        if not self._is_closing or self._pending or self._out or self._transport.is_closing():
+        is_sending = self._pending or self._output.out_bytes or self._output.region_bytes
+        if not self._is_closing or is_sending or self._transport.is_closing():
             return
         if self._session.is_failed and not self._is_lingering:
             self._is_lingering = True

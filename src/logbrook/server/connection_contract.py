@@ -9,6 +9,7 @@ from logbrook.protocol.framing import FrameReader, ReceiveBuffers
 from logbrook.server.api import DeferredResponse
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.server.probe import ServerProbe
+from logbrook.server.region_sender import RegionLoader
 from logbrook.server.response_memory import ResponseMemory
 from logbrook.server.session import ConnectionSession
 
@@ -57,6 +58,7 @@ class ConnectionRegistry(Protocol):
     receive_buffers: ReceiveBuffers
     warnings: RateLimitedWarnings
     response_memory: ResponseMemory
+    region_loader: RegionLoader
     in_flight_bytes_max: int
     in_flight_requests_max: int
 
@@ -80,7 +82,7 @@ class ConnectionRegistry(Protocol):
 class PendingResponse:
     """A request in flight, in the connection's queue of responses."""
 
-    __slots__ = ("is_done", "pieces", "request", "size", "source")
+    __slots__ = ("is_done", "memory_bytes", "pieces", "request", "size", "source")
 
     def __init__(self, request: ReceivedRequest) -> None:
         # None once the response is encoded: the request's memory is free while the response waits for earlier ones.
@@ -88,6 +90,8 @@ class PendingResponse:
         # The deferred response, future or task of the handler, if it did not return the response.
         self.source: DeferredResponse | asyncio.Future[Any] | None = None
         self.pieces: Pieces = []
-        # Bytes in memory: of the request, then of the response.
+        # Bytes of the request, then of the response.
         self.size = request.size
+        # Those of the response without the regions of files in it.
+        self.memory_bytes = 0
         self.is_done = False

@@ -45,6 +45,7 @@ class Listener:
         # Rate-limited: clients must not be able to fill the log.
         self.warnings = RateLimitedWarnings(_logger, services.clock)
         self.response_memory = services.response_memory
+        self.region_loader = services.cold_reads
         self.in_flight_bytes_max = config.in_flight_bytes_max
         self.in_flight_requests_max = config.in_flight_requests_max
         self._limits = ConnectionLimits(connections_max, config.connections_per_address_max)

@@ -1,8 +1,9 @@
 """A fetch in flight: it reads, and reads again whenever it is woken, until it has enough records or its time is over.
 
-The bytes of a segment go to the socket as they are, not decoded. The first batch of a response is returned whatever its
-size, so that no consumer gets stuck before it (KIP-74). Records that are not in the page cache are loaded in a thread
-first, and the fetch reads again when they are; if other partitions have records, those are returned without waiting.
+The bytes of a segment go to the socket as they are, not decoded; large slices are read when they are sent. The first
+batch of a response is returned whatever its size, so that no consumer gets stuck before it (KIP-74). Records that are
+not in the page cache are loaded in a thread first, and the fetch reads again when they are; if other partitions have
+records, those are returned without waiting.
 
 While responses hold all memory that they may (`response_memory`), a fetch reads no records, and waits for a second at
 most.
@@ -65,6 +66,9 @@ class PartitionRead:
 
 class PendingFetch:
     """One request in flight. It reads when it begins, and again whenever it is woken. Followers have no quota."""
+
+    # Large slices of committed records are read when they are sent.
+    _is_read_to_memory = False
 
     def __init__(
         self,
@@ -247,7 +251,13 @@ class PendingFetch:
             log, epoch = topics.readable_log(partition, may_follow=self._may_follow)
             check_leader_epoch(partition, wanted.current_leader_epoch, epoch)
             bytes_max = min(remaining_bytes, max(0, wanted.partition_max_bytes))
-            result = log.read(wanted.fetch_offset, bytes_max, up_to=self._end_offset(log), at_least_one=is_first)
+            result = log.read(
+                wanted.fetch_offset,
+                bytes_max,
+                up_to=self._end_offset(log),
+                at_least_one=is_first,
+                in_memory=self._is_read_to_memory,
+            )
             if self._is_read_committed:
                 data.aborted_transactions = [
                     AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
@@ -270,7 +280,7 @@ class PendingFetch:
         data.high_watermark = result.high_watermark
         data.last_stable_offset = result.last_stable_offset
         data.log_start_offset = result.log_start_offset
-        data.records = [part.data for part in result.slices]
+        data.records = [part.content for part in result.slices]
         read.size = result.length
         read.next_offset = result.next_offset if result.slices else wanted.fetch_offset
 

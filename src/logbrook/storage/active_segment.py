@@ -10,7 +10,7 @@ from logbrook.storage.durable_files import create_or_replace, is_unreadable, syn
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.index import HEADER_BYTES as INDEX_HEADER_BYTES
 from logbrook.storage.index import BadIndexError, Index, IndexBuilder, decode_index_header, encode_index_header
-from logbrook.storage.open_files import OpenFiles
+from logbrook.storage.open_files import OpenFiles, SegmentBytes
 from logbrook.storage.probe import StorageProbe
 from logbrook.storage.segment import Segment
 
@@ -68,6 +68,8 @@ class ActiveSegment(Segment):
             self._write_index_header()
         self._open_files.get(self.path).pwrite(data, position)
         add = self._builder.add
+        if batches:
+            self.note_position(Offset(batches[0][1]), position)
         for start, base_offset, max_timestamp in batches:
             add(Offset(base_offset), position + start, max_timestamp)
         self._size = position + len(data)
@@ -128,6 +130,7 @@ class ActiveSegment(Segment):
 
     def truncate(self, position: int) -> None:
         """Truncate durably at the batch at `position`. The index first: it may lack entries, not have extra ones."""
+        self._known_positions.clear()
         self._builder.index.cut(position)
         index_file = self._open_files.get(self.index_path)
         index_file.truncate(INDEX_HEADER_BYTES + min(self._index_bytes_written, len(self._builder.index.entries)))
@@ -161,6 +164,9 @@ class ActiveSegment(Segment):
 
     def _pread(self, position: int, length: int) -> memoryview:
         return self._open_files.read(self.path, length, position)
+
+    def _locate(self, position: int, length: int) -> SegmentBytes:
+        return self._open_files.read_or_locate(self.path, length, position)
 
     def _index(self) -> Index:
         return self._builder.index

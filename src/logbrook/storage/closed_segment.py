@@ -10,7 +10,7 @@ from logbrook.storage.durable_files import IO_FAILURES, is_unreadable, replace_f
 from logbrook.storage.errors import CorruptLogError, NotCachedError
 from logbrook.storage.index import HEADER_BYTES as INDEX_HEADER_BYTES
 from logbrook.storage.index import BadIndexError, Index, IndexBuilder, decode_index_header, encode_index_header
-from logbrook.storage.open_files import FileReader, LruCache, open_making_room
+from logbrook.storage.open_files import FileReader, LruCache, SegmentBytes, open_making_room
 from logbrook.storage.probe import StorageProbe
 from logbrook.storage.segment import Segment
 
@@ -110,8 +110,17 @@ class ClosedSegment(Segment):
         file = self._opening or self._opened().file
         data = self._cache.reader.read(file, length, position)
         if len(data) < length:
-            raise self.corrupt(position + len(data), f"the file has {position + len(data)} bytes, expected {self.size}")
+            raise self._too_short(position + len(data))
         return data
+
+    def _locate(self, position: int, length: int) -> SegmentBytes:
+        content = self._cache.reader.read_or_locate(self._opened().file, length, position)
+        if len(content) < length:
+            raise self._too_short(position + len(content))
+        return content
+
+    def _too_short(self, size: int) -> CorruptLogError:
+        return self.corrupt(size, f"the file has {size} bytes, expected {self.size}")
 
     def _index(self) -> Index:
         return self._opened().index
@@ -128,7 +137,7 @@ class ClosedSegment(Segment):
         try:
             actual = file.size()
             if actual < self.size:
-                raise self.corrupt(actual, f"the file has {actual} bytes, expected {self.size}")
+                raise self._too_short(actual)
             segment = self._with_stored_index(file) if trusts_index else None
             segment = segment or self._with_new_index(file)
         except BaseException:

@@ -20,7 +20,7 @@ from logbrook.storage.errors import CorruptLogError, OffsetOutOfRangeError, Part
 from logbrook.storage.partition_files import PartitionState
 from logbrook.storage.pending_append import CommittedOffset
 from logbrook.storage.producer_state import ProducerStateTable
-from logbrook.storage.segment import LogSlice, Segment, TimestampedOffset
+from logbrook.storage.segment import BatchBoundary, LogSlice, Segment, TimestampedOffset
 
 
 class LogRead(NamedTuple):
@@ -94,8 +94,19 @@ class ReadableLog(ABC):
     def segments(self) -> list[Segment]:
         return [*self.closed, self.active]
 
-    def read(self, offset: Offset, bytes_max: int, *, up_to: int | None = None, at_least_one: bool = True) -> LogRead:
+    def read(
+        self,
+        offset: Offset,
+        bytes_max: int,
+        *,
+        up_to: int | None = None,
+        at_least_one: bool = True,
+        in_memory: bool = True,
+    ) -> LogRead:
         """Read whole batches from the one that contains `offset`, up to `bytes_max` bytes.
+
+        Without `in_memory` the slices may be regions of files, to be read when they are sent. Only for committed
+        records: others may be truncated and overwritten until then.
 
         Excludes batches at or above `up_to`, by default the high watermark. The first batch is returned even if it is
         larger than `bytes_max`, unless `at_least_one` is False. Raises OffsetOutOfRangeError, PartitionNotFoundError if
@@ -116,7 +127,7 @@ class ReadableLog(ABC):
         next_offset = offset
         if offset < end_offset and (bytes_max > 0 or at_least_one):
             try:
-                read = self._read_slices(offset, Offset(end_offset), bytes_max, at_least_one)
+                read = self._read_slices(offset, Offset(end_offset), bytes_max, at_least_one, in_memory)
             except CorruptLogError as error:
                 self.quarantine(error)
                 raise
@@ -138,7 +149,7 @@ class ReadableLog(ABC):
             for part in slices:
                 length = sum(header.size for _, header in iter_headers(part.data) if header.base_offset < end_offset)
                 if length:
-                    yield part._replace(length=length, data=part.data[:length])
+                    yield part._replace(length=length, content=part.data[:length])
             if not slices:
                 return
             start_offset = Offset(_next_offset(slices[-1]))
@@ -177,27 +188,27 @@ class ReadableLog(ABC):
         return max(0, bisect_right(self.closed, offset, key=lambda segment: segment.base_offset) - 1)
 
     def _read_slices(
-        self, offset: Offset, end_offset: Offset, bytes_max: int, at_least_one: bool
+        self, offset: Offset, end_offset: Offset, bytes_max: int, at_least_one: bool, in_memory: bool
     ) -> list[tuple[LogSlice, int]]:
         """Return the slices, or the first batch alone if the disk cannot read all of them.
 
         So a reader gets the records before an unreadable sector, batch by batch. Raises OSError.
         """
         try:
-            return list(self._slices(offset, end_offset, bytes_max, at_least_one))
+            return list(self._slices(offset, end_offset, bytes_max, at_least_one, in_memory))
         except OSError as error:
             if not is_unreadable(error):
                 raise
-        return list(self._slices(offset, end_offset, 0, at_least_one))
+        return list(self._slices(offset, end_offset, 0, at_least_one, in_memory=True))
 
     def _slices(
-        self, offset: Offset, end_offset: Offset, bytes_max: int, at_least_one: bool
+        self, offset: Offset, end_offset: Offset, bytes_max: int, at_least_one: bool, in_memory: bool
     ) -> Iterator[tuple[LogSlice, int]]:
         """Yield slices and the offset after each. Holds no slice itself: an error's traceback would keep it alive."""
         closed, active = self.closed, self.active
         number = self.segment_of(offset)
         segment: Segment = closed[number] if number < len(closed) else active
-        position = segment.position_of(offset)
+        position = segment.read_position(offset)
         while True:
             number += 1
             is_last = number > len(closed)
@@ -206,11 +217,15 @@ class ReadableLog(ABC):
             end = segment.size if end_offset >= after else self._end_position(segment, end_offset)
             if position < end:
                 limit = position + bytes_max
-                stop = end if limit >= end else segment.batch_end_before(limit, position)
+                boundary = segment.boundary_before(limit, position) if limit < end else None
+                if boundary is None or boundary.position == end:
+                    boundary = BatchBoundary(end, Offset(min(after, end_offset)))
+                stop, next_offset = boundary
                 if stop > limit and not at_least_one:
                     return
-                next_offset = min(after, end_offset) if stop == end else _offset_after(segment, position, stop)
-                yield segment.read(position, stop - position), next_offset
+                segment.note_position(next_offset, stop)
+                length = stop - position
+                yield segment.read(position, length) if in_memory else segment.locate(position, length), next_offset
                 at_least_one = False
                 bytes_max -= stop - position
                 if stop < end or bytes_max <= 0:
@@ -224,17 +239,7 @@ class ReadableLog(ABC):
         damage = self.corruption
         if damage is not None and damage.file == segment.path and damage.offset == end_offset:
             return damage.position
-        return segment.position_of(end_offset)
-
-
-def _offset_after(segment: Segment, position: int, stop: int) -> int:
-    """Return an offset to continue at after the batches from `position` to `stop`. Raises OSError."""
-    try:
-        return segment.offset_at(stop)
-    except OSError as error:
-        if not is_unreadable(error):
-            raise
-    return next(batch.header.next_offset for batch in segment.batches(position) if batch.end >= stop)
+        return segment.read_position(end_offset)
 
 
 def _next_offset(part: LogSlice) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Generic, TypeAlias, TypeVar
 
-from logbrook.ports import File, Files
+from logbrook.ports import File, FileRegion, Files
 from logbrook.ports.buffer_pool import BufferPool
 from logbrook.storage.durable_files import create_or_replace, is_out_of_descriptors, sync_file
 from logbrook.storage.errors import NotCachedError, StorageOfflineError
@@ -14,6 +14,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 # Path, position and length.
 ReadRange: TypeAlias = tuple[str, int, int]
+# Bytes of a segment: in memory, or to be read when they are sent.
+SegmentBytes: TypeAlias = memoryview | FileRegion
+
+# Fewer bytes are read at once: a response with many partitions takes little memory, too.
+REGION_BYTES_MIN = 256 * 1024
 
 
 class LruCache(Generic[K, V]):
@@ -76,6 +81,8 @@ class FileReader:
         self.buffers = BufferPool()
         # The errors, within `cached_only`.
         self._unreadable: Mapping[ReadRange, OSError] | None = None
+        # Files of regions that could not be read. Their bytes are read at once, so that errors reach the client.
+        self.failed_regions: set[str] = set()
 
     @contextmanager
     def cached_only(self, unreadable: Mapping[ReadRange, OSError]) -> Iterator[None]:
@@ -95,6 +102,20 @@ class FileReader:
                 raise error.with_traceback(None)
             raise NotCachedError(file.path, position, length)
         return data
+
+    def read_or_locate(self, file: File, length: int, position: int) -> SegmentBytes:
+        """Return a region of the file, or as `read` does what is small or cannot be read later."""
+        if length < REGION_BYTES_MIN or file.path in self.failed_regions:
+            return self.read(file, length, position)
+        region = file.region(position, length)
+        if region is None:
+            return self.read(file, length, position)
+        if self._unreadable is not None:
+            if (error := self._unreadable.get((file.path, position, length))) is not None:
+                raise error.with_traceback(None)
+            if not region.is_cached():
+                raise NotCachedError(file.path, position, length)
+        return region
 
 
 class OpenFiles:
@@ -121,6 +142,10 @@ class OpenFiles:
     def read(self, path: str, length: int, position: int) -> memoryview:
         """Return up to `length` bytes; fewer only at the end of the file. Raises OSError or NotCachedError."""
         return self._reader.read(self.get(path), length, position)
+
+    def read_or_locate(self, path: str, length: int, position: int) -> SegmentBytes:
+        """Return the bytes, or their region of the file. Raises OSError or NotCachedError."""
+        return self._reader.read_or_locate(self.get(path), length, position)
 
     def create(self, path: str) -> File:
         """Create an empty file, replacing one that a failed attempt may have left."""

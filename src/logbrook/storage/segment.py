@@ -23,6 +23,7 @@ from logbrook.records.reader import iter_records
 from logbrook.storage.durable_files import is_unreadable
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.index import BadIndexError, Index, IndexColumn, IndexEntry
+from logbrook.storage.open_files import SegmentBytes
 from logbrook.storage.paths import index_path, log_path
 
 # Largest distance of an offset from the segment's base offset: index entries hold it in 32 bits.
@@ -31,20 +32,28 @@ OFFSET_DELTA_MAX = 2**31 - 1
 # A timestamp lookup does not decode batches with more records than this; it returns their base offset.
 _RECORDS_DECODED_MAX = 100_000
 
-_OFFSET = Struct(">q")
+# Of one segment; as many readers at different offsets find theirs.
+_KNOWN_POSITIONS_MAX = 64
+
 _OFFSET_AND_MAGIC = Struct(">q8xb")
 
 
 class LogSlice(NamedTuple):
     """Whole batches of a file.
 
-    `data` is a buffer of the `FileReader`, which is reused when no view of it is left.
+    `content` is a buffer of the `FileReader`, which is reused when no view of it is left, or a region of the file.
     """
 
     file: str
     position: int
     length: int
-    data: memoryview
+    content: SegmentBytes
+
+    @property
+    def data(self) -> memoryview:
+        """The batches of a slice that was read to memory."""
+        assert isinstance(self.content, memoryview)
+        return self.content
 
 
 class TimestampedOffset(NamedTuple):
@@ -59,6 +68,13 @@ class LocatedBatch(NamedTuple):
     position: int
     end: int
     header: BatchHeader
+
+
+class BatchBoundary(NamedTuple):
+    """The end of a batch in the segment, and the offset to continue reading at."""
+
+    position: int
+    offset: Offset
 
 
 class Window(NamedTuple):
@@ -79,6 +95,8 @@ class Segment(ABC):
     def __init__(self, partition: TopicPartition, base_offset: Offset) -> None:
         self.partition = partition
         self.base_offset = base_offset
+        # Positions by offset, oldest first: where reads and appends ended, and the next read probably begins.
+        self._known_positions: dict[Offset, int] = {}
 
     @cached_property
     def path(self) -> str:
@@ -107,6 +125,10 @@ class Segment(ABC):
         """Read within the segment's size. Raises OSError or NotCachedError."""
 
     @abstractmethod
+    def _locate(self, position: int, length: int) -> SegmentBytes:
+        """Return a region of the file, or what `_pread` returns."""
+
+    @abstractmethod
     def _index(self) -> Index: ...
 
     @abstractmethod
@@ -116,6 +138,10 @@ class Segment(ABC):
     def read(self, position: int, length: int) -> LogSlice:
         return LogSlice(self.path, position, length, self._pread(position, length))
 
+    def locate(self, position: int, length: int) -> LogSlice:
+        """Return a slice that is to be sent to a client: its content may be a region of the file."""
+        return LogSlice(self.path, position, length, self._locate(position, length))
+
     def position_of(self, offset: Offset) -> int:
         """Return the position of the first batch whose last offset is at least `offset`; the size if there is none."""
         for batch in self._walk_from(IndexColumn.OFFSET, offset):
@@ -123,18 +149,36 @@ class Segment(ABC):
                 return batch.position
         return self.size
 
-    def batch_end_before(self, limit: int, start: int) -> int:
-        """Return the end of the last batch that ends by `limit`, but at least the end of the batch at `start`."""
+    def read_position(self, offset: Offset) -> int:
+        """Return what `position_of` returns, without a look at the log if a read or an append has ended there.
+
+        Only for the log owner's thread.
+        """
+        position = self._known_positions.get(offset)
+        if position is None:
+            position = self.position_of(offset)
+            self.note_position(offset, position)
+        return position
+
+    def note_position(self, offset: Offset, position: int) -> None:
+        """Remember the position of `offset`, for the next read. Only for the log owner's thread."""
+        known = self._known_positions
+        if len(known) >= _KNOWN_POSITIONS_MAX:
+            del known[next(iter(known))]
+        known[offset] = position
+
+    def boundary_before(self, limit: int, start: int) -> BatchBoundary | None:
+        """Return the end of the last batch that ends by `limit`, but at least the end of the batch at `start`.
+
+        None if the segment ends by `limit`.
+        """
         if limit < self.size:
             for batch in self._walk_from(IndexColumn.POSITION, limit, at_least=start):
                 if batch.end > limit:
-                    return batch.position if batch.position > start else batch.end
-        return self.size
-
-    def offset_at(self, position: int) -> int:
-        """Return the base offset of the batch at `position`."""
-        offset: Offset = _OFFSET.unpack(self.read(position, _OFFSET.size).data)[0]
-        return offset
+                    if batch.position > start:
+                        return BatchBoundary(batch.position, batch.header.base_offset)
+                    return BatchBoundary(batch.end, batch.header.next_offset)
+        return None
 
     def find_time(self, timestamp: int, from_offset: Offset, decompressed_bytes_max: int) -> TimestampedOffset | None:
         """Return the first record at or after `from_offset` with a timestamp of at least `timestamp`."""
@@ -180,11 +224,16 @@ class Segment(ABC):
         return Window(self._pread(position, min(HEADER_BYTES, self.size - position)), position)
 
     def _walk(
-        self, position: int, offset: Offset | None = None, window_bytes: int = _HEADERS_WINDOW_BYTES
+        self,
+        position: int,
+        offset: Offset | None = None,
+        window_bytes: int = _HEADERS_WINDOW_BYTES,
+        window: Window = _NO_BYTES,
     ) -> Iterator[LocatedBatch]:
+        """`window` has bytes that were read already, from `position` on."""
         size = self.size
         expected = self.base_offset if offset is None else offset
-        data, origin = _NO_BYTES
+        data, origin = window
         while position < size:
             if position - origin + HEADER_BYTES > len(data):
                 data, origin = self._window(position, window_bytes)
@@ -206,26 +255,27 @@ class Segment(ABC):
         An index that does not match the log is rebuilt once.
         """
         try:
-            entry = self._checked_floor(column, limit)
+            entry, window = self._checked_floor(column, limit)
         except BadIndexError:
             self.rebuild_index()
-            entry = self._checked_floor(column, limit)
+            entry, window = self._checked_floor(column, limit)
         if entry.position < at_least:
-            return self.batches(at_least)
-        return self.batches(entry.position, entry.offset)
+            return self._walk(at_least)
+        return self._walk(entry.position, entry.offset, window=window)
 
-    def _checked_floor(self, column: IndexColumn, limit: int) -> IndexEntry:
+    def _checked_floor(self, column: IndexColumn, limit: int) -> tuple[IndexEntry, Window]:
+        """Return the index entry, and the bytes at its position that it was verified with."""
         entry = self._index().floor(column, limit)
         position = entry.position
         if position == 0:
-            return entry
+            return entry, _NO_BYTES
         if position + HEADER_BYTES > self.size:
             raise BadIndexError("an entry points past the end of the log")
         data, origin = self._window(position)
         base_offset, magic = _OFFSET_AND_MAGIC.unpack_from(data, position - origin)
         if base_offset != entry.offset or magic != MAGIC_V2:
             raise BadIndexError("an entry points at a batch with another offset")
-        return entry
+        return entry, Window(data, origin)
 
 
 def _start_of(header: BatchHeader, from_offset: Offset) -> TimestampedOffset:

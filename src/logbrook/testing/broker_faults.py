@@ -15,9 +15,9 @@ import threading
 from difflib import get_close_matches
 from typing import Literal, TypeAlias, get_args
 
-from logbrook.ports import Files, Space
+from logbrook.ports import File, FileRegion, Files, Space
 from logbrook.storage.paths import WAL_DIRECTORY
-from logbrook.testing.forwarding import MUTATING_CALLS, SYNC_CALLS, WRITE_CALLS, ForwardingFiles
+from logbrook.testing.forwarding import MUTATING_CALLS, SYNC_CALLS, WRITE_CALLS, ForwardingFile, ForwardingFiles
 
 FaultName: TypeAlias = Literal["disk_full", "disk_failure", "slow_sync", "refuse_connections"]
 
@@ -78,9 +78,19 @@ class FaultableFiles(ForwardingFiles):
         if call in SYNC_CALLS:
             self._faults.delay_sync()
 
+    def _wrap(self, file: File) -> File:
+        return _FaultableFile(file, self.before)
+
     def space(self) -> Space:
         space = super().space()
         return space._replace(usable_bytes=0) if self._faults.is_full else space
+
+
+class _FaultableFile(ForwardingFile):
+    """No fault concerns reads, so that records are sent from files as by other brokers."""
+
+    def region(self, position: int, length: int) -> FileRegion | None:
+        return self.inner.region(position, length)
 
 
 def _needs_space(call: str, path: str) -> bool:

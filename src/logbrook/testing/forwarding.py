@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Sequence
 
-from logbrook.ports import Advice, Bytes, File, Files, Lock, Space
+from logbrook.ports import Advice, Bytes, File, FileRegion, Files, Lock, Space
 
 WRITE_CALLS = frozenset({"pwrite", "pwritev"})
 SYNC_CALLS = frozenset({"fsync", "fsync_dir"})
@@ -48,6 +48,10 @@ class ForwardingFile:
     def pread_into(self, buffer: memoryview, position: int) -> int:
         self._before("pread", self.path)
         return self.inner.pread_into(buffer, position)
+
+    def region(self, position: int, length: int) -> FileRegion | None:  # noqa: ARG002 - the interface of files
+        """Return None, so that all bytes are read through this file."""
+        return None
 
     def load(self, position: int, length: int) -> int:
         self._before("pread", self.path)

@@ -62,6 +62,12 @@ class MemoryFile:
     def pread_cached_into(self, buffer: memoryview, position: int) -> int:
         return self.pread_into(buffer, position)
 
+    def region(self, position: int, length: int) -> None:
+        """Return None: there is no descriptor to send from."""
+        assert position >= 0
+        assert length >= 0
+        self._opened()
+
     def load(self, position: int, length: int) -> int:
         return len(self.pread(length, position))
 

@@ -222,7 +222,7 @@ def test_a_slow_reader_holds_bounded_memory_and_is_disconnected() -> None:
         (connection,) = shell.connections()
         fetch = request_frame(fetch_request("t"), FETCH_VERSION)
         client.sendall(100 * fetch)
-        shell.until(lambda: not connection._is_writable)
+        shell.until(lambda: not connection._output.is_writable)
         assert shell.call(connection._transport.get_write_buffer_size) <= 6 * MIB
         shell.until(lambda: shell.services.probe.connections_reaped == 1)
         shell.until(lambda: not shell.broker.listener.connections)
@@ -239,7 +239,7 @@ def test_a_slow_reader_is_disconnected_even_with_few_unread_bytes() -> None:
         shell.call(lambda: transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * KIB))
         slow.sendall(request_frame(fetch_request("t"), FETCH_VERSION))
         shell.until(lambda: transport.get_write_buffer_size() > 0)
-        assert connection._is_writable
+        assert connection._output.is_writable
         shell.until(lambda: shell.services.probe.connections_reaped == 1)
 
 

@@ -54,12 +54,41 @@ def segment_of(request: pytest.FixtureRequest, files: MemoryFiles) -> MakeSegmen
 INTERVALS = pytest.mark.parametrize("interval_bytes", [0, BATCH_BYTES, 3 * BATCH_BYTES, 1 << 20])
 
 
+def end_before(segment: Segment, limit: int, start: int) -> int:
+    boundary = segment.boundary_before(limit, start)
+    if boundary is None:
+        return segment.size
+    following = next(segment.batches(boundary.position), None)
+    assert boundary.offset == (following.header.base_offset if following else BASE + segment.size // BATCH_BYTES)
+    return boundary.position
+
+
+def test_a_read_position_is_known_from_the_last_read_or_append_and_forgotten_when_the_segment_is_cut(
+    segment_of: MakeSegment,
+) -> None:
+    segment = segment_of(numbered(10))
+    assert [segment.read_position(Offset(BASE + n)) for n in (4, 4, 10)] == [4 * BATCH_BYTES] * 2 + [segment.size]
+    segment.note_position(Offset(BASE + 7), 7 * BATCH_BYTES)
+    assert segment.read_position(Offset(BASE + 7)) == 7 * BATCH_BYTES
+    if isinstance(segment, ActiveSegment):
+        segment.truncate(6 * BATCH_BYTES)
+        assert segment.read_position(Offset(BASE + 7)) == segment.size == 6 * BATCH_BYTES
+
+
+def test_the_oldest_known_positions_make_room(segment_of: MakeSegment) -> None:
+    segment = segment_of(numbered(100))
+    for _ in range(2):
+        for n in range(101):
+            assert segment.read_position(Offset(BASE + n)) == n * BATCH_BYTES
+    assert len(segment._known_positions) <= 64
+
+
 def test_an_empty_segment_has_nothing_to_find(segment_of: MakeSegment) -> None:
     segment = segment_of([])
     assert segment.size == 0
     assert segment.max_timestamp == -1
     assert segment.position_of(BASE) == 0
-    assert segment.batch_end_before(1000, 0) == 0
+    assert end_before(segment, 1000, 0) == 0
     assert segment.find_time(0, BASE, ALL_BYTES) is None
     assert list(segment.batches()) == []
 
@@ -98,14 +127,14 @@ def test_the_end_before_a_limit_is_that_of_the_last_whole_batch(segment_of: Make
     for start in range(0, segment.size, BATCH_BYTES):
         for limit in range(start + BATCH_BYTES, segment.size + 1, 7):
             expected = limit // BATCH_BYTES * BATCH_BYTES
-            assert segment.batch_end_before(limit, start) == expected, (start, limit)
+            assert end_before(segment, limit, start) == expected, (start, limit)
 
 
 @INTERVALS
 def test_a_limit_that_is_a_batchs_end_is_that_end(segment_of: MakeSegment, interval_bytes: int) -> None:
     segment = segment_of(numbered(10), interval_bytes)
     for limit in range(BATCH_BYTES, segment.size + 1, BATCH_BYTES):
-        assert segment.batch_end_before(limit, 0) == limit
+        assert end_before(segment, limit, 0) == limit
 
 
 @INTERVALS
@@ -115,12 +144,12 @@ def test_a_first_batch_that_is_longer_than_the_limit_is_taken_whole(
     segment = segment_of(numbered(4), interval_bytes)
     for start in range(0, segment.size, BATCH_BYTES):
         for limit in (0, start, start + 1, start + BATCH_BYTES - 1):
-            assert segment.batch_end_before(limit, start) == start + BATCH_BYTES
+            assert end_before(segment, limit, start) == start + BATCH_BYTES
 
 
 def test_a_limit_after_the_end_is_clamped_to_the_end(segment_of: MakeSegment) -> None:
     segment = segment_of(numbered(4))
-    assert segment.batch_end_before(segment.size + 1, BATCH_BYTES) == segment.size
+    assert end_before(segment, segment.size + 1, BATCH_BYTES) == segment.size
 
 
 # Out of order within batches and between them, with ties and with records that have no timestamp.

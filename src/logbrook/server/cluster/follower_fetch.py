@@ -18,6 +18,9 @@ from logbrook.storage.log import Log
 class FollowerFetch(PendingFetch):
     """A fetch of a follower: it reads up to the log end offset, and reports that it has what is below its own."""
 
+    # What is not committed may be truncated and overwritten before it is sent.
+    _is_read_to_memory = True
+
     def __init__(
         self, services: Services, request: FetchRequest, session: FetchContext, context: RequestContext
     ) -> None:

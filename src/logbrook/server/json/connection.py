@@ -75,11 +75,11 @@ class JsonConnection(ServerConnection):
 
     def _process(self) -> None:
         super()._process()
-        if self._pending and self._is_writable and not self._out:
+        if self._pending and self._output.is_writable and not self._output.out_bytes:
             received = cast(DecodedJsonRequest | None, self._pending[0].request)
             if received is not None and received.can_send is not None:
                 received.can_send.set()
-        if self._is_client_done and not (self._pending or self._queue or self._out):
+        if self._is_client_done and not (self._pending or self._queue or self._output.out_bytes):
             # The responses are complete; from here on the check for stalled connections limits how long sending takes.
             assert self._lingering is not None
             self._lingering.cancel()
@@ -98,7 +98,7 @@ class JsonConnection(ServerConnection):
     def _close_if_done(self) -> None:
         if not self._is_broken:
             super()._close_if_done()
-        elif self._lingering is None and not (self._pending or self._out or self._transport.is_closing()):
+        elif self._lingering is None and not (self._pending or self._output.out_bytes or self._transport.is_closing()):
             self._lingering = self._loop.call_later(_LINGER_S, self.abort)
             if not self._transport.can_write_eof():
                 self._transport.close()

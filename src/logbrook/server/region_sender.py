@@ -1,0 +1,191 @@
+"""Sends responses whose records are in files: they are read as the client takes them.
+
+A response is a list of buffers and of regions of segments (`FileRegion`). From the first region on, all that follows is
+queued here. A piece of at most `_PIECE_BYTES` is read into a reused buffer and written to the transport; the next one
+follows in a later turn of the event loop, when the transport is not congested. So a large response takes the memory of
+one piece, its bytes are still in the processor's cache when they are sent, and a client at full speed does not delay
+the others.
+
+What a region refers to was in the page cache when it was made. If it is not any more, a thread loads it first. A region
+that cannot be read ends the connection, since its length is announced already. The next read of that file is made
+before its length is announced, so that the client gets the error.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from logbrook.ports import FileRegion
+from logbrook.ports.buffer_pool import BUFFER_BYTES, BufferPool
+from logbrook.protocol.encoding import Piece, Pieces
+
+# Read and written in one turn of the event loop, about 0.3 ms: a buffer of the pool.
+_PIECE_BYTES = BUFFER_BYTES
+
+
+class RegionLoader(Protocol):
+    """Reads from disk in a thread: see `ColdReads`."""
+
+    def load_region(self, region: FileRegion, start: int, length: int) -> "asyncio.Future[None]": ...
+
+    def note_failed_region(self, region: FileRegion) -> None: ...
+
+
+class RegionSender:
+    """The queue of one connection, on the event loop.
+
+    `on_sent` is called when the queue has become empty, `on_failure` when a region could not be read.
+    """
+
+    __slots__ = (
+        "_buffers",
+        "_is_loaded",
+        "_is_paused",
+        "_loader",
+        "_loading",
+        "_loop",
+        "_next_turn",
+        "_on_failure",
+        "_on_sent",
+        "_queue",
+        "_start",
+        "_transport",
+        "queued_bytes",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        buffers: BufferPool,
+        loader: RegionLoader,
+        on_sent: Callable[[], None],
+        on_failure: Callable[[OSError], None],
+    ) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._buffers = buffers
+        self._loader = loader
+        self._on_sent = on_sent
+        self._on_failure = on_failure
+        self._queue: deque[Piece | FileRegion] = deque()
+        # Bytes of the first piece of the queue that are written, if it is a region.
+        self._start = 0
+        # Of the whole queue, not written yet.
+        self.queued_bytes = 0
+        # The transport is congested.
+        self._is_paused = False
+        self._next_turn: asyncio.Handle | None = None
+        self._loading: asyncio.Future[None] | None = None
+        # The next bytes were loaded by a thread, so they are read even if that waits for the disk again.
+        self._is_loaded = False
+
+    def send(self, pieces: Pieces, size: int) -> None:
+        """Send responses of `size` bytes, after all earlier ones."""
+        is_first = not self._queue
+        self._queue += pieces
+        self.queued_bytes += size
+        if is_first and not self._is_paused:
+            self._write()
+
+    def pause(self) -> None:
+        """The transport is congested."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """The transport is not congested any more."""
+        self._is_paused = False
+        if self._queue and self._loading is None and self._next_turn is None:
+            self._write()
+
+    def close(self) -> None:
+        """Drop what is not sent. The connection is lost."""
+        self._queue.clear()
+        self.queued_bytes = 0
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+
+    def _write(self) -> None:
+        """Write one piece, and see to the next."""
+        self._next_turn = None
+        if not self._queue or self._transport.is_closing():
+            return
+        try:
+            written = self._take_piece()
+        except OSError as error:
+            self._fail(error)
+            return
+        if written:
+            self._transport.writelines(written)
+        if self._loading is not None:
+            return
+        if not self._queue:
+            self._on_sent()
+        elif not self._is_paused:
+            self._next_turn = self._loop.call_soon(self._write)
+
+    def _take_piece(self) -> list[Piece]:
+        """Take up to `_PIECE_BYTES` of the queue, fewer if something has to be loaded first. Raises OSError."""
+        queue = self._queue
+        taken: list[Piece] = []
+        room_bytes = _PIECE_BYTES
+        while queue and room_bytes > 0:
+            piece = queue[0]
+            if not isinstance(piece, bytes | bytearray | memoryview):
+                length = min(room_bytes, len(piece) - self._start)
+                data = self._read(piece, length)
+                if data is None:
+                    break
+                taken.append(data)
+                self._start += length
+                if self._start == len(piece):
+                    queue.popleft()
+                    self._start = 0
+            else:
+                length = len(piece)
+                taken.append(piece)
+                queue.popleft()
+            room_bytes -= length
+            self.queued_bytes -= length
+        return taken
+
+    def _read(self, region: FileRegion, length: int) -> memoryview | None:
+        """Return the next bytes of the region, or None if a thread loads them first. Raises OSError."""
+        buffer = self._buffers.take(length)
+        if not self._is_loaded and region.read_cached_into(buffer, self._start) < length:
+            self._load(region)
+            return None
+        if self._is_loaded:
+            self._is_loaded = False
+            if region.read_into(buffer, self._start) < length:
+                raise OSError(0, "the file was truncated", region.path)
+        return buffer
+
+    def _load(self, region: FileRegion) -> None:
+        length = min(_PIECE_BYTES, len(region) - self._start)
+        self._loading = loading = self._loader.load_region(region, self._start, length)
+
+        def loaded(loading: "asyncio.Future[None]") -> None:
+            if loading.cancelled() or self._loading is not loading:
+                return
+            self._loading = None
+            error = loading.exception()
+            if error is not None:
+                self._fail(OSError(0, str(error), region.path))
+                return
+            self._is_loaded = True
+            if not self._is_paused:
+                self._write()
+
+        loading.add_done_callback(loaded)
+
+    def _fail(self, error: OSError) -> None:
+        region = self._queue[0]
+        assert not isinstance(region, bytes | bytearray | memoryview)
+        self._loader.note_failed_region(region)
+        self._on_failure(error)
