@@ -103,6 +103,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._output.connect(self._transport)
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else ""
         if not self._registry.register(self):
@@ -120,7 +121,6 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.abort()
             return
         self._reader = self._dispatcher.new_reader(self._registry.receive_buffers, self._session)
-        self._output.connect(self._transport)
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

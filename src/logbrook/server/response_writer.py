@@ -142,10 +142,12 @@ class ResponseWriter:
             self._on_writable()
 
     def close(self) -> None:
-        """Drop all responses. The connection is lost."""
+        """Drop all responses, and the references to the connection, which is lost: it is freed at once."""
         self._out.clear()
         if self._regions is not None:
             self._regions.close()
+            self._regions = None
+        self._on_writable = self._on_failure = _do_nothing
         self._set_unsent(0)
 
     def _send_regions(
@@ -168,3 +170,7 @@ class ResponseWriter:
         if size != self.unsent_memory_bytes:
             self._memory.used_bytes += size - self.unsent_memory_bytes
             self.unsent_memory_bytes = size
+
+
+def _do_nothing(*_: object) -> None:
+    pass
