@@ -1,0 +1,251 @@
+"""Faults of a simulated cluster.
+
+They come in sequences that run at the same time, so that faults overlap. A broker is stopped by one of them only. Times
+are in proportion to the lease of a broker.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from logbrook.core.cluster.image import BROKER_PREFIX
+from logbrook.model import LogbrookError, TopicPartition
+from logbrook.testing.simulation.cluster import SimulatedCluster, host_of
+from logbrook.testing.simulation.cluster_plan import Fault
+from logbrook.testing.variants import Variant
+
+_SEQUENCES = 2
+_QUIET_S_MIN = 0.02
+
+
+class ClusterFaults:
+    """Breaks a cluster. `hosts` are all hosts of the network, `partitions` those that are moved and elected."""
+
+    def __init__(
+        self,
+        seed: int,
+        cluster: SimulatedCluster,
+        hosts: list[str],
+        partitions: list[TopicPartition],
+        note: Callable[[str], None],
+    ) -> None:
+        self.count = 0
+        self._seed = seed
+        self._cluster = cluster
+        self._plan = cluster.plan
+        self._loop = cluster.loop
+        self._lease_s = cluster.plan.lease_s
+        self._numbers = list(cluster.brokers)
+        self._hosts = hosts
+        self._partitions = partitions
+        self._note = note
+        self._is_replacing = False
+        self._kinds: dict[Fault, Callable[[Random], Awaitable[None]]] = {
+            Fault.KILL: self._kill,
+            Fault.KILL_ALL: self._kill_all,
+            Fault.RESTART: self._restart,
+            Fault.ISOLATE: self._isolate,
+            Fault.CUT_FROM_BROKER: self._cut_from_broker,
+            Fault.CUT_FROM_STORE: self._cut_from_store,
+            Fault.STOP_STORE: self._stop_store,
+            Fault.LOSE_ANSWER: self._lose_answer,
+            Fault.COMPACT_STORE: self._compact_store,
+            Fault.EXPIRE_LEASE: self._expire_lease,
+            Fault.DEPOSE_TWICE: self._depose_twice,
+            Fault.MOVE: self._move,
+            Fault.ELECT: self._elect,
+            Fault.REPLACE_DISK: self._replace_disk,
+        }
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(_SEQUENCES):
+                group.create_task(self._run_sequence(Random(f"{self._seed}/faults-{number}")))
+
+    async def _run_sequence(self, choices: Random) -> None:
+        while self._loop.time() < self._plan.seconds:
+            await self._pause(choices.uniform(_QUIET_S_MIN, self._plan.quiet_s_max))
+            self.count += 1
+            await self._kinds[choices.choice(self._plan.faults)](choices)
+
+    async def _pause(self, seconds: float) -> None:
+        over = asyncio.Event()
+        self._loop.call_later(seconds, over.set)
+        await over.wait()
+
+    # Ends of processes
+
+    def _take_broker(self, choices: Random) -> int | None:
+        """Choose a broker to stop, None if the other sequence has stopped it."""
+        number = choices.choice(self._numbers)
+        if number in self._cluster.stopped:
+            return None
+        self._cluster.stopped.add(number)
+        return number
+
+    async def _kill(self, choices: Random) -> None:
+        number = self._take_broker(choices)
+        if number is None:
+            return
+        variant = choices.choice((Variant.KEPT, Variant.LOST, Variant.TORN))
+        self._note(f"kill broker {number}, unsynced bytes {variant.name}")
+        await self._cluster.end_process(number, variant)
+        await self._pause(choices.choice((0.02, 0.5, 2.0)) * self._lease_s * choices.random())
+        await self._cluster.start_broker(number)
+
+    async def _kill_all(self, choices: Random) -> None:
+        """A power loss of all machines at once."""
+        if self._cluster.stopped:
+            return
+        self._cluster.stopped.update(self._numbers)
+        variant = choices.choice((Variant.LOST, Variant.TORN))
+        self._note(f"kill all brokers, unsynced bytes {variant.name}")
+        await asyncio.gather(*(self._cluster.end_process(number, variant) for number in self._numbers))
+        await self._pause(choices.choice((0.02, 2.0)) * self._lease_s * choices.random())
+        for number in choices.sample(self._numbers, len(self._numbers)):
+            await self._cluster.start_broker(number)
+
+    async def _restart(self, choices: Random) -> None:
+        number = self._take_broker(choices)
+        if number is None:
+            return
+        self._note(f"restart broker {number}")
+        await self._cluster.brokers[number].stop()
+        await self._cluster.start_broker(number)
+
+    async def _replace_disk(self, choices: Random) -> None:
+        """Replace the disk of a broker that is not needed: every partition has another in-sync replica.
+
+        A second disk is not replaced until the first one's broker is back, and has told that it lost its records.
+        """
+        if self._is_replacing:
+            return
+        number = self._take_broker(choices)
+        if number is None:
+            return
+        self._is_replacing = True
+        self._note(f"kill broker {number} to replace its disk")
+        await self._cluster.end_process(number, Variant.KEPT)
+        if self._has_other_replicas(number):
+            self._cluster.brokers[number].replace_disk()
+        else:
+            self._note("not replaced: it is the last replica in sync")
+        await self._cluster.start_broker(number)
+        self._is_replacing = False
+
+    def _has_other_replicas(self, number: int) -> bool:
+        """True if every partition has an in-sync replica on another broker."""
+        image = self._cluster.image()
+        return all(set(partition.registration.isr) - {number} for partition in image.partitions.values())
+
+    # The network
+
+    async def _isolate(self, choices: Random) -> None:
+        """As a broker that is paused: nothing reaches it and nothing leaves it; what was sent arrives later."""
+        number = choices.choice(self._numbers)
+        self._note(f"broker {number} is isolated")
+        network, host = self._loop.network, host_of(number)
+        others = [other for other in self._hosts if other != host]
+        for other in others:
+            network.cut_off(host, other)
+        self._cluster.connections[number].is_cut_off = True
+        await self._pause(choices.uniform(0.05, 3.0) * self._lease_s)
+        for other in others:
+            network.reconnect(host, other)
+        self._cluster.connections[number].is_cut_off = False
+        self._note(f"broker {number} is back")
+
+    async def _cut_from_broker(self, choices: Random) -> None:
+        number, other = choices.sample(self._numbers, 2)
+        one_way = choices.random() < 0.5
+        self._note(f"broker {number} is cut off from {other}{', one-way' if one_way else ''}")
+        self._loop.network.cut_off(host_of(number), host_of(other), one_way=one_way)
+        await self._pause(choices.uniform(0.05, 3.0) * self._lease_s)
+        self._loop.network.reconnect(host_of(number), host_of(other))
+
+    # The metadata store
+
+    async def _cut_from_store(self, choices: Random) -> None:
+        number = choices.choice(self._numbers)
+        self._note(f"broker {number} is cut off from the store")
+        self._cluster.connections[number].is_cut_off = True
+        await self._pause(choices.uniform(0.05, 3.0) * self._lease_s)
+        self._cluster.connections[number].is_cut_off = False
+
+    async def _stop_store(self, choices: Random) -> None:
+        self._note("the store is down")
+        self._cluster.store.is_down = True
+        await self._pause(choices.uniform(0.05, 2.0) * self._lease_s)
+        self._cluster.store.is_down = False
+
+    async def _lose_answer(self, choices: Random) -> None:
+        number = choices.choice(self._numbers)
+        self._note(f"the next answer of the store to broker {number} is lost")
+        self._cluster.connections[number].loses_next_answer = True
+
+    async def _compact_store(self, choices: Random) -> None:
+        number = choices.choice(self._numbers)
+        self._note(f"the store is compacted while broker {number} is cut off from it")
+        self._cluster.connections[number].is_cut_off = True
+        await self._pause(choices.uniform(0.05, 1.0) * self._lease_s)
+        self._cluster.store.compact()
+        self._cluster.connections[number].is_cut_off = False
+
+    async def _expire_lease(self, choices: Random) -> None:
+        store = self._cluster.store
+        leases = sorted({entry.lease_id for entry in store.state.entries.values() if entry.lease_id})
+        if leases:
+            lease_id = choices.choice(leases)
+            self._note(f"lease {lease_id} expires")
+            store.revoke_lease(lease_id)
+
+    # Leaders and replicas
+
+    async def _depose_twice(self, choices: Random) -> None:
+        """Two quick elections, while what a follower has sent to the first leader is on its way (KIP-279)."""
+        partition = choices.choice(self._partitions)
+        registration = self._cluster.registration_of(partition)
+        if registration.leader not in self._numbers:
+            return
+        leader = registration.leader
+        follower = choices.choice([replica for replica in registration.replicas if replica != leader])
+        self._note(f"depose {leader} and its successor as leaders of {partition}; {follower} cannot reach {leader}")
+        network = self._loop.network
+        network.cut_off(host_of(follower), host_of(leader), one_way=True)
+        for _ in range(2):
+            self._revoke_lease_of(self._cluster.registration_of(partition).leader)
+            await self._pause(choices.choice((0.1, 0.4)) * choices.random())
+        network.reconnect(host_of(follower), host_of(leader))
+
+    def _revoke_lease_of(self, number: int) -> None:
+        entry = self._cluster.store.state.entries.get(f"{BROKER_PREFIX}{number}")
+        if entry is not None and entry.lease_id:
+            self._cluster.store.revoke_lease(entry.lease_id)
+
+    async def _move(self, choices: Random) -> None:
+        """Move a partition to two or three brokers."""
+        replicas = choices.sample(self._numbers, choices.choice((2, 3)))
+        partition = choices.choice(self._partitions)
+        self._note(f"move {partition} to {replicas}")
+        await self._administer(choices, partition, replicas)
+
+    async def _elect(self, choices: Random) -> None:
+        partition = choices.choice(self._partitions)
+        self._note(f"elect the preferred leader of {partition}")
+        await self._administer(choices, partition, None)
+
+    async def _administer(self, choices: Random, partition: TopicPartition, replicas: list[int] | None) -> None:
+        broker = self._cluster.brokers[choices.choice(self._numbers)]
+        if not broker.is_up:
+            self._note("refused: the broker is down")
+            return
+        admin = broker.server.services.cluster_admin
+        assert admin is not None
+        try:
+            async with asyncio.timeout(self._lease_s / 2):
+                if replicas is None:
+                    await admin.elect_preferred(partition)
+                else:
+                    await admin.reassign(partition, replicas)
+        except (LogbrookError, TimeoutError) as error:
+            self._note(f"refused: {error}")
