@@ -60,7 +60,7 @@ class ClusterPlan:
     pause_s_max: float
     # The longest pause between two faults of a sequence.
     quiet_s_max: float
-    workloads: frozenset[Workload]
+    workloads: tuple[Workload, ...]
     faults: tuple[Fault, ...]
 
     @classmethod
@@ -77,7 +77,7 @@ class ClusterPlan:
             min_insync=random.choice((1, 2)),
             pause_s_max=random.choice((0.1, 0.3)),
             quiet_s_max=random.choice((0.3, 1.0)),
-            workloads=frozenset(workload for workload in Workload if random.random() < 0.5),
+            workloads=tuple(workload for workload in Workload if random.random() < 0.5),
             faults=_faults(random),
         )
 

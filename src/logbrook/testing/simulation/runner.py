@@ -22,7 +22,7 @@ from pathlib import Path
 from logbrook.ports.parent_process import end_with_parent
 from logbrook.testing.simulation.campaign import SimulationFailureError, SimulationRun
 
-_SEEDS_PER_CHUNK = 10
+_SEEDS_PER_CHUNK = 20
 _PROGRESS_S = 10.0
 
 # Makes the run of a seed, not started.
@@ -76,7 +76,6 @@ def garbage_collected_rarely() -> Iterator[None]:
     Cycles of a schedule are garbage when it ends, so collections during it find little.
     """
     was_enabled = gc.isenabled()
-    gc.collect()
     gc.freeze()
     gc.disable()
     try:
