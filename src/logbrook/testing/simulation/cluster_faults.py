@@ -52,6 +52,7 @@ class ClusterFaults:
             Fault.COMPACT_STORE: self._compact_store,
             Fault.EXPIRE_LEASE: self._expire_lease,
             Fault.DEPOSE_TWICE: self._depose_twice,
+            Fault.HAND_OVER_TWICE: self._hand_over_twice,
             Fault.MOVE: self._move,
             Fault.ELECT: self._elect,
             Fault.REPLACE_DISK: self._replace_disk,
@@ -87,7 +88,9 @@ class ClusterFaults:
         number = self._take_broker(choices)
         if number is None:
             return
-        variant = choices.choice((Variant.KEPT, Variant.LOST, Variant.TORN))
+        await self._kill_broker(number, choices.choice((Variant.KEPT, Variant.LOST, Variant.TORN)), choices)
+
+    async def _kill_broker(self, number: int, variant: Variant, choices: Random) -> None:
         self._note(f"kill broker {number}, unsynced bytes {variant.name}")
         await self._cluster.end_process(number, variant)
         await self._pause(choices.choice((0.02, 0.5, 2.0)) * self._lease_s * choices.random())
@@ -217,6 +220,42 @@ class ClusterFaults:
             await self._pause(choices.choice((0.1, 0.4)) * choices.random())
         network.reconnect(host_of(follower), host_of(leader))
 
+    async def _hand_over_twice(self, choices: Random) -> None:
+        """Hand a partition over to a follower that lacks records, and back to its leader, while they cannot fetch.
+
+        Another follower has more records, truncates them in between, and cannot reach the leader. What it had sent
+        before arrives in the leader's next term, and names an end that it no longer has. Then the leader is killed.
+        """
+        partition = choices.choice(self._partitions)
+        registration = self._cluster.registration_of(partition)
+        leader = registration.leader
+        if set(registration.isr) != set(self._numbers) or leader not in self._numbers:
+            return
+        behind, ahead = choices.sample([number for number in self._numbers if number != leader], 2)
+        self._note(f"hand {partition} over from {leader} to {behind} and back, {ahead} cannot reach {leader}")
+        network = self._loop.network
+        network.cut_off(host_of(behind), host_of(leader))
+        await self._pause(0.5 * self._lease_s * choices.random())
+        network.cut_off(host_of(ahead), host_of(leader), one_way=True)
+        await self._lead(partition, [behind, leader, ahead])
+        await self._pause(0.3 * self._lease_s * choices.random())
+        await self._lead(partition, [leader, ahead, behind])
+        network.reconnect(host_of(behind), host_of(leader))
+        await self._pause(0.3 * self._lease_s * choices.random())
+        network.reconnect(host_of(ahead), host_of(leader))
+        # What was sent has arrived; nothing new can be fetched before the leader is killed.
+        network.cut_off(host_of(leader), host_of(ahead), one_way=True)
+        await self._pause(choices.uniform(0.1, 0.7) * self._lease_s)
+        if leader not in self._cluster.stopped:
+            self._cluster.stopped.add(leader)
+            await self._kill_broker(leader, Variant.KEPT, choices)
+        network.reconnect(host_of(leader), host_of(ahead))
+
+    async def _lead(self, partition: TopicPartition, replicas: list[int]) -> None:
+        """Make the first of the replicas the leader."""
+        await self._administer(replicas[-1], partition, replicas)
+        await self._administer(replicas[-1], partition, None)
+
     def _revoke_lease_of(self, number: int) -> None:
         entry = self._cluster.store.state.entries.get(f"{BROKER_PREFIX}{number}")
         if entry is not None and entry.lease_id:
@@ -227,15 +266,15 @@ class ClusterFaults:
         replicas = choices.sample(self._numbers, choices.choice((2, 3)))
         partition = choices.choice(self._partitions)
         self._note(f"move {partition} to {replicas}")
-        await self._administer(choices, partition, replicas)
+        await self._administer(choices.choice(self._numbers), partition, replicas)
 
     async def _elect(self, choices: Random) -> None:
         partition = choices.choice(self._partitions)
         self._note(f"elect the preferred leader of {partition}")
-        await self._administer(choices, partition, None)
+        await self._administer(choices.choice(self._numbers), partition, None)
 
-    async def _administer(self, choices: Random, partition: TopicPartition, replicas: list[int] | None) -> None:
-        broker = self._cluster.brokers[choices.choice(self._numbers)]
+    async def _administer(self, number: int, partition: TopicPartition, replicas: list[int] | None) -> None:
+        broker = self._cluster.brokers[number]
         if not broker.is_up:
             self._note("refused: the broker is down")
             return

@@ -40,6 +40,7 @@ class Fault(Enum):
     COMPACT_STORE = auto()
     EXPIRE_LEASE = auto()
     DEPOSE_TWICE = auto()
+    HAND_OVER_TWICE = auto()
     MOVE = auto()
     ELECT = auto()
     REPLACE_DISK = auto()
