@@ -13,7 +13,6 @@ from logbrook.testing.simulation.cluster_faults import ClusterFaults
 from tests.simulation import planted_cluster_bugs as bugs
 from tests.simulation.planted_cluster_bugs import Plant
 
-
 SCHEDULES = 300
 SCHEDULES_PER_TEST = 30
 
@@ -48,7 +47,8 @@ def test_a_schedule_is_the_same_in_every_process() -> None:
         f"run = Run({seed}); run.run(); print(run.trace, run.events)"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "12345"}
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, check=True, text=True)
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, capture_output=True, env=environment, check=True, text=True)
     run = ClusterSimulationRun(seed)
     run.run()
     assert result.stdout.strip() == f"{run.trace} {run.events}"

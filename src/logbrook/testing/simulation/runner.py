@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from logbrook.ports.parent_process import end_with_parent
@@ -186,7 +187,7 @@ class SimulationCampaign:
         chunks = iter(range(self._first, self._end, _SEEDS_PER_CHUNK))
         if self._jobs == 1:
             for first in chunks:
-                yield first, self._run_chunk(first)
+                yield first, self._chunk(first)()
                 if self._is_over:
                     return
             return
@@ -196,7 +197,7 @@ class SimulationCampaign:
             running: dict[Future[ScheduleTally], int] = {}
             while True:
                 while len(running) < 2 * self._jobs and not self._is_over and (first := next(chunks, None)) is not None:
-                    running[pool.submit(self._run_chunk, first)] = first
+                    running[pool.submit(self._chunk(first))] = first
                 if not running:
                     return
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -207,9 +208,9 @@ class SimulationCampaign:
     def _is_over(self) -> bool:
         return bool(self.tally.failures) and not self._keep_going
 
-    def _run_chunk(self, first: int) -> ScheduleTally:
+    def _chunk(self, first: int) -> Callable[[], ScheduleTally]:
         count = min(_SEEDS_PER_CHUNK, self._end - first)
-        return run_schedules(self._new_run, first, count, keep_going=self._keep_going)
+        return partial(run_schedules, self._new_run, first, count, keep_going=self._keep_going)
 
 
 def _begin_worker(parent_pid: int) -> None:
