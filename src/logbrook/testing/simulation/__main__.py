@@ -40,8 +40,6 @@ def main(arguments: list[str] | None = None) -> int:
         _print("interrupted")
     finally:
         logger.setLevel(level)
-    for seed, events, reason in simulation.tally.failures:
-        sys.stderr.write("\n".join([*events, f"seed {seed}: {reason}", ""]))
     _print(simulation.summary())
     progress = simulation.progress
     if progress.failed_seeds:

@@ -55,7 +55,6 @@ PARTITIONS = 2
 SECONDS = 20.0
 # The last versions in which topics go by name.
 _PRODUCE, _FETCH, _CREATE_TOPICS, _INIT_PRODUCER_ID = 12, 12, 5, 4
-_RETRY_S = 0.05
 # A transaction times out after 3 s; timeouts are looked for every 10 s.
 _SETTLE_S = 60.0
 _BYTES_MAX = 1 << 20
@@ -79,6 +78,8 @@ class ClientTimes:
 
     # The longest pause of producers and consumers between two requests.
     pause_s_max: float = 0.2
+    # After an error.
+    retry_s: float = 0.05
     transaction_pause_s: float = 0.1
     member_pause_s: float = 0.3
     admin_pause_s: float = 1.0
@@ -340,7 +341,7 @@ class SimulationRun:
                 await work(client)
             except _RETRIABLE:
                 client = None
-                await self._pause(_RETRY_S)
+                await self._pause(self._times.retry_s)
         if client is not None:
             client.close()
 
@@ -430,7 +431,7 @@ class SimulationRun:
             try:
                 await member.run_one(client)
             except _RETRIABLE:
-                await self._pause(_RETRY_S)
+                await self._pause(self._times.retry_s)
 
     async def _judge_transactions(self, client: WorkloadClient) -> None:
         """Wait until the last transaction has timed out, and compare what committed readers see."""

@@ -64,6 +64,7 @@ class ClusterSimulationRun(SimulationRun):
         self._cluster: SimulatedCluster
         times = ClientTimes(
             pause_s_max=plan.pause_s_max,
+            retry_s=0.1,
             transaction_pause_s=plan.pause_s_max / 2,
             member_pause_s=plan.pause_s_max,
             admin_pause_s=plan.lease_s / 2,

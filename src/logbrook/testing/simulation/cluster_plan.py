@@ -11,7 +11,7 @@ from random import Random
 
 # Simulated time until the last fault, of most schedules and of a few longer ones. Periodic checkpoints of high
 # watermarks come after 5 s.
-SECONDS = 3.0
+SECONDS = 2.5
 _LONGER = 3.0
 _LONGER_SHARE = 0.05
 
@@ -76,8 +76,8 @@ class ClusterPlan:
             lease_s=lease_s,
             replica_lag_ms_max=int(1000 * lease_s * random.choice((0.75, 2.0))),
             min_insync=random.choice((1, 2)),
-            pause_s_max=random.choice((0.1, 0.3)),
-            quiet_s_max=random.choice((0.3, 1.0)),
+            pause_s_max=random.choice((0.15, 0.3)),
+            quiet_s_max=random.choice((0.2, 0.7)),
             workloads=tuple(workload for workload in Workload if random.random() < 0.5),
             faults=_faults(random),
         )

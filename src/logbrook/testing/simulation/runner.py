@@ -110,7 +110,7 @@ def run_schedules(new_run: NewRun, first: int, count: int, *, keep_going: bool =
 
 
 class SimulationCampaign:
-    """Runs the seeds of one invocation, `jobs` at a time. Lines of progress go to `show`."""
+    """Runs the seeds of one invocation, `jobs` at a time. Failures and lines of progress go to `show`."""
 
     def __init__(
         self,
@@ -155,6 +155,8 @@ class SimulationCampaign:
             for first, tally in self._results():
                 self.tally.add(tally)
                 self._on_finished(first)
+                for seed, events, reason in tally.failures:
+                    self._show("\n".join([*events, f"seed {seed}: {reason}"]))
                 if time.monotonic() - shown_s >= _PROGRESS_S:
                     shown_s = time.monotonic()
                     self._show(self.summary())
