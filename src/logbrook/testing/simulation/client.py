@@ -80,8 +80,7 @@ class ClusterClient:
             host = await self._host_of(message)
             answer = await self.request_from(host, message, response, version, timeout_s)
         if _has_error(answer):
-            self._leaders.clear()
-            self._coordinators.clear()
+            self.forget()
         return answer
 
     async def request_from(
@@ -96,9 +95,13 @@ class ClusterClient:
                 connection = self._connections[host] = await SimulatedClient.connect(host, self._port, self._name)
             return await connection.request(message, response, version, timeout_s)
         except OSError:
-            self._leaders.clear()
-            self._coordinators.clear()
+            self.forget()
             raise
+
+    def forget(self) -> None:
+        """Look leaders and coordinators up again."""
+        self._leaders.clear()
+        self._coordinators.clear()
 
     def close(self) -> None:
         for connection in self._connections.values():

@@ -47,6 +47,7 @@ _BYTES_MAX = 1 << 20
 _PRODUCERS, _MEMBERS = 2, 2
 _JUDGE = "judge"
 _FOLLOWER_CONSUMER = "follower-consumer"
+_OFFSET_READER = "offset-reader"
 # A schedule takes about 5,000.
 _STEPS_MAX = 100_000
 
@@ -89,7 +90,7 @@ class ClusterSimulationRun(SimulationRun):
         return loop
 
     def _hosts(self) -> list[str]:
-        clients = ["creator", _JUDGE, IDEMPOTENT, TRANSACTIONAL, ADMIN, "consumer", _FOLLOWER_CONSUMER]
+        clients = ["creator", _JUDGE, IDEMPOTENT, TRANSACTIONAL, ADMIN, "consumer", _FOLLOWER_CONSUMER, _OFFSET_READER]
         clients += [f"producer-{number}" for number in range(_PRODUCERS)]
         clients += [f"member-{number}" for number in range(_MEMBERS)]
         return [*(host_of(number) for number in self._cluster.brokers), *clients]
@@ -125,6 +126,7 @@ class ClusterSimulationRun(SimulationRun):
             actors.append(self._consume_from_followers(_FOLLOWER_CONSUMER))
         if Workload.GROUP in workloads:
             actors += [self._consume_as_member(f"member-{number}") for number in range(_MEMBERS)]
+            actors.append(self._repeat(_OFFSET_READER, self._read_offsets))
         if Workload.ADMIN in workloads:
             actors.append(self._repeat(ADMIN, self._administrate))
         return actors
@@ -139,6 +141,13 @@ class ClusterSimulationRun(SimulationRun):
     @property
     def topic_settings(self) -> dict[str, str]:
         return {"min.insync.replicas": str(self.plan.min_insync)}
+
+    async def _read_offsets(self, client: WorkloadClient) -> None:
+        """Ask any broker that says it coordinates the group for its offsets: committed ones must not fall."""
+        assert isinstance(client, ClusterClient)
+        client.forget()
+        await self._group.fetch_offsets(client, list(range(PARTITIONS)))
+        await self._pause(self._times.pause_s_max / 2)
 
     async def _consume_from_followers(self, name: str) -> None:
         """Read from any broker that has a replica: what it shows must never be taken back."""
