@@ -40,6 +40,8 @@ class ClusterFaults:
         self._partitions = partitions
         self._note = note
         self._is_replacing = False
+        # When the lease of a broker was ended early.
+        self._revoked_s: dict[int, float] = {}
         self._kinds: dict[Fault, Callable[[Random], Awaitable[None]]] = {
             Fault.KILL: self._kill,
             Fault.KILL_ALL: self._kill_all,
@@ -146,6 +148,8 @@ class ClusterFaults:
     async def _isolate(self, choices: Random) -> None:
         """As a broker that is paused: nothing reaches it and nothing leaves it; what was sent arrives later."""
         number = choices.choice(self._numbers)
+        if self._is_deposed(number):
+            return
         self._note(f"broker {number} is isolated")
         network, host = self._loop.network, host_of(number)
         others = [other for other in self._hosts if other != host]
@@ -170,12 +174,16 @@ class ClusterFaults:
 
     async def _cut_from_store(self, choices: Random) -> None:
         number = choices.choice(self._numbers)
+        if self._is_deposed(number):
+            return
         self._note(f"broker {number} is cut off from the store")
         self._cluster.connections[number].is_cut_off = True
         await self._pause(choices.uniform(0.05, 3.0) * self._lease_s)
         self._cluster.connections[number].is_cut_off = False
 
     async def _stop_store(self, choices: Random) -> None:
+        if any(map(self._is_deposed, self._numbers)):
+            return
         self._note("the store is down")
         self._cluster.store.is_down = True
         await self._pause(choices.uniform(0.05, 2.0) * self._lease_s)
@@ -188,6 +196,8 @@ class ClusterFaults:
 
     async def _compact_store(self, choices: Random) -> None:
         number = choices.choice(self._numbers)
+        if self._is_deposed(number):
+            return
         self._note(f"the store is compacted while broker {number} is cut off from it")
         self._cluster.connections[number].is_cut_off = True
         await self._pause(choices.uniform(0.05, 1.0) * self._lease_s)
@@ -195,12 +205,9 @@ class ClusterFaults:
         self._cluster.connections[number].is_cut_off = False
 
     async def _expire_lease(self, choices: Random) -> None:
-        store = self._cluster.store
-        leases = sorted({entry.lease_id for entry in store.state.entries.values() if entry.lease_id})
-        if leases:
-            lease_id = choices.choice(leases)
-            self._note(f"lease {lease_id} expires")
-            store.revoke_lease(lease_id)
+        number = choices.choice(self._numbers)
+        self._note(f"the lease of broker {number} expires")
+        self._revoke_lease_of(number)
 
     # Leaders and replicas
 
@@ -257,9 +264,16 @@ class ClusterFaults:
         await self._administer(replicas[-1], partition, None)
 
     def _revoke_lease_of(self, number: int) -> None:
+        """End a lease early, unless the broker could not learn of it: a store never does that."""
         entry = self._cluster.store.state.entries.get(f"{BROKER_PREFIX}{number}")
-        if entry is not None and entry.lease_id:
+        is_reachable = not (self._cluster.connections[number].is_cut_off or self._cluster.store.is_down)
+        if entry is not None and entry.lease_id and (is_reachable or number in self._cluster.stopped):
             self._cluster.store.revoke_lease(entry.lease_id)
+            self._revoked_s[number] = self._loop.time()
+
+    def _is_deposed(self, number: int) -> bool:
+        """True if the broker may not have noticed yet that its lease was ended early."""
+        return self._loop.time() < self._revoked_s.get(number, -self._lease_s) + self._lease_s
 
     async def _move(self, choices: Random) -> None:
         """Move a partition to two or three brokers."""
