@@ -76,7 +76,7 @@ def test_a_background_task_that_fails_is_reported(monkeypatch: pytest.MonkeyPatc
     assert "planted" in str(failure)
 
 
-# The bugs that four schedules find.
+# The bugs that a dozen schedules find.
 QUICKLY_FOUND: list[Plant] = [
     bugs.acknowledge_before_replication,
     bugs.show_uncommitted_records_of_followers,
@@ -98,13 +98,14 @@ SLOWLY_FOUND: list[Plant] = [
     bugs.count_unsynced_records,
     bugs.let_anybody_join_the_isr,
     bugs.coordinate_without_a_lease,
+    bugs.ignore_the_epochs_of_fetches,
 ]
 
 
 @pytest.mark.parametrize("plant", QUICKLY_FOUND)
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
     plant(monkeypatch)
-    assert run_cluster_seeds(0, 4) is not None
+    assert run_cluster_seeds(0, 12) is not None
 
 
 @pytest.mark.long

@@ -74,7 +74,7 @@ class SimulationFailureError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClientTimes:
-    """How often clients send requests, and how long they wait."""
+    """The pauses and timeouts of clients."""
 
     # The longest pause of producers and consumers between two requests.
     pause_s_max: float = 0.2

@@ -35,7 +35,7 @@ from logbrook.testing.simulation.campaign import (
 from logbrook.testing.simulation.client import REQUEST_S_MAX, ClusterClient, WorkloadClient
 from logbrook.testing.simulation.cluster import SimulatedCluster, host_of
 from logbrook.testing.simulation.cluster_faults import ClusterFaults
-from logbrook.testing.simulation.cluster_plan import SECONDS, ClusterPlan, Workload
+from logbrook.testing.simulation.cluster_plan import SECONDS, ClusterPlan, ClusterWorkload
 from logbrook.testing.simulation.loop import SimulationLoop
 from logbrook.testing.simulation.network import SimulatedNetwork
 from logbrook.testing.simulation.runner import run_schedules
@@ -118,16 +118,16 @@ class ClusterSimulationRun(SimulationRun):
         workloads = self.plan.workloads
         actors = [self._produce(f"producer-{number}") for number in range(_PRODUCERS)]
         actors.append(self._consume("consumer"))
-        if Workload.IDEMPOTENT in workloads:
+        if ClusterWorkload.IDEMPOTENT in workloads:
             actors.append(self._produce_idempotently(IDEMPOTENT))
-        if Workload.TRANSACTIONAL in workloads:
+        if ClusterWorkload.TRANSACTIONAL in workloads:
             actors.append(self._repeat(TRANSACTIONAL, self._transact))
-        if Workload.FOLLOWER_CONSUMER in workloads:
+        if ClusterWorkload.FOLLOWER_CONSUMER in workloads:
             actors.append(self._consume_from_followers(_FOLLOWER_CONSUMER))
-        if Workload.GROUP in workloads:
+        if ClusterWorkload.GROUP in workloads:
             actors += [self._consume_as_member(f"member-{number}") for number in range(_MEMBERS)]
             actors.append(self._repeat(_OFFSET_READER, self._read_offsets))
-        if Workload.ADMIN in workloads:
+        if ClusterWorkload.ADMIN in workloads:
             actors.append(self._repeat(ADMIN, self._administrate))
         return actors
 
@@ -195,7 +195,7 @@ class ClusterSimulationRun(SimulationRun):
         self._compare_replicas()
 
     async def _judge_group(self, client: WorkloadClient) -> None:
-        if Workload.GROUP in self.plan.workloads:
+        if ClusterWorkload.GROUP in self.plan.workloads:
             await super()._judge_group(client)
 
     async def _wait_until_healed(self) -> None:

@@ -11,7 +11,7 @@ from random import Random
 from logbrook.core.cluster.image import BROKER_PREFIX
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.testing.simulation.cluster import SimulatedCluster, host_of
-from logbrook.testing.simulation.cluster_plan import Fault
+from logbrook.testing.simulation.cluster_plan import ClusterFault
 from logbrook.testing.variants import Variant
 
 _SEQUENCES = 2
@@ -42,22 +42,22 @@ class ClusterFaults:
         self._is_replacing = False
         # When the lease of a broker was ended early.
         self._revoked_s: dict[int, float] = {}
-        self._kinds: dict[Fault, Callable[[Random], Awaitable[None]]] = {
-            Fault.KILL: self._kill,
-            Fault.KILL_ALL: self._kill_all,
-            Fault.RESTART: self._restart,
-            Fault.ISOLATE: self._isolate,
-            Fault.CUT_FROM_BROKER: self._cut_from_broker,
-            Fault.CUT_FROM_STORE: self._cut_from_store,
-            Fault.STOP_STORE: self._stop_store,
-            Fault.LOSE_ANSWER: self._lose_answer,
-            Fault.COMPACT_STORE: self._compact_store,
-            Fault.EXPIRE_LEASE: self._expire_lease,
-            Fault.DEPOSE_TWICE: self._depose_twice,
-            Fault.HAND_OVER_TWICE: self._hand_over_twice,
-            Fault.MOVE: self._move,
-            Fault.ELECT: self._elect,
-            Fault.REPLACE_DISK: self._replace_disk,
+        self._kinds: dict[ClusterFault, Callable[[Random], Awaitable[None]]] = {
+            ClusterFault.KILL: self._kill,
+            ClusterFault.KILL_ALL: self._kill_all,
+            ClusterFault.RESTART: self._restart,
+            ClusterFault.ISOLATE: self._isolate,
+            ClusterFault.CUT_FROM_BROKER: self._cut_from_broker,
+            ClusterFault.CUT_FROM_STORE: self._cut_from_store,
+            ClusterFault.STOP_STORE: self._stop_store,
+            ClusterFault.LOSE_ANSWER: self._lose_answer,
+            ClusterFault.COMPACT_STORE: self._compact_store,
+            ClusterFault.EXPIRE_LEASE: self._expire_lease,
+            ClusterFault.DEPOSE_TWICE: self._depose_twice,
+            ClusterFault.HAND_OVER_TWICE: self._hand_over_twice,
+            ClusterFault.MOVE: self._move,
+            ClusterFault.ELECT: self._elect,
+            ClusterFault.REPLACE_DISK: self._replace_disk,
         }
 
     async def run(self) -> None:

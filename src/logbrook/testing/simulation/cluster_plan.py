@@ -1,4 +1,4 @@
-"""What a seed of a simulated cluster decides before it starts: times, clients and kinds of faults.
+"""The plan of a simulated cluster, which a seed decides: times, clients and kinds of faults.
 
 A schedule has some of the clients and some of the faults, not all. A fault that comes often, among few others, reaches
 states that a mixture of all faults hardly ever does, and a schedule with few clients is short (swarm testing, Groce et
@@ -16,7 +16,7 @@ _LONGER = 3.0
 _LONGER_SHARE = 0.05
 
 
-class Workload(Enum):
+class ClusterWorkload(Enum):
     """Clients that a schedule may have. Plain producers and a consumer are in all."""
 
     IDEMPOTENT = auto()
@@ -26,7 +26,7 @@ class Workload(Enum):
     ADMIN = auto()
 
 
-class Fault(Enum):
+class ClusterFault(Enum):
     """Faults that a schedule may have (`cluster_faults`)."""
 
     KILL = auto()
@@ -61,8 +61,8 @@ class ClusterPlan:
     pause_s_max: float
     # The longest pause between two faults of a sequence.
     quiet_s_max: float
-    workloads: tuple[Workload, ...]
-    faults: tuple[Fault, ...]
+    workloads: tuple[ClusterWorkload, ...]
+    faults: tuple[ClusterFault, ...]
 
     @classmethod
     def of(cls, seed: int, seconds: float = SECONDS) -> "ClusterPlan":
@@ -78,12 +78,10 @@ class ClusterPlan:
             min_insync=random.choice((1, 2)),
             pause_s_max=random.choice((0.15, 0.3)),
             quiet_s_max=random.choice((0.2, 0.7)),
-            workloads=tuple(workload for workload in Workload if random.random() < 0.5),
+            workloads=tuple(workload for workload in ClusterWorkload if random.random() < 0.5),
             faults=_faults(random),
         )
 
 
-def _faults(random: Random) -> tuple[Fault, ...]:
-    faults = [fault for fault in Fault if random.random() < 0.5]
-    # Without an end of a process nothing unsynced is lost.
-    return tuple(faults or Fault)
+def _faults(random: Random) -> tuple[ClusterFault, ...]:
+    return tuple(fault for fault in ClusterFault if random.random() < 0.5) or tuple(ClusterFault)

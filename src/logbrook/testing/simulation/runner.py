@@ -32,7 +32,7 @@ NewRun = Callable[[int], SimulationRun]
 
 @dataclass
 class ScheduleTally:
-    """What some schedules have done."""
+    """Totals of some schedules."""
 
     schedules: int = 0
     cpu_s: float = 0.0
