@@ -66,12 +66,12 @@ class ClusterSimulationRun(SimulationRun):
         times = ClientTimes(
             pause_s_max=plan.pause_s_max,
             retry_s=0.1,
-            transaction_pause_s=plan.pause_s_max / 2,
-            member_pause_s=plan.pause_s_max,
+            transaction_pause_s=plan.pause_s_max / 3,
+            member_pause_s=plan.pause_s_max / 3,
             admin_pause_s=plan.lease_s / 2,
-            request_s_max=2 * plan.lease_s,
-            session_ms=int(1000 * plan.lease_s),
-            transaction_ms=int(1000 * plan.lease_s),
+            request_s_max=0.75 * plan.lease_s,
+            session_ms=int(2000 * plan.lease_s),
+            transaction_ms=int(2000 * plan.lease_s),
         )
         super().__init__(seed, plan.seconds, durability, times)
         self._faults = ClusterFaults(

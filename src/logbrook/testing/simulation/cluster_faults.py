@@ -178,7 +178,8 @@ class ClusterFaults:
             return
         self._note(f"broker {number} is cut off from the store")
         self._cluster.connections[number].is_cut_off = True
-        await self._pause(choices.uniform(0.05, 3.0) * self._lease_s)
+        # Shorter than the lease, or so long that others work in its place while it does not know.
+        await self._pause(choices.choice((1.0, 4.0)) * choices.random() * self._lease_s)
         self._cluster.connections[number].is_cut_off = False
 
     async def _stop_store(self, choices: Random) -> None:
