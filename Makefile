@@ -79,7 +79,7 @@ replication: $(DEV) ## check the rules of replication in N random schedules of a
 	$(BIN)/python -m logbrook.testing.replication --seeds $(or $(N),10000) --seed $(or $(SEED),0)
 
 simulate: $(DEV) ## run N schedules of whole brokers in simulated time with faults (N=100 SEED=0 ARGS=--cluster)
-	$(BIN)/python -m logbrook.testing.simulation --seeds $(or $(N),100) --seed $(or $(SEED),0) $(ARGS)
+	$(BIN)/python -m logbrook.testing.simulation --seeds $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 copy: $(DEV) ## copy 100,000 records exactly once, N times, while brokers and copiers are killed (N=5)
 	$(BIN)/python -m logbrook.testing.copy --runs $(or $(N),5) $(ARGS)

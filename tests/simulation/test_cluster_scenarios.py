@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from logbrook.protocol.messages.produce import (
@@ -63,19 +64,31 @@ class SingleBrokerCluster:
         self.store.revoke_lease(lease_id)
 
 
+async def connect_and_create_topic() -> SimulatedClient:
+    client = await SimulatedClient.connect(HOST, PORT)
+    topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
+    created = await client.request(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), CreateTopicsResponse, 5)
+    assert created.topics[0].error_code == ErrorCode.NONE
+    return client
+
+
+def produce_of(producer_id: int = -1, base_sequence: int = -1) -> ProduceRequest:
+    batch = build_batch(
+        [Record(value=b"v")],
+        producer_id=ProducerId(producer_id),
+        producer_epoch=ProducerEpoch(min(producer_id, 0)),
+        base_sequence=base_sequence,
+    )
+    data = PartitionProduceData(index=0, records=batch)
+    return ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])])
+
+
 def test_records_that_are_synced_after_their_leader_was_elected_again_count() -> None:
     """Seed 522: the high watermark stayed below them, and coordinators never loaded."""
 
     async def scenario(cluster: SingleBrokerCluster) -> None:
-        client = await SimulatedClient.connect(HOST, PORT)
-        topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
-        created = await client.request(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), CreateTopicsResponse, 5)
-        assert created.topics[0].error_code == ErrorCode.NONE
-        data = PartitionProduceData(index=0, records=build_batch([Record(value=b"v")]))
-        produce = ProduceRequest(
-            acks=-1, timeout_ms=5_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])]
-        )
-        answer = asyncio.create_task(client.request(produce, ProduceResponse, 12))
+        client = await connect_and_create_topic()
+        answer = asyncio.create_task(client.request(produce_of(), ProduceResponse, 12))
         await pause(SYNC_S / 10)
         cluster.expire_lease()
         partition = (await answer).responses[0].partition_responses[0]
@@ -86,6 +99,29 @@ def test_records_that_are_synced_after_their_leader_was_elected_again_count() ->
         assert replicas.leading.leader_of(TopicPartition(TOPIC, 0)).leader_epoch > 0
         assert replicas.leading.is_serving(TOPIC, 0)
         assert cluster.broker.server.directory.get(TopicPartition(TOPIC, 0)).high_watermark == 1
+        client.close()
+
+    SingleBrokerCluster().run(scenario)
+
+
+def test_a_leader_that_may_be_deposed_does_not_tell_producers_that_records_are_missing() -> None:
+    """Seed 20292: a deposed leader that was cut off from the store did, upon which producers give up."""
+
+    async def scenario(cluster: SingleBrokerCluster) -> None:
+        client = await connect_and_create_topic()
+
+        async def error_of(base_sequence: int) -> ErrorCode:
+            answer = await client.request(produce_of(1, base_sequence), ProduceResponse, 12)
+            return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+        assert await error_of(0) == ErrorCode.NONE
+        assert await error_of(2) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        cluster.store.is_down = True
+        await pause(2 * LEASE_S)
+        assert await error_of(2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster.store.is_down = False
+        await pause(2 * LEASE_S)
+        assert await error_of(2) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         client.close()
 
     SingleBrokerCluster().run(scenario)

@@ -9,6 +9,7 @@ a mapping for a section.
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform, get_args, get_origin
 
@@ -95,6 +96,7 @@ def topic_setting(default: Any, doc: str, *, at_least: float | None = None, at_m
     return field(default=default, metadata={_FACTS: SettingFacts(doc, at_least, at_most, dynamic=True)})
 
 
+@cache
 def facts_of(declared: Field[Any]) -> SettingFacts:
     """Return the attributes of a field that is not a section."""
     facts = declared.metadata.get(_FACTS)

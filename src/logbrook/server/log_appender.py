@@ -18,14 +18,19 @@ from logbrook.ports import Clock
 from logbrook.records.batch import NO_PRODUCER_ID, BatchHeader
 from logbrook.records.builder import NO_PRODUCER_EPOCH, build_batch
 from logbrook.records.record import Record
+from logbrook.server.cluster.errors import NotLeaderError
 from logbrook.storage.batch_set import AppendOrigin
-from logbrook.storage.errors import DiskFullError, StorageError
+from logbrook.storage.errors import DiskFullError, OutOfOrderSequenceError, StorageError
 from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
 
 
 class ReplicatedAppends(Protocol):
     """The replicas of this broker, in a cluster."""
+
+    @property
+    def is_certain(self) -> bool:
+        """True if no other broker can have taken over what this one leads."""
 
     def leader_of(self, partition: TopicPartition) -> PartitionLeader:
         """Raises NotLeaderError."""
@@ -121,6 +126,11 @@ class LogAppender:
             )
         except DiskFullError:
             replicas.on_disk_full(log)
+            raise
+        except OutOfOrderSequenceError:
+            # Producers give up upon it. Another leader may have the records that are missing here.
+            if not replicas.is_certain:
+                raise NotLeaderError(log.partition) from None
             raise
         length = len(data)
 

@@ -97,6 +97,8 @@ class PartitionLeader:
         self.epoch_start_offset = log_end_offset
         self._lag_ms_max = lag_ms_max
         self._proposed: PartitionRegistration | None = None
+        # How often it was sent to the store.
+        self._attempts = 0
         # Until this time no proposal is made: the last one failed.
         self._retry_ms = now_ms
         self._progress = {
@@ -236,10 +238,11 @@ class PartitionLeader:
     def on_proposal_failed(self, now_ms: int, retry_after_ms: int, *, is_unknown: bool) -> None:
         """The proposal was refused: another registration will arrive. Or its outcome is unknown.
 
-        An unknown one may still take effect, so both sets count until a registration arrives.
+        An unknown one may still take effect, so both sets count until a registration arrives. So does one that was
+        repeated: it may have been refused because an earlier attempt has changed the partition epoch.
         """
         self._retry_ms = now_ms + retry_after_ms
-        if not is_unknown:
+        if not is_unknown and self._attempts == 1:
             self._proposed = None
 
     def retry_proposal(self, now_ms: int) -> list[LeaderEffect]:
@@ -249,6 +252,7 @@ class PartitionLeader:
         """
         if self._proposed is None or now_ms < self._retry_ms:
             return []
+        self._attempts += 1
         return [ProposeRegistration(self._proposed, self.partition_epoch)]
 
     def validate(self) -> None:
@@ -287,4 +291,5 @@ class PartitionLeader:
         if self._proposed is not None or now_ms < self._retry_ms:
             return []
         self._proposed = change_isr(self.registration, isr, self.min_insync)
+        self._attempts = 1
         return [ProposeRegistration(self._proposed, self.partition_epoch)]

@@ -243,6 +243,11 @@ class LeadingReplicas:
         replica = self._table.by_partition.get(TopicPartition(topic, partition))
         return replica is not None and replica.is_announced
 
+    @property
+    def is_certain(self) -> bool:
+        """True if no other broker can have taken over what this one leads."""
+        return self._membership.is_certain
+
     def leader_of(self, partition: TopicPartition) -> PartitionLeader:
         """Raises NotLeaderError."""
         replica = self._table.by_partition.get(partition)

@@ -13,10 +13,13 @@ A handler may import everything that `server` may, but no other handler.
 
 import importlib
 import pkgutil
+from functools import cache
 from typing import Any
 
 from logbrook.server.api import Api
 
 
-def all_apis() -> list[Api[Any]]:
-    return [importlib.import_module(f"{__name__}.{module.name}").API for module in pkgutil.iter_modules(__path__)]
+@cache
+def all_apis() -> tuple[Api[Any], ...]:
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    return tuple(importlib.import_module(f"{__name__}.{name}").API for name in names)

@@ -125,7 +125,15 @@ class SimulatedBroker:
         self.files = RecordingFiles()
 
 
-def simulation_config(host: str, durability: Durability = Durability.FSYNC, *, node_id: int = 1) -> BrokerConfig:
+def simulation_config(
+    host: str,
+    durability: Durability = Durability.FSYNC,
+    *,
+    node_id: int = 1,
+    session_ms_min: int = 6_000,
+    rebalance_delay_ms: int = 3_000,
+    maintenance_ms: int = 5_000,
+) -> BrokerConfig:
     """Return settings for simulations: durable appends, small files, no HTTP listener."""
     return BrokerConfig(
         data="simulated",
@@ -133,7 +141,11 @@ def simulation_config(host: str, durability: Durability = Durability.FSYNC, *, n
         network={"listen": f"{host}:{PORT}"},  # type: ignore[arg-type]
         metrics={"listen": ""},  # type: ignore[arg-type]
         storage={"wal_file_bytes": 64 << 10, "durability": durability},  # type: ignore[arg-type]
-        maintenance={"interval_ms": 5_000},  # type: ignore[arg-type]
+        maintenance={"interval_ms": maintenance_ms},  # type: ignore[arg-type]
+        groups={  # type: ignore[arg-type]
+            "session_timeout_ms_min": session_ms_min,
+            "initial_rebalance_delay_ms": rebalance_delay_ms,
+        },
     )
 
 

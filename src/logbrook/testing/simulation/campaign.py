@@ -9,7 +9,7 @@ the idempotent producer are in order, and committed readers see whole transactio
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -41,7 +41,7 @@ from logbrook.testing.simulation.admins import AdminWorkload
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
 from logbrook.testing.simulation.client import SimulatedClient, WorkloadClient
 from logbrook.testing.simulation.groups import GroupWorkloadHistory, WorkloadMember
-from logbrook.testing.simulation.loop import SimulationLoop
+from logbrook.testing.simulation.loop import SimulationLoop, SimulationStuckError
 from logbrook.testing.simulation.network import SimulatedNetwork
 from logbrook.testing.simulation.transactions import TransactionalWorkload, read_committed
 from logbrook.testing.variants import Variant
@@ -55,14 +55,10 @@ PARTITIONS = 2
 SECONDS = 20.0
 # The last versions in which topics go by name.
 _PRODUCE, _FETCH, _CREATE_TOPICS, _INIT_PRODUCER_ID = 12, 12, 5, 4
-_RETRY_S = 0.05
-_TRANSACTION_PAUSE_S = 0.1
 # A transaction times out after 3 s; timeouts are looked for every 10 s.
 _SETTLE_S = 60.0
 _BYTES_MAX = 1 << 20
 _PRODUCERS, _CONSUMERS, _MEMBERS = 3, 2, 2
-_ADMIN_PAUSE_S = 1.0
-_MEMBER_PAUSE_S = 0.3
 _RETRIABLE = (OSError, TimeoutError)
 
 
@@ -73,6 +69,23 @@ class SimulationFailureError(Exception):
         super().__init__(f"seed {seed}: {reason}")
         self.seed = seed
         self.events = events
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTimes:
+    """The pauses and timeouts of clients."""
+
+    # The longest pause of producers and consumers between two requests.
+    pause_s_max: float = 0.2
+    # After an error.
+    retry_s: float = 0.05
+    transaction_pause_s: float = 0.1
+    member_pause_s: float = 0.3
+    admin_pause_s: float = 1.0
+    request_s_max: float = 5.0
+    session_ms: int = 6_000
+    transaction_ms: int = 3_000
 
 
 @dataclass
@@ -99,30 +112,44 @@ class SimulationRun:
     # The replication factor of the topics that the administrator creates.
     administered_replicas = 1
 
-    def __init__(self, seed: int, seconds: float = SECONDS, durability: Durability = Durability.FSYNC) -> None:
+    def __init__(
+        self,
+        seed: int,
+        seconds: float = SECONDS,
+        durability: Durability = Durability.FSYNC,
+        times: ClientTimes | None = None,
+    ) -> None:
         self._seed = seed
+        self._times = times or ClientTimes()
         self._seconds = seconds
+        self._durability = durability
         self._random = Random(seed)
         self._is_over = False
         self._task_error: Exception | None = None
         self._values = 0
+        # The number of faults.
+        self.faults = 0
         self.events: list[str] = []
         self.history = ClientHistory()
-        self._transactions = TransactionalWorkload(seed, TOPIC, PARTITIONS, TRANSACTIONAL)
+        self._transactions = TransactionalWorkload(seed, TOPIC, PARTITIONS, TRANSACTIONAL, self._times.transaction_ms)
         self._group = GroupWorkloadHistory(TOPIC)
         self._admin = AdminWorkload(self.administered_replicas)
+        self._loop = self._new_loop()
+
+    def _new_loop(self) -> SimulationLoop:
         slowest_s = self._random.choice((0.001, 0.01, 0.1))
         latency = Random(self._random.random())
-        self._loop = SimulationLoop(SimulatedNetwork(lambda: latency.uniform(0.0001, slowest_s)))
-        self._sync_s = self._random.choice((0.0005, 0.02, 0.5))
+        loop = SimulationLoop(SimulatedNetwork(lambda: latency.uniform(0.0001, slowest_s)))
+        sync_s = self._random.choice((0.0005, 0.02, 0.5))
         syncs = Random(self._random.random())
         self._broker = SimulatedBroker(
-            self._loop,
+            loop,
             HOST,
-            config=simulation_config(HOST, durability),
-            seed=seed,
-            sync_latency_s=lambda: syncs.uniform(0.0001, self._sync_s),
+            config=simulation_config(HOST, self._durability),
+            seed=self._seed,
+            sync_latency_s=lambda: syncs.uniform(0.0001, sync_s),
         )
+        return loop
 
     def run(self) -> None:
         """Raises SimulationFailureError."""
@@ -131,8 +158,13 @@ class SimulationRun:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._run())
-        except* AssertionError as errors:
+        except SimulationStuckError as error:
+            broken = error
+        except BaseExceptionGroup as errors:
             broken = _first(errors)
+        except Exception as error:
+            # Of the judge.
+            broken = error
         broken = broken or self._task_error
         if broken is not None:
             raise SimulationFailureError(self._seed, self.events, str(broken) or repr(broken)) from broken
@@ -147,19 +179,23 @@ class SimulationRun:
     async def _run(self) -> None:
         await self._start()
         await self._create_topic()
+        async with asyncio.TaskGroup() as group:
+            for actor in self._actors():
+                group.create_task(actor)
+            await self._break_things()
+            self._is_over = True
+        await self._judge()
+        await self._stop()
+
+    def _actors(self) -> list[Coroutine[Any, Any, None]]:
+        """Return the clients of this schedule."""
         actors = [self._produce(f"producer-{number}") for number in range(_PRODUCERS)]
         actors.append(self._produce_idempotently(IDEMPOTENT))
         actors.append(self._repeat(TRANSACTIONAL, self._transact))
         actors += [self._consume(f"consumer-{number}") for number in range(_CONSUMERS)]
         actors += [self._consume_as_member(f"member-{number}") for number in range(_MEMBERS)]
         actors.append(self._repeat(ADMIN, self._administrate))
-        async with asyncio.TaskGroup() as group:
-            for actor in actors:
-                group.create_task(actor)
-            await self._break_things()
-            self._is_over = True
-        await self._judge()
-        await self._stop()
+        return actors
 
     async def _start(self) -> None:
         await self._broker.start()
@@ -193,7 +229,7 @@ class SimulationRun:
             partition = choices.randrange(PARTITIONS)
             value = self._new_value(name)
             await self._send(client, partition, value, build_batch([Record(value=value)]))
-            await self._pause(choices.uniform(0.0, 0.2))
+            await self._pause(choices.uniform(0.0, self._times.pause_s_max))
 
         await self._repeat(name, produce)
 
@@ -226,13 +262,13 @@ class SimulationRun:
             if code == ErrorCode.NONE:
                 sequences[partition] += 1
                 unacknowledged = None
-            await self._pause(choices.uniform(0.0, 0.2))
+            await self._pause(choices.uniform(0.0, self._times.pause_s_max))
 
         await self._repeat(name, produce)
 
     async def _transact(self, client: WorkloadClient) -> None:
         await self._transactions.run_one(client)
-        await self._pause(_TRANSACTION_PAUSE_S)
+        await self._pause(self._times.transaction_pause_s)
 
     def _new_value(self, name: str) -> bytes:
         self._values += 1
@@ -241,7 +277,7 @@ class SimulationRun:
     async def _send(self, client: WorkloadClient, partition: int, value: bytes, batch: bytearray) -> int:
         """Return the error code."""
         topics = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=partition, records=batch)])]
-        request = ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=topics)
+        request = ProduceRequest(acks=-1, timeout_ms=int(1000 * self._times.request_s_max), topic_data=topics)
         response = await client.request(request, ProduceResponse, _PRODUCE)
         answer = response.responses[0].partition_responses[0]
         if answer.error_code == ErrorCode.NONE:
@@ -257,22 +293,25 @@ class SimulationRun:
             if choices.random() < 0.05:
                 offsets[partition] = 0
             offsets[partition] = await self._fetch(client, partition, offsets[partition])
-            await self._pause(choices.uniform(0.0, 0.2))
+            await self._pause(choices.uniform(0.0, self._times.pause_s_max))
 
         await self._repeat(name, fetch)
 
     async def _consume_as_member(self, name: str) -> None:
-        member = WorkloadMember(self._seed, name, self._group, PARTITIONS, self._fetch)
+        member = self._new_member(name)
 
         async def consume(client: WorkloadClient) -> None:
             await member.run_one(client)
-            await self._pause(_MEMBER_PAUSE_S)
+            await self._pause(self._times.member_pause_s)
 
         await self._repeat(name, consume)
 
+    def _new_member(self, name: str) -> WorkloadMember:
+        return WorkloadMember(self._seed, name, self._group, PARTITIONS, self._fetch, self._times.session_ms)
+
     async def _administrate(self, client: WorkloadClient) -> None:
         await self._admin.run_one(client)
-        await self._pause(_ADMIN_PAUSE_S)
+        await self._pause(self._times.admin_pause_s)
 
     async def _fetch(self, client: WorkloadClient, partition: int, offset: int) -> int:
         """Read from an offset on. Returns the offset to continue at."""
@@ -302,7 +341,7 @@ class SimulationRun:
                 await work(client)
             except _RETRIABLE:
                 client = None
-                await self._pause(_RETRY_S)
+                await self._pause(self._times.retry_s)
         if client is not None:
             client.close()
 
@@ -313,6 +352,7 @@ class SimulationRun:
         faults = [self._kill, self._kill, self._cut_off, self._break_connections]
         while self._loop.time() < self._seconds:
             await self._pause(choices.uniform(0.05, 3.0))
+            self.faults += 1
             await choices.choice(faults)(choices)
 
     async def _kill(self, choices: Random) -> None:
@@ -383,7 +423,7 @@ class SimulationRun:
 
     async def _judge_group(self, client: WorkloadClient) -> None:
         """A new member gets all partitions once the others have gone, from the committed offsets on, and reads on."""
-        member = WorkloadMember(self._seed, "judge", self._group, PARTITIONS, self._fetch)
+        member = self._new_member("judge")
         until_s = self._loop.time() + _SETTLE_S
         ends = {number: self._log_of(number).high_watermark for number in range(PARTITIONS)}
         while member.positions is None or any(member.positions.get(number, -1) < end for number, end in ends.items()):
@@ -391,7 +431,7 @@ class SimulationRun:
             try:
                 await member.run_one(client)
             except _RETRIABLE:
-                await self._pause(_RETRY_S)
+                await self._pause(self._times.retry_s)
 
     async def _judge_transactions(self, client: WorkloadClient) -> None:
         """Wait until the last transaction has timed out, and compare what committed readers see."""
@@ -406,11 +446,10 @@ class SimulationRun:
         self._transactions.check(visible)
 
 
-def _first(errors: BaseExceptionGroup[AssertionError]) -> AssertionError:
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    assert isinstance(error, AssertionError)
     return error
 
 

@@ -24,6 +24,7 @@ R = TypeVar("R", bound=ApiMessage)
 
 _METADATA, _FIND_COORDINATOR = 12, 4
 _GROUP, _TRANSACTION = 0, 1
+REQUEST_S_MAX = 5.0
 
 GroupRequest: TypeAlias = (
     JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | OffsetCommitRequest | OffsetFetchRequest
@@ -33,7 +34,7 @@ GroupRequest: TypeAlias = (
 class WorkloadClient(Protocol):
     """Sends requests to whichever broker serves them. Raises OSError, also when the answer is late."""
 
-    async def request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0) -> R: ...
+    async def request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float = ...) -> R: ...
 
     def close(self) -> None: ...
 
@@ -58,7 +59,12 @@ class SimulatedClient(PeerConnection):
 class ClusterClient:
     """A client of a cluster: it looks leaders and coordinators up, and again after any error."""
 
-    def __init__(self, name: str, hosts: list[str], port: int, choices: Random) -> None:
+    def __init__(
+        self, name: str, hosts: list[str], port: int, choices: Random, request_s_max: float = REQUEST_S_MAX
+    ) -> None:
+        self._request_s_max = request_s_max
+        # The number of requests that were sent.
+        self.requests = 0
         self._name = name
         self._hosts = hosts
         self._port = port
@@ -67,29 +73,35 @@ class ClusterClient:
         self._leaders: dict[tuple[str, int], str] = {}
         self._coordinators: dict[tuple[int, str], str] = {}
 
-    async def request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0) -> R:
+    async def request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float | None = None) -> R:
         """Send a request to the broker that serves it. Raises OSError."""
+        timeout_s = timeout_s or self._request_s_max
         async with asyncio.timeout(timeout_s):
             host = await self._host_of(message)
             answer = await self.request_from(host, message, response, version, timeout_s)
         if _has_error(answer):
-            self._leaders.clear()
-            self._coordinators.clear()
+            self.forget()
         return answer
 
     async def request_from(
-        self, host: str, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0
+        self, host: str, message: ApiMessage, response: type[R], version: int, timeout_s: float | None = None
     ) -> R:
         """Send a request to one broker. Raises OSError."""
+        timeout_s = timeout_s or self._request_s_max
+        self.requests += 1
         connection = self._connections.get(host)
         try:
             if connection is None or connection.is_closed:
                 connection = self._connections[host] = await SimulatedClient.connect(host, self._port, self._name)
             return await connection.request(message, response, version, timeout_s)
         except OSError:
-            self._leaders.clear()
-            self._coordinators.clear()
+            self.forget()
             raise
+
+    def forget(self) -> None:
+        """Look leaders and coordinators up again."""
+        self._leaders.clear()
+        self._coordinators.clear()
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -114,8 +126,7 @@ class ClusterClient:
     async def _leader(self, topic: str, partition: int) -> str:
         if (topic, partition) not in self._leaders:
             request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-            host = self._choices.choice(self._hosts)
-            metadata = await self.request_from(host, request, MetadataResponse, _METADATA)
+            metadata = await self._request_from_any(request, MetadataResponse, _METADATA)
             hosts = {broker.node_id: broker.host for broker in metadata.brokers}
             for described in metadata.topics:
                 for part in described.partitions:
@@ -125,11 +136,20 @@ class ClusterClient:
             raise ConnectionRefusedError(f"{topic}-{partition} has no leader")
         return self._leaders[topic, partition]
 
+    async def _request_from_any(self, message: ApiMessage, response: type[R], version: int) -> R:
+        """Send a request to any broker that accepts connections. Raises OSError."""
+        *others, last = self._choices.sample(self._hosts, len(self._hosts))
+        for host in others:
+            try:
+                return await self.request_from(host, message, response, version)
+            except ConnectionRefusedError:
+                continue
+        return await self.request_from(last, message, response, version)
+
     async def _coordinator(self, key_type: int, key: str) -> str:
         if (key_type, key) not in self._coordinators:
             request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-            host = self._choices.choice(self._hosts)
-            answer = await self.request_from(host, request, FindCoordinatorResponse, _FIND_COORDINATOR)
+            answer = await self._request_from_any(request, FindCoordinatorResponse, _FIND_COORDINATOR)
             (coordinator,) = answer.coordinators
             if coordinator.error_code:
                 raise ConnectionRefusedError(ErrorCode(coordinator.error_code).name)

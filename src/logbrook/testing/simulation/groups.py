@@ -24,8 +24,6 @@ from logbrook.testing.simulation.client import WorkloadClient
 GROUP = "g"
 _JOIN_GROUP, _SYNC_GROUP, _HEARTBEAT, _OFFSET_COMMIT, _OFFSET_FETCH = 5, 3, 3, 7, 5
 _PROTOCOL_TYPE = "simulation"
-_SESSION_MS = 6_000
-_JOIN_S_MAX = 20.0
 
 # Reads a partition from an offset on, and returns the offset to continue at.
 ReadPartition = Callable[[WorkloadClient, int, int], Awaitable[int]]
@@ -72,8 +70,17 @@ class WorkloadMember:
     """One member. Call `run_one` again and again, with whatever connection there is."""
 
     def __init__(
-        self, seed: int, name: str, history: GroupWorkloadHistory, partitions: int, read: ReadPartition
+        self,
+        seed: int,
+        name: str,
+        history: GroupWorkloadHistory,
+        partitions: int,
+        read: ReadPartition,
+        session_ms: int = 6_000,
     ) -> None:
+        self._session_ms = session_ms
+        # A rebalance waits for members that are gone.
+        self._join_s_max = 3 * session_ms / 1000
         self.name = name
         self._random = Random(f"{seed}/{name}")
         self._history = history
@@ -96,13 +103,13 @@ class WorkloadMember:
     async def _join(self, client: WorkloadClient) -> None:
         request = JoinGroupRequest(
             group_id=GROUP,
-            session_timeout_ms=_SESSION_MS,
-            rebalance_timeout_ms=_SESSION_MS,
+            session_timeout_ms=self._session_ms,
+            rebalance_timeout_ms=self._session_ms,
             member_id=self._member_id,
             protocol_type=_PROTOCOL_TYPE,
             protocols=[JoinGroupRequestProtocol(name="modulo")],
         )
-        joined = await client.request(request, JoinGroupResponse, _JOIN_GROUP, _JOIN_S_MAX)
+        joined = await client.request(request, JoinGroupResponse, _JOIN_GROUP, self._join_s_max)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = joined.member_id
             return
@@ -125,7 +132,7 @@ class WorkloadMember:
             ),
             SyncGroupResponse,
             _SYNC_GROUP,
-            _JOIN_S_MAX,
+            self._join_s_max,
         )
         if synced.error_code:
             self._on_error(synced.error_code)

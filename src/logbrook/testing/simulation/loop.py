@@ -3,8 +3,11 @@
 import asyncio
 import selectors
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import Context
+from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 from logbrook.testing.simulation.network import SimulatedNetwork
@@ -38,8 +41,8 @@ def _clocks_of(loop: "SimulationLoop") -> Iterator[None]:
 class SimulationStuckError(Exception):
     """Every task waits, and there is no timer: in reality they would wait forever."""
 
-    def __init__(self) -> None:
-        super().__init__("nothing is ready and no timer is set: all tasks wait forever")
+    def __init__(self, reason: str = "nothing is ready and no timer is set: all tasks wait forever") -> None:
+        super().__init__(reason)
 
 
 class SimulationLoop(asyncio.SelectorEventLoop):
@@ -48,18 +51,75 @@ class SimulationLoop(asyncio.SelectorEventLoop):
     Without the microsecond, code that waits for a time that is too short to be added to a float would wait forever.
     Connections are those of `network`.
 
-    Work for an executor runs on the loop, after `executor_latency_s`.
+    Timers that are due at the same time run in the order in which they were set. Work for an executor runs on the loop,
+    after `executor_latency_s`.
     """
 
-    def __init__(self, network: SimulatedNetwork | None = None, executor_latency_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        network: SimulatedNetwork | None = None,
+        executor_latency_s: float = 0.0,
+        steps_max: int | None = None,
+    ) -> None:
+        """After `steps_max` moves of the time, SimulationStuckError is raised."""
         self.now_s = 0.0
         self.network = network or SimulatedNetwork()
         self.network.attach(self)
         self._executor_latency_s = executor_latency_s
-        super().__init__(_VirtualSelector(self))
+        self._steps_left = self._steps_max = steps_max
+        # Time, number and handle of each timer.
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timer_number = 0
+        super().__init__(_NoSelector())
 
     def time(self) -> float:
         return self.now_s
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timer_number += 1
+        heappush(self._timers, (when, self._timer_number, timer))
+        return timer
+
+    def _run_once(self) -> None:
+        """Move the time, and run the callbacks that are ready then. Raises SimulationStuckError.
+
+        It replaces that of asyncio, which took a sixth of the time of a simulation: nothing waits for descriptors, and
+        timers that were cancelled stay until they are due.
+        """
+        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heappop(timers)
+        if ready or self._stopping:  # type: ignore[attr-defined]
+            self.now_s += _STEP_S
+        elif timers:
+            self.now_s = max(self.now_s + _STEP_S, timers[0][0])
+        else:
+            raise SimulationStuckError
+        if self._steps_left is not None:
+            self._steps_left -= 1
+            if self._steps_left < 0:
+                # As many again to end the tasks.
+                self._steps_left = self._steps_max
+                raise SimulationStuckError(f"the simulation does not end, after {self.now_s:.0f} s")
+        now_s = self.now_s
+        while timers and timers[0][0] <= now_s:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """A timer is dropped when it is due."""
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
@@ -107,17 +167,11 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         pass
 
 
-class _VirtualSelector(selectors.BaseSelector):
-    """Advances the time instead of waiting."""
-
-    def __init__(self, loop: SimulationLoop) -> None:
-        self._loop = loop
+class _NoSelector(selectors.BaseSelector):
+    """There are no descriptors."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise SimulationStuckError
-        self._loop.now_s += max(_STEP_S, timeout)
-        return []
+        raise NotImplementedError(f"a simulation never waits: {timeout}")
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         raise NotImplementedError(f"a simulation has no descriptors: {fileobj!r}, {events}, {data!r}")

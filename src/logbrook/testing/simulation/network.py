@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
+from zlib import crc32
 
 if TYPE_CHECKING:
     from logbrook.testing.simulation.loop import SimulationLoop
@@ -27,6 +28,8 @@ class SimulatedNetwork:
         self._cut_off: set[tuple[str, str]] = set()
         self._down: set[str] = set()
         self._next_port = _FIRST_PORT
+        # Of all messages that were delivered, and when: two runs of a schedule have the same.
+        self.digest = 0
         self._loop: SimulationLoop | None = None
 
     @property
@@ -72,6 +75,10 @@ class SimulatedNetwork:
         far.protocol.connection_made(far)
         near.protocol.connection_made(near)
         return near, near.protocol
+
+    def on_delivered(self, transport: "SimulatedTransport", data: bytes) -> None:
+        start = f"{self.loop.time()} {transport.remote} {transport.local}"
+        self.digest = crc32(data, crc32(start.encode(), self.digest))
 
     def is_cut_off(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) in self._cut_off
@@ -226,6 +233,7 @@ class SimulatedTransport(asyncio.Transport):
                 self.close()
                 return
             self.peer.on_delivered(len(data))
+            self._network.on_delivered(self, data)
             self._receive(data)
 
     def _receive(self, data: bytes) -> None:

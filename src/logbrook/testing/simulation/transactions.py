@@ -57,7 +57,15 @@ class UnfinishedTransactionError(OSError):
 class TransactionalWorkload:
     """One transactional producer. Call `run_one` again and again, with whatever connection there is."""
 
-    def __init__(self, seed: int, topic: str, partitions: int, transactional_id: str) -> None:
+    def __init__(
+        self,
+        seed: int,
+        topic: str,
+        partitions: int,
+        transactional_id: str,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
+        self._timeout_ms = timeout_ms
         self._random = Random(f"{seed}/{transactional_id}")
         self._topic = topic
         self._partitions = partitions
@@ -93,7 +101,7 @@ class TransactionalWorkload:
         self._producer = (answer.producer_id, answer.producer_epoch)
 
     async def _initialize(self, client: WorkloadClient) -> tuple[int, int]:
-        request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS)
+        request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=self._timeout_ms)
         answer = await client.request(request, InitProducerIdResponse, _INIT_PRODUCER_ID)
         self._check(answer.error_code)
         return answer.producer_id, answer.producer_epoch
@@ -118,7 +126,7 @@ class TransactionalWorkload:
         if code == ErrorCode.NONE:
             return
         took_ms = 1000 * (asyncio.get_running_loop().time() - self._started_s)
-        is_fenced = code in _FENCED and took_ms >= TIMEOUT_MS
+        is_fenced = code in _FENCED and took_ms >= self._timeout_ms
         assert code in _RETRIABLE or is_fenced, (
             f"a transactional request got {ErrorCode(code).name} after {took_ms:.0f} ms"
         )

@@ -1,0 +1,87 @@
+"""The plan of a simulated cluster, which a seed decides: times, clients and kinds of faults.
+
+A schedule has some of the clients and some of the faults, not all. A fault that comes often, among few others, reaches
+states that a mixture of all faults hardly ever does, and a schedule with few clients is short (swarm testing, Groce et
+al., ISSTA 2012). Every kind is in about half of the schedules.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from random import Random
+
+# Simulated time until the last fault, of most schedules and of a few longer ones. Periodic checkpoints of high
+# watermarks come after 5 s.
+SECONDS = 2.5
+_LONGER = 3.0
+_LONGER_SHARE = 0.05
+
+
+class ClusterWorkload(Enum):
+    """Clients that a schedule may have. Plain producers and a consumer are in all."""
+
+    IDEMPOTENT = auto()
+    TRANSACTIONAL = auto()
+    FOLLOWER_CONSUMER = auto()
+    GROUP = auto()
+    ADMIN = auto()
+
+
+class ClusterFault(Enum):
+    """Faults that a schedule may have (`cluster_faults`)."""
+
+    KILL = auto()
+    KILL_ALL = auto()
+    RESTART = auto()
+    ISOLATE = auto()
+    CUT_FROM_BROKER = auto()
+    CUT_FROM_STORE = auto()
+    STOP_STORE = auto()
+    LOSE_ANSWER = auto()
+    COMPACT_STORE = auto()
+    EXPIRE_LEASE = auto()
+    DEPOSE_TWICE = auto()
+    HAND_OVER_TWICE = auto()
+    MOVE = auto()
+    ELECT = auto()
+    REPLACE_DISK = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """The choices of one seed. Latencies are the upper limits of uniform distributions."""
+
+    seconds: float
+    network_s_max: float
+    sync_s_max: float
+    store_s_max: float
+    lease_s: float
+    replica_lag_ms_max: int
+    min_insync: int
+    # The longest pause of a client between two requests.
+    pause_s_max: float
+    # The longest pause between two faults of a sequence.
+    quiet_s_max: float
+    workloads: tuple[ClusterWorkload, ...]
+    faults: tuple[ClusterFault, ...]
+
+    @classmethod
+    def of(cls, seed: int, seconds: float = SECONDS) -> "ClusterPlan":
+        random = Random(f"{seed}/plan")
+        lease_s = random.choice((0.4, 0.8))
+        return cls(
+            seconds=seconds * (_LONGER if random.random() < _LONGER_SHARE else 1.0),
+            network_s_max=random.choice((0.001, 0.005, 0.04)),
+            sync_s_max=random.choice((0.0005, 0.01, 0.2)),
+            store_s_max=random.choice((0.0, 0.002, 0.03)),
+            lease_s=lease_s,
+            replica_lag_ms_max=int(1000 * lease_s * random.choice((0.75, 2.0))),
+            min_insync=random.choice((1, 2)),
+            pause_s_max=random.choice((0.15, 0.3)),
+            quiet_s_max=random.choice((0.2, 0.7)),
+            workloads=tuple(workload for workload in ClusterWorkload if random.random() < 0.5),
+            faults=_faults(random),
+        )
+
+
+def _faults(random: Random) -> tuple[ClusterFault, ...]:
+    return tuple(fault for fault in ClusterFault if random.random() < 0.5) or tuple(ClusterFault)
