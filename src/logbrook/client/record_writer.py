@@ -25,7 +25,7 @@ from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, Codec, read_header
 from logbrook.records.builder import NO_PRODUCER_EPOCH, build_batch
 from logbrook.records.record import Header, Record
-from logbrook.records.value_batches import ValueRun, build_value_batch
+from logbrook.records.value_batches import ValueBatch, ValueRun
 
 BATCH_BYTES = 512 << 10
 
@@ -81,7 +81,7 @@ class RecordWriter:
             self.check_partition(partition)
         buffer = self._buffer(partition)
         size = _RECORD_EXTRA_BYTES + len(record.value or b"") + len(record.key or b"") + _headers_bytes(record.headers)
-        if buffer.runs or (buffer.count and buffer.bytes + size > self._batch_bytes):
+        if buffer.values.count or (buffer.count and buffer.bytes + size > self._batch_bytes):
             self._send(partition, buffer)
         buffer.records.append(record)
         buffer.count += 1
@@ -145,7 +145,7 @@ class RecordWriter:
             if start < end:
                 end_bytes = ends[end - 1] if ends else rest_bytes
                 part = run if end - start == len(values) else _part(run, start, end)
-                buffer.runs.append(part)
+                buffer.values.add(part)
                 buffer.count += end - start
                 buffer.bytes += end_bytes - start_bytes
                 rest_bytes -= end_bytes - start_bytes
@@ -194,10 +194,10 @@ class RecordWriter:
 
 @dataclass(slots=True)
 class _RecordBuffer:
-    """The records of the next batch of one partition, single ones or in runs, and an estimate of the batch's bytes."""
+    """The records of the next batch of a partition, single or in encoded runs, and an estimate of the batch's bytes."""
 
     records: list[Record] = field(default_factory=list)
-    runs: list[ValueRun] = field(default_factory=list)
+    values: ValueBatch = field(default_factory=ValueBatch)
     count: int = 0
     bytes: int = 0
 
@@ -209,8 +209,8 @@ class _RecordBuffer:
         base_sequence: int = NO_SEQUENCE,
     ) -> bytearray:
         """Return the batch, and empty the buffer."""
-        records, runs = self.records, self.runs
-        self.records, self.runs, self.count, self.bytes = [], [], 0, 0
+        records, values = self.records, self.values
+        self.records, self.values, self.count, self.bytes = [], ValueBatch(), 0, 0
         if records:
             return build_batch(
                 records,
@@ -219,12 +219,8 @@ class _RecordBuffer:
                 producer_epoch=producer_epoch,
                 base_sequence=base_sequence,
             )
-        return build_value_batch(
-            runs,
-            codec=codec,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
+        return values.build(
+            codec=codec, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
         )
 
 

@@ -35,43 +35,55 @@ class ValueRun(NamedTuple):
     empty_is_null: bool = False
 
 
-def build_value_batch(
-    runs: Sequence[ValueRun],
-    *,
-    codec: Codec = Codec.NONE,
-    producer_id: ProducerId = NO_PRODUCER_ID,
-    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
-) -> bytearray:
-    """Encode the records of `runs`, at least one, as a batch at consecutive offsets from 0."""
-    count = sum(len(run.values) for run in runs)
-    if not count:
-        raise ValueError("a batch needs at least one record")
-    base_timestamp = runs[0].timestamp
-    parts: list[bytes] = []
-    first_delta = 0
-    for run in runs:
-        parts += _encode_run(run, first_delta, encode_varint(wrap_int64(run.timestamp - base_timestamp)))
-        first_delta += len(run.values)
-    header = BatchHeader(
-        base_offset=Offset(0),
-        batch_length=0,
-        leader_epoch=NO_LEADER_EPOCH,
-        magic=MAGIC_V2,
-        crc=0,
-        attributes=int(codec),
-        last_offset_delta=count - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max(run.timestamp for run in runs),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        count=count,
-    )
-    records = compress(codec, b"".join(parts))
-    batch = bytearray(HEADER_BYTES) + records
-    seal(header, batch)
-    return batch
+class ValueBatch:
+    """A batch at consecutive offsets from 0. A run is encoded when it is added, so its keys and values are not kept."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._pieces: list[bytes] = []
+        self._base_timestamp = 0
+        self._max_timestamp = 0
+
+    def add(self, run: ValueRun) -> None:
+        if not self.count:
+            self._base_timestamp = self._max_timestamp = run.timestamp
+        timestamp_delta = encode_varint(wrap_int64(run.timestamp - self._base_timestamp))
+        self._pieces += _encode_run(run, self.count, timestamp_delta)
+        self._max_timestamp = max(self._max_timestamp, run.timestamp)
+        self.count += len(run.values)
+
+    def build(
+        self,
+        *,
+        codec: Codec = Codec.NONE,
+        producer_id: ProducerId = NO_PRODUCER_ID,
+        producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+    ) -> bytearray:
+        """Return the batch, which needs at least one record."""
+        if not self.count:
+            raise ValueError("a batch needs at least one record")
+        header = BatchHeader(
+            base_offset=Offset(0),
+            batch_length=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            magic=MAGIC_V2,
+            crc=0,
+            attributes=int(codec),
+            last_offset_delta=self.count - 1,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            count=self.count,
+        )
+        if codec is Codec.NONE:
+            batch = bytearray().join([bytes(HEADER_BYTES), *self._pieces])
+        else:
+            batch = bytearray(HEADER_BYTES) + compress(codec, b"".join(self._pieces))
+        seal(header, batch)
+        return batch
 
 
 def _encode_run(run: ValueRun, first_delta: int, timestamp_delta: bytes) -> Iterator[bytes]:

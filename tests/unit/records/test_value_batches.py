@@ -8,7 +8,7 @@ from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.records.batch import Codec
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
-from logbrook.records.value_batches import ValueRun, build_value_batch
+from logbrook.records.value_batches import ValueBatch, ValueRun
 
 FIELDS: dict[str, Any] = {"producer_id": ProducerId(5), "producer_epoch": ProducerEpoch(2), "base_sequence": 77}
 
@@ -21,7 +21,10 @@ def records_of(run: ValueRun) -> list[Record]:
 
 def check(*runs: ValueRun, codec: Codec = Codec.NONE) -> None:
     expected = build_batch([record for run in runs for record in records_of(run)], codec=codec, **FIELDS)
-    assert build_value_batch(runs, codec=codec, **FIELDS) == expected
+    batch = ValueBatch()
+    for run in runs:
+        batch.add(run)
+    assert batch.build(codec=codec, **FIELDS) == expected
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 8191, 8192, 8193, 20_000])
@@ -59,4 +62,4 @@ def test_batches_are_compressed(codec: Codec) -> None:
 
 def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one record"):
-        build_value_batch([ValueRun([], None, 1)])
+        ValueBatch().build()
