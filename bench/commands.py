@@ -20,6 +20,9 @@ from logbrook.client import Client
 _PRODUCED, _CONSUMED = 1_000_000, 5_000_000
 _PRODUCE_GOAL_S, _CONSUME_GOAL_S = 5.1 / 5, 24 / 5
 _TOPIC = "lines"
+_KEYED_TOPIC, _PARTITIONS = "keyed-lines", 6
+# The first space of a line ends its key.
+_KEYED = ["-K", " "]
 _ROUNDS = 3
 
 
@@ -39,11 +42,16 @@ def run() -> list[Row]:
 def _measure(address: str, lines: Path) -> list[Row]:
     with Client(address) as client:
         client.create_topic(_TOPIC)
+        client.create_topic(_KEYED_TOPIC, _PARTITIONS)
     logbrook = [sys.executable, "-m", "logbrook"]
     rounds = _CONSUMED // _PRODUCED
     produce = [*logbrook, "produce", _TOPIC, "-b", address, "-f", str(lines)]
     produce_s = statistics.median(_cpu_s(produce) for _ in range(rounds))
     rows = [Row(f"logbrook produce, {_PRODUCED:,} lines: CPU", produce_s, "s", _PRODUCE_GOAL_S, higher_is_better=False)]
+    keyed = [*logbrook, "produce", _KEYED_TOPIC, "-b", address, "-f", str(lines), *_KEYED]
+    keyed_name = f"{_PRODUCED:,} keys in {_PARTITIONS} partitions: CPU"
+    keyed_s = statistics.median(_cpu_s(keyed) for _ in range(_ROUNDS))
+    rows.append(Row(f"logbrook produce, {keyed_name}", keyed_s, "s", higher_is_better=False))
     for name, flags in (("values", []), ("keys and offsets", ["--print-key", "--print-offset"]), ("JSON", ["--json"])):
         consume = [*logbrook, "consume", _TOPIC, "-b", address, *flags]
         consume_s = statistics.median(_cpu_s(consume) for _ in range(_ROUNDS))
@@ -54,6 +62,8 @@ def _measure(address: str, lines: Path) -> list[Row]:
         rows.append(Row(f"kcat, {_CONSUMED:,} values: CPU", consume_s, "s"))
         produce_s = _cpu_s([kcat, "-P", "-b", address, "-t", _TOPIC, "-l", str(lines)])
         rows.append(Row(f"kcat, {_PRODUCED:,} lines: CPU", produce_s, "s"))
+        keyed_s = _cpu_s([kcat, "-P", "-b", address, "-t", _KEYED_TOPIC, "-l", *_KEYED, str(lines)])
+        rows.append(Row(f"kcat, {keyed_name}", keyed_s, "s"))
     return rows
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import time
 from urllib.parse import quote
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from logbrook.client import Client
@@ -164,6 +165,30 @@ def test_messages_are_read_from_every_position_and_searched(
     page.get_by_label("Partition", exact=True).fill("7")
     page.get_by_role("button", name="Read", exact=True).click()
     notices(page, "there is no such topic or partition")
+
+
+def test_a_page_does_not_call_a_topic_empty_before_it_was_read(
+    broker: Broker, client: Client, console: str, open_page: Opened
+) -> None:
+    broker.create_topic("unread")
+    write(client, "unread", 3)
+    # The page as it is sent, before its script asks for messages.
+    response = open_page(f"{console}/topics/unread").request.get(f"{console}/topics/unread")
+    assert "Reading" in response.text()
+    assert "There is no message here" not in response.text()
+
+
+@pytest.mark.parametrize(
+    ("query", "error"), [("from=offset&at=abc", "abc"), ("filter=value.a+%3D%3D%3D", "write == to")]
+)
+def test_an_address_that_cannot_be_read_is_not_shown_as_an_empty_topic(
+    broker: Broker, console: str, open_page: Opened, query: str, error: str
+) -> None:
+    broker.create_topic(topic := f"unreadable-{len(query)}")
+    page = open_page(f"{console}/topics/{topic}?{query}")
+    notices(page, error)
+    expect(page.locator("#status")).to_have_text("Nothing was read.")
+    expect(page.get_by_text("There is no message here")).to_be_hidden()
 
 
 def test_a_message_is_produced_shown_in_every_form_and_downloaded(

@@ -17,9 +17,9 @@ from logbrook.client.cluster_overview import ClusterOverview, PartitionOverview,
 from logbrook.client.errors import ClientError
 from logbrook.client.move_throttle import MoveThrottle
 from logbrook.client.replica_plans import Plan
-from logbrook.config.text import size_text
 from logbrook.config.values import read_quantity
 from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.text import size_text
 
 Throttle = Annotated[
     str | None,

@@ -16,8 +16,8 @@ import typer
 from logbrook.cli.arguments import iso_time
 from logbrook.cli.failures import fail
 from logbrook.cli.records import record_as_json
-from logbrook.config.text import printable
 from logbrook.model import TopicPartition
+from logbrook.model.text import printable
 from logbrook.ports.os_files import OsFile
 from logbrook.records.batch import (
     CODEC_MASK,

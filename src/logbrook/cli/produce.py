@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, repeat
 from time import time
 from typing import Annotated, NamedTuple
 
@@ -44,16 +45,16 @@ class _LineFormat(NamedTuple):
 
     def split(self, lines: list[bytes]) -> tuple[list[bytes] | None, list[bytes]] | None:
         """Return the keys, if records have any, and the values; None if the lines must be parsed one by one."""
-        if self.is_json or self.template is not None or self.headers or self.tombstones:
+        if self.is_json or self.template is not None:
             return None
         if self.key is not None:
             return [self.key] * len(lines), lines
         if self.key_separator is None:
             return None, lines
-        parts = [line.partition(self.key_separator) for line in lines]
-        keys, separators, values = map(list, zip(*parts, strict=True))
+        # Key, separator and value of each line, one after the other. A missing separator is empty.
+        parts = [*chain.from_iterable(map(bytes.partition, lines, repeat(self.key_separator)))]
         # A line without a separator is an error with the line's number.
-        return (keys, values) if all(separators) else None
+        return (parts[::3], parts[2::3]) if parts[1::3].count(self.key_separator) == len(lines) else None
 
     def parse(self, line: bytes, now_ms: int) -> ParsedRecord | None:
         """Return None for a blank line between JSON objects. Raises ValueError with a message for the user."""
@@ -235,7 +236,14 @@ def _write_lines(writer: RecordWriter, source: LineInput, line_format: _LineForm
         split = line_format.split(lines)
         if split is not None:
             keys, values = split
-            writer.write_values(values, now_ms, keys=keys, partition=line_format.partition)
+            writer.write_values(
+                values,
+                now_ms,
+                keys=keys,
+                partition=line_format.partition,
+                headers=line_format.headers,
+                empty_is_null=line_format.tombstones,
+            )
         else:
             records = _parsed(writer, lines, line_count + 1, line_format, now_ms)
             # JSON of a pipe is checked as far as it has been read before any of it is written.

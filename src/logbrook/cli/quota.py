@@ -9,8 +9,8 @@ from logbrook.cli.connection import Bootstrap, Json, connected_admin
 from logbrook.cli.failures import fail, refuse
 from logbrook.cli.terminal import Column, ParagraphCommand, Yes, confirm, print_rows
 from logbrook.client.admin_quotas import CLIENT_ID_PART, IP_PART, USER_PART, QuotaInfo, target_text
-from logbrook.config.text import size_text
 from logbrook.config.values import read_quantity
+from logbrook.model.text import size_text
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 

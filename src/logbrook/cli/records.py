@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 from logbrook.cli.arguments import iso_time, parse_timestamp
 from logbrook.cli.failures import refuse
 from logbrook.cli.output import escape_bytes, escape_controls
-from logbrook.config.text import hex_dump
 from logbrook.model import TopicPartition
+from logbrook.model.text import hex_dump
 from logbrook.records.record import Header, RawRecord, Record
 
 RecordFormat: TypeAlias = Callable[[TopicPartition, RawRecord], bytes]

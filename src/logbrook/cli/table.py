@@ -18,7 +18,7 @@ import typer
 from logbrook.cli.connection import Json
 from logbrook.cli.failures import INTERRUPTED, fail, refuse
 from logbrook.cli.terminal import ParagraphCommand, plural, print_json, print_rows
-from logbrook.config.text import size_text
+from logbrook.model.text import size_text
 from logbrook.model.version import install_command
 from logbrook.spark.errors import EXIT_NO_SPARK, SparkError, exit_code_of
 

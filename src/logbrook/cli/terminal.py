@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 from logbrook.cli.client_options import client_parameters
 from logbrook.cli.failures import FAILED, refuse
 from logbrook.cli.output import escape_controls
-from logbrook.config.text import size_text
+from logbrook.model.text import size_text
 
 _UNKNOWN = "-"
 _GAP = "  "

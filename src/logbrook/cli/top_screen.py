@@ -11,7 +11,7 @@ from rich.text import Text
 
 from logbrook.cli.terminal import Row, byte_size
 from logbrook.cli.top import TopView
-from logbrook.config.text import printable
+from logbrook.model.text import printable
 
 # Lines that are not rows: two at the top, a header and a gap for each table, one at the bottom.
 _FIXED_LINES = 7

@@ -16,9 +16,9 @@ from logbrook.config.broker import BrokerConfig
 from logbrook.config.catalogue import ENVIRONMENT_PREFIX, DeclaredSetting, all_sections, all_settings, settings_by_key
 from logbrook.config.errors import NotAllowedError, Problem, SettingsRefusedError
 from logbrook.config.network import TOKEN_VARIABLE
-from logbrook.config.text import printable, quoted
 from logbrook.config.toml_lines import TomlSyntaxError, lines_of_keys, parse_toml
 from logbrook.config.values import read_value
+from logbrook.model.text import printable, quoted
 
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "LOGBROOK_CONFIG"

@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform, get_args, get_origin
 
 from logbrook.config.errors import WrongValueError
-from logbrook.config.text import join_words
+from logbrook.model.text import join_words
 
 _FACTS = "facts"
 _TYPES_IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}

@@ -17,8 +17,8 @@ from logbrook.config.broker import PATH_SEPARATOR
 from logbrook.config.catalogue import SEPARATORS, DeclaredSetting, ValueKind
 from logbrook.config.errors import NotAllowedError
 from logbrook.config.network import parse_listeners, split_address
-from logbrook.config.text import join_words
 from logbrook.config.topics import INT64_MAX, UNLIMITED
+from logbrook.model.text import join_words
 
 _SIZES = {"tib": 1 << 40, "gib": 1 << 30, "mib": 1 << 20, "kib": 1 << 10, "b": 1}
 _DECIMAL_SIZES = {"tb": 10**12, "gb": 10**9, "mb": 10**6, "kb": 10**3}

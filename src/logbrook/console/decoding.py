@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any
 from xml.dom.minidom import parseString
 
-from logbrook.config.text import hex_dump
 from logbrook.console.formatting import decode_text
+from logbrook.model.text import hex_dump
 
 SHOWN_BYTES_MAX = 256 << 10
 _PREVIEW_BYTES_MAX = 8 << 10

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 from logbrook.client.offset_specs import AtOffset, AtTime, Earliest, Latest, OffsetSpec
-from logbrook.config.text import size_text
 from logbrook.model.identifiers import Offset
+from logbrook.model.text import size_text
 
 
 def format_size(count: float | None) -> str:

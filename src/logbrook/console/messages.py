@@ -15,7 +15,7 @@ from time import monotonic
 from logbrook.client.admin import Admin
 from logbrook.client.errors import BrokerError
 from logbrook.client.offset_specs import Latest, LogBounds, OffsetSpec
-from logbrook.client.record_writer import partition_of
+from logbrook.client.partitioner import partition_of
 from logbrook.client.records_reader import RecordsReader
 from logbrook.console.filters import Predicate, contains_text
 from logbrook.model import LogbrookError, TopicPartition

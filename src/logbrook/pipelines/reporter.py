@@ -16,7 +16,7 @@ from dataclasses import replace
 from time import time
 
 from logbrook.client import BrokerError, Client
-from logbrook.client.record_writer import partition_of
+from logbrook.client.partitioner import partition_of
 from logbrook.client.retry import RetryPolicy
 from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.model import LogbrookError

@@ -37,6 +37,7 @@ NO_LEADER_EPOCH = LeaderEpoch(-1)
 NO_PRODUCER_EPOCH = ProducerEpoch(-1)
 
 _NULL = encode_varint(-1)
+_NO_HEADERS = encode_varint(0)
 _RECORD_ATTRIBUTES = b"\x00"
 
 
@@ -117,12 +118,20 @@ def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> by
         encode_varint(offset_delta),
         *_encode_nullable(record.key),
         *_encode_nullable(record.value),
-        encode_varint(len(record.headers)),
+        encode_headers(record.headers),
     ]
-    for header in record.headers:
-        parts += _encode_header(header)
     body = b"".join(parts)
     return encode_varint(len(body)) + body
+
+
+def encode_headers(headers: Sequence[Header]) -> bytes:
+    """Encode the headers of a record with their count."""
+    if not headers:
+        return _NO_HEADERS
+    parts = [encode_varint(len(headers))]
+    for header in headers:
+        parts += _encode_header(header)
+    return b"".join(parts)
 
 
 def _encode_nullable(data: bytes | None) -> tuple[bytes, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from logbrook.config import LoggingConfig
 from logbrook.config.kafka_settings import InvalidSettingError
-from logbrook.config.text import join_words
+from logbrook.model.text import join_words
 
 ROOT = "root"
 _BROKER = "logbrook"

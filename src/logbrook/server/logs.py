@@ -25,8 +25,8 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from logbrook.config import LogFormat, LoggingConfig
-from logbrook.config.text import printable
 from logbrook.model.event_log import EventLogger, LogEvent
+from logbrook.model.text import printable
 from logbrook.ports import Clock
 
 _TEXT_CHARACTERS_MAX = 1_000

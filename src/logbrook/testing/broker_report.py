@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 
 from logbrook.client import Client, ClientSecurity
 from logbrook.client.admin import Admin
-from logbrook.config.text import printable
 from logbrook.model.event_log import LogEvent
+from logbrook.model.text import printable
 from logbrook.server.logs import HumanFormatter
 from logbrook.testing.broker_client import TopicRecord, read_records
 from logbrook.testing.broker_thread import THREAD_NAME

@@ -41,6 +41,10 @@ def test_an_unknown_command_is_refused_by_name() -> None:
             ["--version"],
             ["rich", "asyncio", "numpy", "numba", "pyarrow", "logbrook.config", "logbrook.server", "logbrook.spark"],
         ),
+        (
+            ["produce", "t", "-b", "127.0.0.1:1", "--whole", "--delimiter", ";"],
+            ["rich", "asyncio", "numpy", "numba", "pyarrow", "logbrook.config", "logbrook.server", "logbrook.spark"],
+        ),
         (["config", "show"], ["rich", "asyncio", "logbrook.server", "logbrook.spark"]),
         (["serve", "--partitions", "0"], ["rich", "asyncio", "logbrook.server", "logbrook.spark"]),
     ],

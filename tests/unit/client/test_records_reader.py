@@ -14,7 +14,8 @@ from logbrook.client import BrokerError, Client, NetworkError, TimedOutError
 from logbrook.client.admin import Admin
 from logbrook.client.offset_specs import AtOffset, AtTime, Earliest, LastRecords, Latest, LogBounds
 from logbrook.client.partition_requests import PartitionRequests
-from logbrook.client.record_writer import RecordWriter, murmur2
+from logbrook.client.partitioner import murmur2
+from logbrook.client.record_writer import RecordWriter
 from logbrook.client.records_reader import RecordsReader
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset

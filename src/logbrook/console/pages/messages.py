@@ -45,6 +45,8 @@ _SEARCH_STEP_S = 0.5
 # A search pauses after so many matches.
 _MATCHES = 200
 _OUTLINED = "outline dense no-caps padding='4px 12px'"
+_READING = "Reading …"
+_NOTHING_READ = "Nothing was read."
 _NO_MATCH = "No message matches. Clear the search and the filter to see all messages."
 
 
@@ -70,7 +72,7 @@ class MessageBrowser:
         self._scanned = 0
         self._add_controls(query)
         with ui.row().classes("w-full items-center gap-3 py-2 min-h-10"):
-            self._status = ui.label("Reading …").classes("text-sm faint").props("id=status role=status")
+            self._status = ui.label(_READING).classes("text-sm faint").props("id=status role=status")
             self._progress = ui.linear_progress(0, show_value=False).props("rounded size=8px").classes("w-40")
             self._progress.props('aria-label="Progress of the search"')
             self._stop = ui.button("Stop", icon="stop", on_click=self._stop_search).props("outline dense no-caps")
@@ -85,7 +87,7 @@ class MessageBrowser:
                 column("size", "Size", show=format_size),
             ],
             "id",
-            empty=self._no_message,
+            empty=_READING,
             rows_per_page=_ROWS,
         )
         self._table.table.props(':grid="window.innerWidth < 600"').add_slot("item", CARD_SLOT)
@@ -143,6 +145,9 @@ class MessageBrowser:
         """Read what the address names. A link to one message stays the address."""
         with errors_shown():
             await self._read_from(await self._position())
+        if not self._reads:
+            # The address is not valid.
+            self._end(_NOTHING_READ, self._reads, empty=_NOTHING_READ)
 
     async def _read(self) -> None:
         """Read the first page from the chosen position; a search reads on."""
@@ -195,18 +200,22 @@ class MessageBrowser:
                     self._show_progress(page)
                     self._show()
                 request_page = self._continuation(request)
-        self._end(self._interrupted("Interrupted") if self._messages else "Nothing was read.", number)
+        status = self._interrupted("Interrupted") if self._messages else _NOTHING_READ
+        self._end(status, number, empty=_NOTHING_READ)
 
     def _begin(self) -> int:
         self._reads += 1
-        self._status.text = "Reading …"
+        self._status.text = _READING
+        self._table.set_empty(_READING)
         return self._reads
 
-    def _end(self, status: str, number: int) -> None:
+    def _end(self, status: str, number: int, *, empty: str | None = None) -> None:
+        """Show the result of read `number`. `empty` is the text of the table if it has no rows."""
         if number == self._reads:
             self._show_progress(None)
             self._status.text = status
-            self._table.set_empty(_NO_MATCH if self._query.search or self._query.filter else self._no_message)
+            has_conditions = bool(self._query.search or self._query.filter)
+            self._table.set_empty(empty or (_NO_MATCH if has_conditions else self._no_message))
             self._show()
 
     def _stop_search(self) -> None:

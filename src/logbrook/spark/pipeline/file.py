@@ -79,8 +79,8 @@ from logbrook.client.properties import PropertiesError, read_properties
 from logbrook.client.security import parse_client_security
 from logbrook.client.security_options import is_security_option
 from logbrook.config.errors import Problem
-from logbrook.config.text import printable
 from logbrook.config.toml_lines import TomlSyntaxError, lines_of_keys, parse_toml
+from logbrook.model.text import printable
 from logbrook.pipelines.report import REPORTS_TOPIC
 from logbrook.spark.errors import InvalidPipelineError, OptionError
 from logbrook.spark.options import KAFKA_PREFIX

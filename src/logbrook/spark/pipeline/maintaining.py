@@ -15,7 +15,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TypeAlias
 
-from logbrook.config.text import size_text
+from logbrook.model.text import size_text
 from logbrook.spark.errors import TableChangedError, summarize_error
 from logbrook.spark.pipeline.display import Display, QueryProgress
 from logbrook.spark.pipeline.spec import SinkSpec

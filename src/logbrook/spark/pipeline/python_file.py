@@ -21,7 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from logbrook.client.security_options import OPTIONS
 from logbrook.config.errors import Problem
-from logbrook.config.text import printable
+from logbrook.model.text import printable
 from logbrook.spark.errors import InvalidPipelineError, summarize_error
 from logbrook.spark.options import KAFKA_PREFIX
 from logbrook.spark.pipeline.compiling import PreparedQuery

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from logbrook.config.errors import Problem
-from logbrook.config.text import join_words, printable, quoted
+from logbrook.model.text import join_words, printable, quoted
 
 Lines = Mapping[tuple[str, ...], int]
 

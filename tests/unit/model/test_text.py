@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbrook.config.text import printable
+from logbrook.model.text import printable
 
 
 @pytest.mark.parametrize(
