@@ -38,7 +38,8 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Properties, Record
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from logbrook.spark.errors import CommitConflictError, CommitUnknownError, TableError
+from logbrook.model.version import install_command
+from logbrook.spark.errors import CommitConflictError, CommitUnknownError, OptionError, TableError
 from logbrook.spark.tables.files import files_before
 from logbrook.spark.tables.format import (
     PROPERTY_PREFIX,
@@ -182,6 +183,7 @@ class IcebergFormat:
 
     def _load_catalog(self) -> Catalog:
         AVAILABLE_CATALOGS[CatalogType.REST] = _load_rest_catalog
+        AVAILABLE_CATALOGS[CatalogType.HIVE] = _load_hive_catalog
         load = partial(load_catalog, self._options.catalog or "logbrook", **self._properties)
         for _ in range(_SQL_CATALOG_TABLES):
             # pyiceberg fails if another process creates a table of a new catalog while it does so itself.
@@ -350,6 +352,15 @@ def _load_rest_catalog(name: str, properties: Properties) -> Catalog:
     from logbrook.spark.tables.rest_catalog import LimitedRestCatalog  # noqa: PLC0415 - it loads an HTTP client
 
     return LimitedRestCatalog(name, **properties)
+
+
+def _load_hive_catalog(name: str, properties: Properties) -> Catalog:
+    try:
+        from logbrook.spark.tables.hive_catalog import LimitedHiveCatalog  # noqa: PLC0415 - it loads Thrift
+    except ImportError:
+        reason = f"a Hive catalog needs the package thrift: {install_command('hive')}"
+        raise OptionError("iceberg.catalog.type", reason) from None
+    return LimitedHiveCatalog(name, **properties)
 
 
 def _commit(snapshot: Snapshot) -> TableCommit:
