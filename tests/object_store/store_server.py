@@ -1,4 +1,4 @@
-"""What every object store of the tests has in common, whichever protocol it speaks."""
+"""The interface of the servers of object stores, whatever their protocol is."""
 
 from typing import Protocol
 

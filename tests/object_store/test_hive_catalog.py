@@ -163,13 +163,19 @@ def test_a_metastore_that_is_away_is_an_error_with_its_name(make_table: MakeTabl
         make_table("127.0.0.1:1").append([row(1)])
 
 
-def test_times_are_stored_in_a_hive_2_metastore_if_it_is_named(make_table: MakeTable) -> None:
-    frame = from_arrow_schema(pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC")}))
-    table = make_table(**{"iceberg.catalog.hive.hive2-compatible": "true"})
-    table.frame = frame
+def test_times_need_the_setting_for_hive_2(make_table: MakeTable) -> None:
     rows = [{"id": 1, "at": datetime(2026, 1, 31, tzinfo=UTC)}]
-    table.append(rows)
-    assert table.rows() == rows
+    frame = from_arrow_schema(pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC")}))
+    plain = make_table()
+    plain.frame = frame
+    with pytest.raises(Exception, match="timestamp with local time zone"):
+        plain.append(rows)
+    # The metastore has taken the first table, and refuses each commit to it.
+    options = {"iceberg.catalog.hive.hive2-compatible": "true", "iceberg.table": f"t{uuid4().hex}"}
+    compatible = make_table(**options, path=f"{plain.path}-compatible")
+    compatible.frame = frame
+    compatible.append(rows)
+    assert compatible.rows() == rows
 
 
 def _all_locks() -> Any:
