@@ -118,7 +118,7 @@ class LimitedHiveClient(_HiveClient):
             raise _os_error(error) from error
 
 
-class CommittingClient(Client):
+class CommittingClient(Client):  # type: ignore[misc]
     """The requests of one connection. Locks are named, so that one can be found if the answer to it is lost."""
 
     def __init__(self, protocol: TBinaryProtocol.TBinaryProtocol, connections: LimitedHiveClient) -> None:
