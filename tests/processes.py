@@ -10,14 +10,16 @@ SECONDS_MAX = 120
 
 
 @contextmanager
-def running(command: Sequence[str], **options: Any) -> Iterator["subprocess.Popen[str]"]:
+def running(
+    command: Sequence[str], seconds_max: float = SECONDS_MAX, **options: Any
+) -> Iterator["subprocess.Popen[str]"]:
     """Run a command with text streams for the duration of the block, at whose end it is killed if it still runs.
 
     `Popen` as a context manager would wait without limit for a command that the failed test did not stop. After
-    `SECONDS_MAX` the command is killed, so that a read from its pipes ends too.
+    `seconds_max` the command is killed, so that a read from its pipes ends too.
     """
     with subprocess.Popen(command, text=True, **options) as process:
-        watchdog = Timer(SECONDS_MAX, process.kill)
+        watchdog = Timer(seconds_max, process.kill)
         watchdog.start()
         try:
             yield process

@@ -16,6 +16,7 @@ from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Lock
 from typing import Any
+from urllib.parse import unquote
 
 from tests.processes import running
 
@@ -41,7 +42,7 @@ class LosingProxy:
         self.address = address
 
     def lose(self, method: str, pattern: str, loss: Loss) -> None:
-        """Lose the answer of the next successful request of this method whose path matches."""
+        """Lose the answer of the next successful request of this method whose unescaped path matches."""
         self._control("lose", {"method": method, "pattern": pattern, "loss": loss.value})
 
     def lost(self) -> list[str]:
@@ -89,7 +90,7 @@ class _Losses:
             if self._next is None or status >= http.HTTPStatus.MULTIPLE_CHOICES:
                 return None
             chosen_method, pattern, loss = self._next
-            if method != chosen_method or not pattern.search(path):
+            if method != chosen_method or not pattern.search(unquote(path)):
                 return None
             self._next = None
             self._lost.append(path)

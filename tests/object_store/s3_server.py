@@ -5,7 +5,6 @@ and keeps it in the user's cache. moto's server is a Python package; it runs wit
 condition of a put and stores the object in two steps.
 """
 
-import http.client
 import importlib.util
 import os
 import shutil
@@ -15,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from logbrook.testing.processes import ChildProcess, free_port, wait_until, working_directory
+from logbrook.testing.processes import ChildProcess, free_port, working_directory
 from tests.interop.java.download_cache import MissingToolError, cache_directory, fetch, key_of
+from tests.object_store.server_process import wait_for_server
 
 MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 BUCKET = "lake"
-_START_S_MAX = 60.0
 _MOTO = """
 import sys
 from moto.server import DomainDispatcherApplication, create_backend_app
@@ -38,8 +37,18 @@ class S3Server:
     user: str = "logbrook"
     password: str = "logbrook-secret"
 
+    def location(self, name: str) -> str:
+        return f"s3://{BUCKET}/{name}"
+
+    def hadoop_options(self) -> dict[str, str]:
+        return {
+            "fs.s3a.endpoint": self.address,
+            "fs.s3a.connection.ssl.enabled": "false",
+            "fs.s3a.access.key": self.user,
+            "fs.s3a.secret.key": self.password,
+        }
+
     def options(self, address: str | None = None) -> dict[str, str]:
-        """Return the options of a table for this server, or for a proxy in front of it."""
         return {
             "storage.aws_endpoint": f"http://{address or self.address}",
             "storage.aws_access_key_id": self.user,
@@ -64,10 +73,7 @@ def running_s3() -> Iterator[S3Server]:
         }
         process.launch(_command(directory, port), env=environment)
         try:
-            if not wait_until(lambda: _answers(server) or not process.is_running, _START_S_MAX, 0.05):
-                raise MissingToolError(f"the server did not start in {_START_S_MAX:.0f} s: {process.log_tail()}")
-            if not process.is_running:
-                raise MissingToolError(f"the server ended at once: {process.log_tail()}")
+            wait_for_server(process, server.address)
             _create_bucket(server)
             yield server
         finally:
@@ -97,18 +103,6 @@ def _command(directory: str, port: int) -> list[str]:
     if importlib.util.find_spec("moto") is not None and importlib.util.find_spec("flask_cors") is not None:
         return [sys.executable, "-c", _MOTO, str(port)]
     raise MissingToolError("neither minio nor moto is installed; `python -m tests.object_store.s3_server` builds MinIO")
-
-
-def _answers(server: S3Server) -> bool:
-    connection = http.client.HTTPConnection(server.address, timeout=5)
-    try:
-        connection.request("GET", "/minio/health/ready")
-        # moto takes that for an object of a bucket that does not exist.
-        return connection.getresponse().status in (http.HTTPStatus.OK, http.HTTPStatus.NOT_FOUND)
-    except OSError:
-        return False
-    finally:
-        connection.close()
 
 
 def _create_bucket(server: S3Server) -> None:

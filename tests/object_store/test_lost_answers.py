@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from logbrook.spark.tables.iceberg_io import file_io_properties
 from logbrook.spark.tables.rest_catalog import SOCKET_TIMEOUT
+from logbrook.spark.tables.store_options import store_options
 from tests.object_store.losing_proxy import LosingProxy, Loss, running_proxy
 from tests.object_store.rest_catalog import RestCatalogServer
-from tests.object_store.s3_server import S3Server
+from tests.object_store.store_server import StoreServer
 from tests.unit.spark.tables.conftest import TableUnderTest
 
 MakeTable = Callable[..., TableUnderTest]
@@ -34,24 +36,21 @@ def row(number: int) -> dict[str, Any]:
 
 @pytest.fixture
 def lossy_table(
-    make_table: MakeTable, s3_server: S3Server, table_format: str, tmp_path: Path
+    make_table: MakeTable, store_server: StoreServer, table_format: str, tmp_path: Path
 ) -> Iterator[tuple[TableUnderTest, LosingProxy]]:
     """A table whose commits go through a proxy: to the store, or to the REST catalog of an Iceberg table."""
     with ExitStack() as stack:
         if table_format == "iceberg":
-            settings = {
-                "s3.endpoint": f"http://{s3_server.address}",
-                "s3.access-key-id": s3_server.user,
-                "s3.secret-access-key": s3_server.password,
-                "s3.region": "us-east-1",
-            }
+            own = {name.removeprefix("storage."): text for name, text in store_server.options().items()}
+            location = store_server.location("tables")
+            settings = file_io_properties(location, store_options(location, own, {}), {})
             catalog = SqlCatalog("rest", uri=f"sqlite:///{tmp_path}/rest.db", **settings)
             server = stack.enter_context(RestCatalogServer(catalog).running())
             proxy = stack.enter_context(running_proxy(server.address))
             table = make_table(iceberg_catalog_type="rest", iceberg_catalog_uri=f"http://{proxy.address}")
             table.options[f"iceberg.catalog.{SOCKET_TIMEOUT}"] = "2000"
         else:
-            proxy = stack.enter_context(running_proxy(s3_server.address))
+            proxy = stack.enter_context(running_proxy(store_server.address))
             table = make_table(proxy.address)
             table.options["storage.timeout"] = "2s"
         yield table, proxy

@@ -46,6 +46,21 @@ def mini_dfs_classpath(version: str, hadoop_client: str) -> str:
     return _with_compiled(os.pathsep.join([cluster, hadoop_client]), [folder / "MiniDfs.java"])
 
 
+def mini_yarn_classpath(version: str, hadoop_client: str) -> str:
+    """Return the classpath of Hadoop's mini clusters and a program that runs them. Raises MissingToolError."""
+    folder = HERE.parent.parent / "spark" / "yarn"
+    clusters = _resolved(folder / "pom.xml", f"-Dhadoop.version={version}")
+    return _with_compiled(os.pathsep.join([clusters, hadoop_client]), [folder / "MiniYarn.java"])
+
+
+def hive_metastore_classpath(spark_jars: str) -> str:
+    """Return the classpath of the Hive metastore in Spark's JARs and of its program. Raises MissingToolError."""
+    for tool in ("java", "javac"):
+        if shutil.which(tool) is None:
+            raise MissingToolError(f"there is no {tool} on this machine")
+    return _with_compiled(spark_jars, [HERE.parent.parent / "object_store" / "hive" / "Metastore.java"])
+
+
 def _resolved(pom: Path, *options: str) -> str:
     """Return all dependencies of the POM. Maven, which has its own cache, runs only for a POM that is not cached."""
     for tool in ("java", "javac", "mvn"):

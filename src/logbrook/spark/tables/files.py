@@ -5,12 +5,13 @@ durable before the task reports them, because a commit that survives a power fai
 File names are UUIDs and never reused.
 """
 
+import json
 import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -180,6 +181,43 @@ def read_file(file: DataFile, schema: pa.Schema, storage: TableStorage = LOCAL) 
             arrays = [*batch.columns, *(pa.repeat(scalar, batch.num_rows) for scalar in scalars)]
             names = [*batch.schema.names, *(field.name for field in constants)]
             yield from split_batch(conform(pa.RecordBatch.from_arrays(arrays, names=names), schema))
+
+
+def files_to_json(files: Sequence[DataFile]) -> str:
+    """Return what a task needs to read the files, without their footers."""
+    return json.dumps(
+        [
+            {
+                "path": file.path,
+                "size_bytes": file.size_bytes,
+                "rows": file.rows,
+                "partition": {
+                    name: value.isoformat() if isinstance(value, date) else value
+                    for name, value in file.partition.items()
+                },
+            }
+            for file in files
+        ]
+    )
+
+
+def files_from_json(text: str, schema: pa.Schema) -> list[DataFile]:
+    """The inverse of `files_to_json` for a table with the columns of `schema`."""
+    dates = {field.name for field in schema if pa.types.is_date32(field.type)}
+
+    def value_of(name: str, value: Any) -> PartitionValue:
+        result: PartitionValue = date.fromisoformat(value) if name in dates and value is not None else value
+        return result
+
+    return [
+        DataFile(
+            document["path"],
+            document["size_bytes"],
+            document["rows"],
+            {name: value_of(name, value) for name, value in document["partition"].items()},
+        )
+        for document in json.loads(text)
+    ]
 
 
 def _batch_rows(metadata: pq.FileMetaData) -> int:

@@ -38,7 +38,8 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Properties, Record
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from logbrook.spark.errors import CommitConflictError, CommitUnknownError, TableError
+from logbrook.model.version import install_command
+from logbrook.spark.errors import CommitConflictError, CommitUnknownError, OptionError, TableError
 from logbrook.spark.tables.files import files_before
 from logbrook.spark.tables.format import (
     PROPERTY_PREFIX,
@@ -50,10 +51,10 @@ from logbrook.spark.tables.format import (
     TableCommit,
     TableOptions,
 )
-from logbrook.spark.tables.location import scheme_of
+from logbrook.spark.tables.iceberg_io import file_io_properties
+from logbrook.spark.tables.location import canonical_location, scheme_of
 from logbrook.spark.tables.schema import PartitionValue, plain_schema
 from logbrook.spark.tables.storage import TableStorage
-from logbrook.spark.tables.store_options import iceberg_properties
 
 # Newest batch id by app.id, as JSON. Every snapshot by Logbrook repeats it, so that older snapshots can expire.
 BATCHES_KEY = "logbrook.batches"
@@ -85,7 +86,8 @@ class IcebergFormat:
         self.storage = storage
         self.data_directory = os.path.join(options.path, "data")
         self._options = options.iceberg
-        self._properties = {**iceberg_properties(options.path, options.storage), **options.iceberg.properties}
+        catalog = options.iceberg.properties
+        self._properties = {**file_io_properties(options.path, options.storage, catalog), **catalog}
         self._identifier = (options.iceberg.namespace, options.iceberg.table)
 
     def load(self) -> "IcebergVersion | None":
@@ -96,7 +98,7 @@ class IcebergFormat:
                 table = catalog.load_table(self._identifier)
             except NoSuchTableError:
                 return None
-        if local(table.location()) != self.root:
+        if canonical_location(table.location()) != self.root:
             raise TableError(self.root, f"the catalog has {'.'.join(self._identifier)!r} at {table.location()!r}")
         return IcebergVersion(self.root, table)
 
@@ -181,6 +183,7 @@ class IcebergFormat:
 
     def _load_catalog(self) -> Catalog:
         AVAILABLE_CATALOGS[CatalogType.REST] = _load_rest_catalog
+        AVAILABLE_CATALOGS[CatalogType.HIVE] = _load_hive_catalog
         load = partial(load_catalog, self._options.catalog or "logbrook", **self._properties)
         for _ in range(_SQL_CATALOG_TABLES):
             # pyiceberg fails if another process creates a table of a new catalog while it does so itself.
@@ -214,7 +217,9 @@ class IcebergVersion:
 
     def data_files(self) -> list[DataFile]:
         return [
-            DataFile(local(file.file_path), file.file_size_in_bytes, file.record_count, self._partition(file))
+            DataFile(
+                canonical_location(file.file_path), file.file_size_in_bytes, file.record_count, self._partition(file)
+            )
             for file in self._live()
         ]
 
@@ -229,7 +234,9 @@ class IcebergVersion:
         if change.kind is not ChangeKind.APPEND:
             removed_paths = {file.path for file in change.removed}
             overwrites = change.kind is ChangeKind.OVERWRITE
-            removed = [file for file in self._live() if overwrites or local(file.file_path) in removed_paths]
+            removed = [
+                file for file in self._live() if overwrites or canonical_location(file.file_path) in removed_paths
+            ]
         transaction = self.table.transaction()
         update = transaction.update_snapshot(snapshot_properties=summary)
         is_append = change.kind is not ChangeKind.OVERWRITE and not removed
@@ -268,12 +275,12 @@ class IcebergVersion:
         for snapshot in self.table.metadata.snapshots:
             if snapshot.snapshot_id in expired:
                 continue
-            needed.add(local(snapshot.manifest_list))
+            needed.add(canonical_location(snapshot.manifest_list))
             manifests.update({manifest.manifest_path: manifest for manifest in snapshot.manifests(self.table.io)})
         for path, manifest in manifests.items():
-            needed.add(local(path))
+            needed.add(canonical_location(path))
             entries = manifest.fetch_manifest_entry(self.table.io, discard_deleted=True)
-            needed.update(local(entry.data_file.file_path) for entry in entries)
+            needed.update(canonical_location(entry.data_file.file_path) for entry in entries)
         return needed
 
     def _commit(self, transaction: Transaction) -> None:
@@ -347,6 +354,15 @@ def _load_rest_catalog(name: str, properties: Properties) -> Catalog:
     return LimitedRestCatalog(name, **properties)
 
 
+def _load_hive_catalog(name: str, properties: Properties) -> Catalog:
+    try:
+        from logbrook.spark.tables.hive_catalog import LimitedHiveCatalog  # noqa: PLC0415 - it loads Thrift
+    except ImportError:
+        reason = f"a Hive catalog needs the package thrift: {install_command('hive')}"
+        raise OptionError("iceberg.catalog.type", reason) from None
+    return LimitedHiveCatalog(name, **properties)
+
+
 def _commit(snapshot: Snapshot) -> TableCommit:
     summary = snapshot.summary
     operation = summary.operation.value if summary is not None else "?"
@@ -367,11 +383,3 @@ def _from_iceberg(value: Any, kind: pa.DataType) -> PartitionValue:
 def uri(path: str) -> str:
     """Return the unescaped location as in Iceberg's metadata."""
     return path if scheme_of(path) else f"file://{path}"
-
-
-def local(location: str) -> str:
-    """Return a location of Iceberg's metadata in canonical form."""
-    if scheme_of(location) in (None, "file"):
-        return location.removeprefix("file://").removeprefix("file:")
-    scheme, _, rest = location.partition("://")
-    return f"s3://{rest}" if scheme == "s3a" else location

@@ -72,6 +72,15 @@ def parse_location(text: str, option: str = "path") -> str:
     return _file_path(text, option) if store is Store.LOCAL else _store_location(text, store, option)
 
 
+def canonical_location(location: str) -> str:
+    """Return a location in the metadata of a table, as another program may have written it, in canonical form."""
+    scheme = scheme_of(location)
+    if scheme is None or scheme == "file":
+        return location.removeprefix("file://").removeprefix("file:")
+    store = STORES.get(scheme)
+    return location if store is None else f"{store.value}:{location.partition(':')[2]}"
+
+
 def store_of(location: str) -> Store:
     """Return the store of a canonical location."""
     scheme = scheme_of(location)

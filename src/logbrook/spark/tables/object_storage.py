@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, UnknownConfigurationKeyError
 from obstore.store import from_url
 
 from logbrook.spark.errors import OptionError, TableError
@@ -64,7 +64,8 @@ class ObjectStorage:
         return ObjectReader(self._store, _key(path), size_bytes)
 
     def read(self, path: str) -> bytes:
-        return bytes(obstore.get(self._store, _key(path)).bytes())
+        with _os_errors(path):
+            return bytes(obstore.get(self._store, _key(path)).bytes())
 
     def put_if_absent(self, path: str, content: bytes) -> None:
         with _os_errors(path):
@@ -196,6 +197,8 @@ def _os_errors(path: str) -> Iterator[None]:
         yield
     except AlreadyExistsError:
         raise FileExistsError(path) from None
+    except NotFoundError:
+        raise FileNotFoundError(path) from None
     except BaseError as error:
         raise OSError(f"{path}: {error}") from error
 

@@ -2,9 +2,8 @@
 
 There is one vocabulary, that of the Rust library object_store, which delta-rs and obstore use: `aws_access_key_id`,
 `azure_storage_account_key`, `google_service_account`, `timeout`. An option `storage.<name>` gives such a setting
-itself. Hadoop's names (`fs.s3a.access.key`), as options or as settings of the Spark session, are translated to it, and
-from it to pyiceberg's names. Without any, the libraries read the environment (`AWS_ACCESS_KEY_ID`) and ask the cloud's
-metadata service.
+itself. Hadoop's names (`fs.s3a.access.key`), as options or as settings of the Spark session, are translated to it.
+Without any, the libraries read the environment (`AWS_ACCESS_KEY_ID`) and ask the cloud's metadata service.
 """
 
 import os
@@ -49,7 +48,7 @@ SESSION_PREFIXES = ("fs.s3a.bucket.", *(f"{name}." for name in AZURE_SETTINGS))
 _S3_ENCRYPTION = {"sse-s3": "AES256", "sse-kms": "aws:kms", "dsse-kms": "aws:kms:dsse"}
 _TENANT = re.compile(r"https?://[^/]+/([^/]+)/")
 
-# Other spellings that object_store accepts for the settings that are translated to pyiceberg's.
+# Other spellings that object_store accepts for the settings that are completed here, or that Hadoop's settings give.
 _SPELLINGS = {
     "access_key_id": "aws_access_key_id",
     "secret_access_key": "aws_secret_access_key",
@@ -62,19 +61,12 @@ _SPELLINGS = {
     "region": "aws_region",
     "aws_default_region": "aws_region",
 }
-_ICEBERG_NAMES = {
-    "aws_access_key_id": "s3.access-key-id",
-    "aws_secret_access_key": "s3.secret-access-key",
-    "aws_session_token": "s3.session-token",
-    "aws_endpoint": "s3.endpoint",
-    "aws_region": "s3.region",
-    "aws_virtual_hosted_style_request": "s3.force-virtual-addressing",
-    "azure_storage_account_name": "adls.account-name",
-    "azure_storage_account_key": "adls.account-key",
-    "azure_storage_sas_token": "adls.sas-token",
-    "azure_storage_client_id": "adls.client-id",
-    "azure_storage_client_secret": "adls.client-secret",
-    "azure_storage_tenant_id": "adls.tenant-id",
+# Settings and variables of the environment that have the address of a server, in all spellings.
+_ENDPOINTS: dict[Store, tuple[str, ...]] = {
+    Store.S3: (),
+    Store.AZURE: ("azure_storage_endpoint", "azure_endpoint", "endpoint"),
+    Store.GCS: ("google_base_url", "base_url"),
+    Store.HDFS: (),
 }
 # delta-rs dropped its DynamoDB lock, and without a lock or a conditional put two writers overwrite each other's
 # commits.
@@ -104,16 +96,10 @@ def store_options(location: str, storage: Mapping[str, str], hadoop: Mapping[str
         settings[_SPELLINGS.get(spelling, spelling) if store is Store.S3 else spelling] = text
     if store is Store.S3:
         _complete_s3(settings)
+    endpoints = [settings.get(name) or os.environ.get(name.upper(), "") for name in _ENDPOINTS[store]]
+    if any(endpoint.startswith("http://") for endpoint in endpoints):
+        settings.setdefault("allow_http", "true")
     return settings
-
-
-def iceberg_properties(location: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Translate the result of `store_options` to pyiceberg's properties, without those that it does not have."""
-    if store_of(location) is Store.HDFS:
-        host, _, port = split_location(location)[0].removeprefix("hdfs://").partition(":")
-        address = {"hdfs.host": host, **({"hdfs.port": port} if port else {})}
-        return address | {name: text for name, text in settings.items() if name.startswith("hdfs.")}
-    return {_ICEBERG_NAMES[name]: text for name, text in settings.items() if name in _ICEBERG_NAMES}
 
 
 def hadoop_settings(options: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -4,7 +4,6 @@ The offsets up to which the table holds the topic are in its newest commit. Rows
 so no row is duplicated or missing even while a stream writes to the table.
 """
 
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 
@@ -25,7 +24,7 @@ from logbrook.spark.tables.commits import (
     offsets_from_json,
     offsets_to_json,
 )
-from logbrook.spark.tables.files import read_file
+from logbrook.spark.tables.files import files_from_json, files_to_json, read_file
 from logbrook.spark.tables.format import DataFile, TableFormat, TableOptions, TableVersion, open_format
 from logbrook.spark.tables.hadoop_settings import session_settings
 from logbrook.spark.tables.location import Store, store_of
@@ -111,17 +110,17 @@ def _rows_of_store(
     spark: SparkSession, files: Sequence[DataFile], schema: StructType, options: TableOptions
 ) -> DataFrame:
     """Read the files in Python tasks: Spark's reader needs a JAR for each kind of object store."""
-    groups = [(pickle.dumps(group),) for group in pack_files(files)]
+    groups = [(files_to_json(group),) for group in pack_files(files)]
     path, settings, columns = options.path, dict(options.storage), to_arrow_schema(schema, timezone="UTC")
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = open_storage(path, settings)
         for batch in batches:
             for group in batch.column(0).to_pylist():
-                for file in pickle.loads(group):
+                for file in files_from_json(group, columns):
                     yield from read_file(file, columns, storage)
 
-    return spark.createDataFrame(groups, "files binary").repartition(len(groups)).mapInArrow(read, schema)
+    return spark.createDataFrame(groups, "files string").repartition(len(groups)).mapInArrow(read, schema)
 
 
 def _check_columns(tail: DataFrame, rows: DataFrame, table: str) -> None:

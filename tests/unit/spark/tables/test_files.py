@@ -1,6 +1,7 @@
 """Files written by a task, and their removal if it fails."""
 
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,8 +12,8 @@ from pyspark.sql.types import StructType
 
 from logbrook.spark.errors import OptionError, TableError
 from logbrook.spark.tables import files as files_module
-from logbrook.spark.tables.files import TableFileWriter
-from logbrook.spark.tables.format import TableOptions
+from logbrook.spark.tables.files import TableFileWriter, files_from_json, files_to_json
+from logbrook.spark.tables.format import DataFile, TableOptions
 from logbrook.spark.tables.source import (
     StreamTableWriter,
     TableCommitMessage,
@@ -117,3 +118,15 @@ def test_a_table_is_partitioned_only_by_types_with_valid_directory_names(tmp_pat
     with pytest.raises(TableError, match="it needs a column besides"):
         plan(SCHEMA, "id,day")
     assert not (tmp_path / "table").exists()
+
+
+def test_a_list_of_files_travels_to_a_task_as_json() -> None:
+    schema = pa.schema(
+        {"id": pa.int64(), "day": pa.date32(), "text": pa.string(), "number": pa.int32(), "b": pa.bool_()}
+    )
+    files = [
+        DataFile("s3://lake/t/a.parquet", 10, 1, {"day": date(2026, 1, 31), "text": "é/%", "number": 7, "b": True}),
+        DataFile("s3://lake/t/b.parquet", 20, 2, {"day": None, "text": "", "number": None, "b": None}),
+        DataFile("/data/c.parquet", 30, 3, {}),
+    ]
+    assert files_from_json(files_to_json(files), schema) == files

@@ -1,4 +1,4 @@
-"""Settings of stores, from our options, from Hadoop's names and from a Spark session, and in pyiceberg's names."""
+"""Settings of stores, from our options, from Hadoop's names and from a Spark session."""
 
 import pickle
 from typing import Any
@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 from logbrook.spark.errors import OptionError
 from logbrook.spark.tables.hadoop_settings import session_settings
 from logbrook.spark.tables.source import TableDataSource, table_source
-from logbrook.spark.tables.store_options import hadoop_settings, iceberg_properties, store_options
+from logbrook.spark.tables.store_options import hadoop_settings, store_options
 
 AZURE = "abfss://files@account.dfs.core.windows.net/t"
 AZURE_HOST = "account.dfs.core.windows.net"
@@ -83,20 +83,11 @@ def test_settings_of_hdfs_are_passed_on() -> None:
     assert store_options("hdfs://ns/t", settings, {"fs.s3a.access.key": "id"}) == settings
 
 
-def test_settings_are_translated_to_pyicebergs_names() -> None:
-    s3 = store_options("s3://b/t", {"access_key_id": "id", "endpoint": "http://h:1", "timeout": "5s"}, {})
-    assert iceberg_properties("s3://b/t", s3) == {
-        "s3.access-key-id": "id",
-        "s3.endpoint": "http://h:1",
-        "s3.region": "us-east-1",
-    }
-    azure = store_options(AZURE, {}, {f"fs.azure.sas.fixed.token.{AZURE_HOST}": "sas"})
-    assert iceberg_properties(AZURE, azure) == {"adls.account-name": "account", "adls.sas-token": "sas"}
-    assert iceberg_properties("hdfs://namenode:8020/t", {"hdfs.user": "me", "dfs.x": "1"}) == {
-        "hdfs.host": "namenode",
-        "hdfs.port": "8020",
-        "hdfs.user": "me",
-    }
+def test_an_http_endpoint_is_allowed_without_a_second_setting() -> None:
+    settings = store_options(AZURE, {"azure_storage_endpoint": "http://127.0.0.1:10000/account"}, {})
+    assert settings["allow_http"] == "true"
+    google = store_options("gs://bucket/t", {"google_base_url": "http://127.0.0.1:4443"}, {})
+    assert google["allow_http"] == "true"
 
 
 def test_a_lock_that_does_not_exist_is_rejected() -> None:

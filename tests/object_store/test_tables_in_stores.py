@@ -1,4 +1,4 @@
-"""Tables of every format in a real S3 server: rows, competing writers, maintenance, credentials."""
+"""Tables of every format in servers of S3, Azure and Google: rows, competing writers, maintenance, credentials."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ from logbrook.spark.tables.format import ChangeKind, TableChange, TableOptions
 from logbrook.spark.tables.maintenance import compact, vacuum
 from logbrook.spark.tables.object_storage import ObjectStorage
 from logbrook.spark.tables.source import StreamTableWriter
-from tests.object_store.s3_server import S3Server
+from tests.object_store.store_server import StoreServer
 from tests.unit.spark.tables.conftest import TableUnderTest
 
 MakeTable = Callable[..., TableUnderTest]
@@ -115,13 +115,10 @@ def test_an_aborted_write_leaves_no_object(make_table: MakeTable) -> None:
     assert files_in(table) == kept
 
 
-@pytest.mark.parametrize("table_format", ["delta", "parquet"])
-def test_credentials_come_from_the_environment(
-    make_table: MakeTable, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_come_from_the_environment(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_table()
     for name in list(table.options):
-        if name.startswith("storage."):
+        if name.startswith("storage.") and name != "storage.allow_http":
             monkeypatch.setenv(name.removeprefix("storage.").upper(), table.options.pop(name))
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
@@ -129,21 +126,29 @@ def test_credentials_come_from_the_environment(
     assert table.rows() == [row(1)]
 
 
-def test_credentials_come_from_hadoops_settings(make_table: MakeTable, s3_server: S3Server) -> None:
+def test_credentials_come_from_hadoops_settings(make_table: MakeTable, store_server: StoreServer) -> None:
     table = make_table()
     for name in list(table.options):
         if name.startswith("storage."):
             del table.options[name]
-    table.options |= {
-        "fs.s3a.endpoint": s3_server.address,
-        "fs.s3a.connection.ssl.enabled": "false",
-        "fs.s3a.access.key": s3_server.user,
-        "fs.s3a.secret.key": s3_server.password,
-    }
+    table.options |= store_server.hadoop_options()
     table.append([row(1)])
     assert table.rows() == [row(1)]
 
 
+@pytest.mark.parametrize("table_format", ["parquet"])
+def test_files_that_do_not_exist_are_deleted_and_read_like_local_ones(make_table: MakeTable) -> None:
+    table = make_table()
+    storage = table.format.storage
+    there, missing = f"{table.path}/there", f"{table.path}/missing"
+    storage.put(there, b"content")
+    storage.delete([missing, there])
+    assert list(storage.files(table.path)) == []
+    with pytest.raises(FileNotFoundError):
+        storage.read(there)
+
+
+@pytest.mark.parametrize("store_kind", ["s3"])
 @pytest.mark.parametrize("table_format", ["delta", "parquet"])
 def test_a_store_that_ignores_the_condition_is_refused(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ObjectStorage, "put_if_absent", ObjectStorage.put)
