@@ -8,7 +8,7 @@ answer is a sequence of frames, each with a byte for its kind and a length of fo
     R   the result, JSON; the last frame
     E   the reason of a failure, JSON; the last frame, and the worker exits
 
-The process has the lowest priority, and the kernel kills it when the broker ends.
+The process has a low priority, and the kernel kills it when the broker ends.
 """
 
 import json
@@ -29,7 +29,8 @@ from logbrook.storage.cleaner import CleaningJob, SegmentSpan
 from logbrook.storage.transaction_index import AbortedTxn
 
 _FRAME = struct.Struct(">cI")
-_LOWEST_PRIORITY = 19
+# A tenth of the share of a normal process where all cores are busy. The lowest priority would starve for minutes.
+_NICENESS = 10
 
 
 class Worker:
@@ -92,7 +93,7 @@ def decode_job(fields: dict[str, Any]) -> CleaningJob:
 
 def main() -> int:
     end_with_parent(int(sys.argv[1]))
-    os.nice(_LOWEST_PRIORITY)
+    os.nice(_NICENESS)
     return Worker(sys.stdin.buffer, sys.stdout.buffer).run()
 
 

@@ -1,7 +1,7 @@
 """The compaction worker, a child process with compiled code, seen from the broker.
 
 Compaction in pure Python takes 60 ms of the interpreter lock per megabyte. Where numba is installed, the broker starts
-`logbrook.compactor` for large compactions instead, with the lowest priority. The worker reads the segments and sends
+`logbrook.compactor` for large compactions instead, with a low priority. The worker reads the segments and sends
 the bytes to keep through a pipe; only the broker writes, syncs and replaces files, so the rules of durability have one
 place.
 
@@ -37,8 +37,9 @@ BYTES_MIN = 16 << 20
 _FRAME = struct.Struct(">cI")
 _PIPE_BYTES = 1 << 20
 _BUFFER_BYTES = 1 << 20
-# A worker reports progress after each window of 4 MiB, which a very slow disk reads in seconds.
-_SILENCE_S_MAX = 120.0
+# A worker reports progress after each window of 4 MiB, which a very slow disk reads in seconds. Its first start
+# compiles the code, for half a minute on an idle core.
+_SILENCE_S_MAX = 600.0
 _STOP_S_MAX = 5.0
 
 _logger = event_logger(__name__)

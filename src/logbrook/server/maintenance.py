@@ -321,6 +321,8 @@ class MaintenanceRunner:
             try:
                 await self._plan_and_compact(log, work, cleaners, result)
             except CleanerFailedError as error:
+                if log.is_deleted:
+                    raise LogModifiedError(log.partition) from error
                 log.environment.probe.compaction_worker_failures += 1
                 _logger.warning("compaction worker failed", partition=log.partition, error=error)
                 await self._plan_and_compact(log, work, None, result)

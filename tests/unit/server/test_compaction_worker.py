@@ -135,7 +135,7 @@ def test_the_worker_is_stopped_after_a_round_without_work(worker: CompactionWork
     cleaner_of(worker, random_log(7), tmp_path).build_map()
     pid = worker.pid
     assert pid is not None
-    assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+    assert os.getpriority(os.PRIO_PROCESS, pid) == 10
     worker.stop_unless_used()
     assert worker.pid == pid, "it was used in this round"
     worker.stop_unless_used()

@@ -5,8 +5,7 @@ records. It leaves the batches that are not plain to its caller: compressed ones
 and those that cannot be decoded. `clean_records` is for a compressed batch; its caller decompresses and compresses.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple, Self, TypeVar
 
@@ -38,8 +37,10 @@ __all__ = ["ROW_ASK", "ROW_LAST", "ROW_PLAIN", "ROW_SKIP", "CleanedRecords", "Di
 
 Longs = npt.NDArray[np.int64]
 
-_SLOT_BYTES = 24
-_SLOTS_MIN = 16
+# A slot has 24 bytes, at most three quarters are used, and a map of half the size exists while it grows.
+_ENTRY_BYTES = 48
+_ENTRIES_MIN = 12
+_ENTRIES_FIRST = 1 << 14
 # Checksums of larger batches are computed by the CPU's instruction, which costs a call from Python.
 _SMALL_BATCH_BYTES = 1024
 _CRC_POLYNOMIAL = 0x82F63B78
@@ -57,50 +58,47 @@ class CleanedRecords(NamedTuple):
 
 
 class DigestMap:
-    """The newest offset of each of at most `entries_max` keys, by the key's digest under `digest_key`, 16 bytes."""
+    """The newest offset of each of at most `entries_max` keys, by the key's digest under `digest_key`, 16 bytes.
+
+    It grows with its keys, so that small logs take little memory.
+    """
 
     def __init__(self, entries_max: int, digest_key: bytes) -> None:
         self.digest_key = np.frombuffer(digest_key, "<i8", 2)
-        self.state = np.array([0, entries_max], np.int64)
-        self._allocate(entries_max)
+        self.entries_max = entries_max
+        self.state = np.zeros(2, np.int64)
+        self.lows = self.highs = np.zeros(0, np.uint64)
+        self.offsets = np.zeros(0, np.int64)
+        self._grow(min(_ENTRIES_FIRST, entries_max))
 
     @classmethod
     def within(cls, bytes_max: int, digest_key: bytes) -> Self:
-        """Return a map of at most `bytes_max` bytes, but of a dozen keys at least."""
-        slots = max(_SLOTS_MIN, 1 << ((bytes_max // _SLOT_BYTES).bit_length() - 1))
-        return cls(slots * 3 // 4, digest_key)
-
-    def _allocate(self, entries: int) -> None:
-        # A power of 2, and at most three quarters of the slots are used.
-        slots = 1 << (-(-entries * 4 // 3) - 1).bit_length()
-        # Pages that are never written use no memory.
-        self.lows, self.highs = np.zeros(slots, np.uint64), np.zeros(slots, np.uint64)
-        self.offsets = np.zeros(slots, np.int64)
+        """Return a map that takes at most `bytes_max` bytes, also while it grows, but has a dozen keys at least."""
+        return cls(max(_ENTRIES_MIN, bytes_max // _ENTRY_BYTES), digest_key)
 
     def __len__(self) -> int:
         return int(self.state[kernels.ENTRIES])
 
     @property
     def room(self) -> int:
-        return int(self.state[kernels.ENTRIES_MAX] - self.state[kernels.ENTRIES])
+        return self.entries_max - len(self)
 
-    @contextmanager
-    def with_room(self, keys: int) -> Iterator[None]:
-        """Add a batch with this many keys in the block. If it exceeds the bound, the map must be empty.
+    def reserve(self, keys: int) -> None:
+        """Make room for so many more keys, even beyond `entries_max`."""
+        needed = len(self) + keys
+        if needed > self.state[kernels.ENTRIES_MAX]:
+            self._grow(max(needed, min(2 * needed, self.entries_max)))
 
-        Otherwise such a batch could never be added.
-        """
-        entries_max = int(self.state[kernels.ENTRIES_MAX])
-        if keys > self.room:
-            assert not len(self)
-            self._allocate(keys)
-            self.state[kernels.ENTRIES_MAX] = keys
-        try:
-            yield
-        finally:
-            self.state[kernels.ENTRIES_MAX] = entries_max
+    def _grow(self, entries: int) -> None:
+        # At most three quarters of the slots are used. Pages that are never written use no memory.
+        slots = entries * 4 // 3 + 1
+        lows, highs, offsets = np.zeros(slots, np.uint64), np.zeros(slots, np.uint64), np.zeros(slots, np.int64)
+        kernels.copy_slots(self.lows, self.highs, self.offsets, lows, highs, offsets)
+        self.lows, self.highs, self.offsets = lows, highs, offsets
+        self.state[kernels.ENTRIES_MAX] = entries
 
     def put(self, key: bytes, offset: Offset) -> None:
+        self.reserve(1)
         slot, low, high = self._find(key)
         if self.offsets[slot] == 0:
             self.lows[slot], self.highs[slot] = low, high
@@ -193,6 +191,10 @@ class RunCleaner:
             )  # fmt: skip
             if row == len(run.table):
                 return True
+            keys = int(run.table[row, COUNT])
+            if kinds[row] == ROW_PLAIN and key_map.state[kernels.ENTRIES_MAX] - len(key_map) < keys <= key_map.room:
+                key_map.reserve(keys)
+                continue
             if not add_batch(row):
                 return False
             row += 1
@@ -201,11 +203,16 @@ class RunCleaner:
         """Add the keys of a batch, given its decompressed records. Returns False if they cannot be decoded."""
         key_map = self._map
         table = self._section(header, records.nbytes).reshape(1, -1)
-        with key_map.with_room(self._reserve(records.nbytes, table)):
-            done = kernels.add_sections(
-                np.frombuffer(records, np.uint8), table, np.zeros(1, np.int64), 0, self._constants, key_map.lows,
-                key_map.highs, key_map.offsets, key_map.state, self._lows, self._highs, self._offsets,
-            )  # fmt: skip
+        self._reserve(records.nbytes, table)
+        if header.count > records.nbytes // RECORD_BYTES_MIN:
+            return False
+        key_map.reserve(header.count)
+        done = kernels.add_sections(
+            np.frombuffer(records, np.uint8), table, np.zeros(1, np.int64), 0, self._constants, key_map.lows,
+            key_map.highs, key_map.offsets, key_map.state, self._lows, self._highs, self._offsets,
+        )  # fmt: skip
+        # A batch that exceeds the bound is added to an empty map, or it could never be; nothing is added after it.
+        key_map.state[kernels.ENTRIES_MAX] = min(key_map.state[kernels.ENTRIES_MAX], key_map.entries_max)
         return bool(done)
 
     def clean(
@@ -261,14 +268,13 @@ class RunCleaner:
         fields = [0, size, header.base_offset, header.last_offset_delta, header.base_timestamp, header.max_timestamp]
         return np.array([*fields, header.count, header.attributes, header.crc, 0], np.int64)
 
-    def _reserve(self, size: int, table: Table) -> int:
-        """Make room for the records of the largest batch in a table of `size` bytes. Return their largest number."""
+    def _reserve(self, size: int, table: Table) -> None:
+        """Make room for the records of the largest batch in a table of `size` bytes."""
         records_max = min(int(table[:, COUNT].max(initial=0)), size // RECORD_BYTES_MIN)
         self._records = _grown(self._records, 2 * records_max)
         self._offsets = _grown(self._offsets, records_max)
         if self._lows.size < records_max:
             self._lows, self._highs = np.empty(records_max, np.uint64), np.empty(records_max, np.uint64)
-        return max(records_max, 0)
 
     def _write_crcs(self, out: memoryview, rebuilt: Longs) -> None:
         large = kernels.write_crcs(self._out, rebuilt, _crc_tables(), _SMALL_BATCH_BYTES)

@@ -58,7 +58,7 @@ ROW_PLAIN, ROW_SKIP, ROW_ASK, ROW_LAST = range(4)
 # Results of `clean_section` below 0.
 MALFORMED, SAME = -1, -2
 
-# Indexes into the array of the map's state.
+# Indexes into the array of the map's state: keys in the map, and keys for which the arrays have room.
 ENTRIES, ENTRIES_MAX = range(2)
 
 # Indexes into the array of a pass's constants.
@@ -136,11 +136,24 @@ def digest_key(data: Any, position: int, size: int, first_key: Any, second_key: 
 
 @compiled(LONG, _WORD_POINTER, _WORD_POINTER, _LONG_POINTER, LONG, types.uint64, types.uint64)
 def find_slot(lows: Any, highs: Any, offsets: Any, slots: int, low: Any, high: Any) -> Any:
-    """Return the slot of a digest, or the empty slot where it belongs. The number of slots is a power of 2."""
-    slot = np.int64(low) & (slots - 1)
+    """Return the slot of a digest, or the empty slot where it belongs. There are fewer than 2^32 slots."""
+    slot = np.int64((low >> np.uint64(32)) * np.uint64(slots) >> np.uint64(32))
     while offsets[slot] != 0 and (lows[slot] != low or highs[slot] != high):
-        slot = (slot + 1) & (slots - 1)
+        slot += 1
+        if slot == slots:
+            slot = np.int64(0)
     return slot
+
+
+@compiled(types.void, _WORDS, _WORDS, LONGS_IN, _WORDS, _WORDS, LONGS)
+def copy_slots(lows: Any, highs: Any, offsets: Any, new_lows: Any, new_highs: Any, new_offsets: Any) -> None:
+    """Put the entries of a map into a larger one, which is empty."""
+    low_words, high_words, newest = pointer(new_lows), pointer(new_highs), pointer(new_offsets)
+    for number in range(offsets.size):
+        if offsets[number] != 0:
+            low, high = lows[number], highs[number]
+            slot = find_slot(low_words, high_words, newest, new_offsets.size, low, high)
+            low_words[slot], high_words[slot], newest[slot] = low, high, offsets[number]
 
 
 @compiled(LONG, BYTES_IN, LONGS_IN, _WORDS, _WORDS, LONGS_IN, _WORDS)
