@@ -97,6 +97,8 @@ class CompactionWorker:
             process.kill()
             process.wait()
 
+    close = stop
+
     def _ask(self, command: dict[str, Any], write: Callable[[Bytes], None] | None) -> dict[str, Any]:
         process = self._process or self._start()
         assert process.stdin is not None
