@@ -3,7 +3,8 @@
 Each broker has a topic whose keys are all written twice, in closed segments, and a compaction lag that prevents its
 compaction. Then the lag is set to 0. Measured: the time from there until the cleaner has passed all closed segments,
 the CPU time of the broker and its children, and the p99 of a producer at 1,000 messages/s meanwhile, whose cost is part
-of the CPU time. A smaller topic is compacted before: the JVM has compiled its cleaner, and the worker has been started.
+of the CPU time. A smaller topic is compacted before, so that the JVM has compiled its cleaner. The time includes the
+start of the worker, which was stopped after that topic.
 """
 
 import json
