@@ -170,8 +170,9 @@ def _clean(broker: _Broker, topic: str) -> tuple[float, float]:
     entry = ConfigEntry("min.compaction.lag.ms", "0", incremental_operation=AlterConfigOpType.SET)
     resource.add_incremental_config(entry)
     cpu_s, started = tree_cpu_s(broker.pid), time.perf_counter()
-    answers = AdminClient({"bootstrap.servers": broker.address}).incremental_alter_configs([resource])
-    for answer in answers.values():
+    # Its answers are lost if it does not live as long.
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    for answer in admin.incremental_alter_configs([resource]).values():
         answer.result()
     assert wait_until(lambda: _cleaned_offset(broker, topic) > 0, _CLEAN_S_MAX, poll_s=0.02)
     return tree_cpu_s(broker.pid) - cpu_s, time.perf_counter() - started

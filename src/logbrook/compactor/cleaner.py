@@ -126,12 +126,12 @@ class CompiledCleaner:
             if self._job.aborted:
                 kinds[attributes & TRANSACTIONAL_BIT != 0] = ROW_ASK
             kinds[(attributes & CONTROL_BIT != 0) | (run.last_offsets < self._job.first_dirty_offset)] = ROW_SKIP
-            is_complete = self._runs.add(
-                run, kinds, lambda row, run=run, position=position: self._batches.add(_batch_of(run, row, position))
-            )
-            if not is_complete:
+            if not self._runs.add(run, kinds, self._adder_of(run, position)):
                 return False
         return True
+
+    def _adder_of(self, run: Run, position: int) -> Callable[[int], bool]:
+        return lambda row: self._batches.add(_batch_of(run, row, position))
 
     def _kinds_to_clean(self, run: Run) -> Any:
         attributes = run.attributes
@@ -206,10 +206,10 @@ class _CompiledBatchCleaner(BatchCleaner):
             return super().clean_data(batch)
         if cleaned is None:
             return batch.data
-        if not cleaned.count:
+        if not cleaned.record_count:
             return self.remove_records(batch)
         horizon_ms = self.job.horizon_ms if cleaned.has_new_horizon else None
-        return rebuild_encoded(header, cleaned.records, cleaned.count, cleaned.max_timestamp, horizon_ms)
+        return rebuild_encoded(header, cleaned.records, cleaned.record_count, cleaned.max_timestamp, horizon_ms)
 
     def _decompressed(self, batch: VerifiedBatch) -> memoryview | None:
         """Return None if the pure code is to decide about the batch."""

@@ -27,10 +27,10 @@ class Outcome:
         self.groups: list[tuple[bytes, bool, set[int]]] = []
         for number, paths in enumerate(groups):
             kept = bytearray()
-            is_same = cleaner.clean(paths, kept.extend)  # type: ignore[arg-type]
+            is_same = cleaner.clean(paths, kept.extend)
+            self.groups.append((bytes(kept), is_same, set(cleaner.emptied)))
             if number == lost_group:
                 cleaner.keep_markers()
-            self.groups.append((bytes(kept), is_same, set(cleaner.emptied)))
 
 
 def compiled_cleaner(log: RandomLog, entries_max: int) -> CompiledCleaner:

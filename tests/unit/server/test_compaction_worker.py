@@ -54,7 +54,7 @@ def test_the_worker_keeps_what_the_pure_cleaner_keeps(worker: CompactionWorker, 
         assert cleaner.build_map() == pure.build_map()
         for path in log.paths():
             kept, expected = bytearray(), bytearray()
-            assert cleaner.clean([path], kept.extend) == pure.clean([path], expected.extend)  # type: ignore[arg-type]
+            assert cleaner.clean([path], kept.extend) == pure.clean([path], expected.extend)
             assert kept == expected
             assert cleaner.emptied == pure.emptied
             if seed % 2:

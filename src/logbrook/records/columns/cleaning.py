@@ -17,6 +17,7 @@ from logbrook.model.identifiers import Offset
 from logbrook.records.batch import CRC_COVERS_FROM, RECORD_BYTES_MIN, BatchHeader, check_batch, read_prefix, renew_crc
 from logbrook.records.columns import cleaning_kernels as kernels
 from logbrook.records.columns.cleaning_kernels import ROW_ASK, ROW_LAST, ROW_PLAIN, ROW_SKIP
+from logbrook.records.columns.crc_kernels import find_bad_crc, write_crcs
 from logbrook.records.columns.sections import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -51,7 +52,7 @@ _RECORD_GROWTH_BYTES = 13
 class CleanedRecords(NamedTuple):
     """The records of a batch that are kept, encoded; their largest timestamp; if they have the new delete horizon."""
 
-    count: int
+    record_count: int
     records: memoryview
     max_timestamp: int
     has_new_horizon: bool
@@ -131,7 +132,7 @@ class Run:
 
     def check_crcs(self) -> None:
         """Raises CorruptBatchError."""
-        bad = kernels.find_bad_crc(self.data, self.table, _crc_tables(), _SMALL_BATCH_BYTES)
+        bad = find_bad_crc(self.data, self.table, _crc_tables(), _SMALL_BATCH_BYTES)
         if bad >= 0:
             raise CorruptBatchError(f"the CRC32C of the batch at offset {self.table[bad, BASE_OFFSET]} is wrong")
         large = self.table[self.table[:, END] - self.table[:, POSITION] > _SMALL_BATCH_BYTES]
@@ -226,7 +227,7 @@ class RunCleaner:
         self._reserve(run.size, run.table)
         self._out = _grown(self._out, _cleaned_bytes_max(run.size))
         key_map, row, start, position = self._map, 0, 0, 0
-        out = memoryview(self._out)
+        out = self._out.data
         rebuilt, totals = np.empty(len(run.table), np.int64), np.zeros(2, np.int64)
         kept: list[memoryview | bytearray] = []
         while True:
@@ -261,7 +262,7 @@ class RunCleaner:
         end, max_timestamp, has_new_horizon = results.tolist()
         if kept == kernels.SAME:
             return None
-        return CleanedRecords(kept, memoryview(self._cleaned)[:end], max_timestamp, bool(has_new_horizon))
+        return CleanedRecords(kept, self._cleaned.data[:end], max_timestamp, bool(has_new_horizon))
 
     def _section(self, header: BatchHeader, size: int) -> Longs:
         """Return the table's row of a batch whose section is the first `size` bytes of a buffer."""
@@ -277,7 +278,7 @@ class RunCleaner:
             self._lows, self._highs = np.empty(records_max, np.uint64), np.empty(records_max, np.uint64)
 
     def _write_crcs(self, out: memoryview, rebuilt: Longs) -> None:
-        large = kernels.write_crcs(self._out, rebuilt, _crc_tables(), _SMALL_BATCH_BYTES)
+        large = write_crcs(self._out, rebuilt, _crc_tables(), _SMALL_BATCH_BYTES)
         for position in rebuilt[:large].tolist():
             renew_crc(out, position, read_prefix(out, position)[1])
 

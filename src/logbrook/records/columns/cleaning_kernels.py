@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from logbrook.records.batch import (
-    CRC_COVERS_FROM,
-    CRC_POSITION,
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     RECORD_BYTES_MIN,
     TIMESTAMP_TYPE_BIT,
 )
+from logbrook.records.columns.crc_kernels import read_word, write_big_endian
 from logbrook.records.columns.decode_kernels import read_field, read_varint
 from logbrook.records.columns.jit import (
     BYTE_POINTER,
@@ -43,7 +42,6 @@ from logbrook.records.columns.sections import (
     BASE_OFFSET,
     BASE_TIMESTAMP,
     COUNT,
-    CRC,
     END,
     LAST_OFFSET_DELTA,
     MAX_TIMESTAMP,
@@ -72,7 +70,6 @@ _WORD_POINTER = types.CPointer(types.uint64)
 _LONG_POINTER = types.CPointer(types.int64)
 _WORD_PAIR = types.UniTuple(types.uint64, 2)
 _QUAD = types.UniTuple(types.int64, 4)
-_TABLES = types.uint32[:, ::1]
 
 
 @compiled(types.uint64, types.uint64, types.uint64)
@@ -95,17 +92,8 @@ def sip_round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     return v0, v1, v2, v3
 
 
-@compiled(types.uint64, BYTE_POINTER, LONG, LONG)
-def read_word(data: Any, position: int, size: int) -> Any:
-    """Return the little-endian integer of `size` bytes, at most 8, at `position`."""
-    word = np.uint64(0)
-    for index in range(size):
-        word |= np.uint64(data[position + index]) << np.uint64(8 * index)
-    return word
-
-
 @compiled(_WORD_PAIR, BYTE_POINTER, LONG, LONG, types.uint64, types.uint64)
-def digest_key(data: Any, position: int, size: int, first_key: Any, second_key: Any) -> Any:
+def digest_key(data: Any, position: Any, size: Any, first_key: Any, second_key: Any) -> Any:
     """Return the SipHash-2-4-128 of `size` bytes at `position`."""
     v0 = first_key ^ np.uint64(0x736F6D6570736575)
     v1 = second_key ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
@@ -135,7 +123,7 @@ def digest_key(data: Any, position: int, size: int, first_key: Any, second_key: 
 
 
 @compiled(LONG, _WORD_POINTER, _WORD_POINTER, _LONG_POINTER, LONG, types.uint64, types.uint64)
-def find_slot(lows: Any, highs: Any, offsets: Any, slots: int, low: Any, high: Any) -> Any:
+def find_slot(lows: Any, highs: Any, offsets: Any, slots: Any, low: Any, high: Any) -> Any:
     """Return the slot of a digest, or the empty slot where it belongs. There are fewer than 2^32 slots."""
     slot = np.int64((low >> np.uint64(32)) * np.uint64(slots) >> np.uint64(32))
     while offsets[slot] != 0 and (lows[slot] != low or highs[slot] != high):
@@ -165,7 +153,7 @@ def find_key(key: Any, digest_keys: Any, lows: Any, highs: Any, offsets: Any, di
 
 
 @compiled(types.UniTuple(types.int64, 6), BYTE_POINTER, LONG, LONG)
-def read_record(data: Any, position: int, end: int) -> Any:
+def read_record(data: Any, position: Any, end: Any) -> Any:
     """Return (end of the record or MALFORMED, timestamp delta, offset delta, key start, key length, value length)."""
     length, position = read_varint(data, position, end, 32)
     if length < 0 or length > end - position:
@@ -211,7 +199,7 @@ def add_sections(
     data_in: Any,
     sections: Any,
     kinds: Any,
-    row: int,
+    row: Any,
     constants: Any,
     lows: Any,
     highs: Any,
@@ -252,7 +240,7 @@ def add_sections(
 
 
 @compiled(LONG, BYTE_POINTER, LONG, LONG)
-def write_varint(out: Any, position: int, value: int) -> Any:
+def write_varint(out: Any, position: Any, value: Any) -> Any:
     """Write `value` in zigzag encoding. Return the position after it."""
     rest = np.uint64(value << 1) ^ np.uint64(value >> 63)
     while rest >= np.uint64(0x80):
@@ -264,7 +252,7 @@ def write_varint(out: Any, position: int, value: int) -> Any:
 
 
 @compiled(LONG, LONG)
-def varint_size(value: int) -> Any:
+def varint_size(value: Any) -> Any:
     rest = np.uint64(value << 1) ^ np.uint64(value >> 63)
     size = 1
     while rest >= np.uint64(0x80):
@@ -274,7 +262,7 @@ def varint_size(value: int) -> Any:
 
 
 @compiled(LONG, BYTE_POINTER, PAIR, BYTE_POINTER, LONG, LONG)
-def write_rebased(data: Any, record: Any, out: Any, position: int, by: int) -> Any:
+def write_rebased(data: Any, record: Any, out: Any, position: Any, by: Any) -> Any:
     """Write the record at this byte range with `by` added to its timestamp delta. Return the position after it."""
     start, end = record
     _, attributes = read_varint(data, start, end, 32)
@@ -337,7 +325,7 @@ def clean_section(
     offsets: Any,
     records: Any,
     out: Any,
-    position: int,
+    position: Any,
 ) -> Any:
     """Write the records of a section that are kept to `position` of `out`.
 
@@ -388,25 +376,19 @@ def clean_records(
     return kept
 
 
-@compiled(types.void, BYTE_POINTER, LONG, LONG, LONG)
-def write_big_endian(out: Any, position: int, size: int, value: int) -> None:
-    for index in range(size):
-        out[position + index] = np.uint8((value >> (8 * (size - 1 - index))) & 0xFF)
-
-
 @compiled(PAIR, BYTES_IN, TABLE, LONGS_IN, LONG, LONGS_IN, _WORDS, _WORDS, LONGS_IN, LONGS, BYTES, LONG, LONGS, LONGS)
 def clean_sections(
     data_in: Any,
     sections: Any,
     kinds: Any,
-    row: int,
+    row: Any,
     constants: Any,
     lows: Any,
     highs: Any,
     offsets: Any,
     records: Any,
     out_in: Any,
-    position: int,
+    position: Any,
     rebuilt: Any,
     totals: Any,
 ) -> Any:
@@ -445,55 +427,6 @@ def clean_sections(
             position = end
         row += 1
     return row, position
-
-
-@compiled(types.uint32, BYTE_POINTER, LONG, LONG, _TABLES)
-def compute_crc(data: Any, position: int, end: int, tables: Any) -> Any:
-    """Return the CRC32C of a byte range: eight bytes per step, with a table for each ("slicing-by-8")."""
-    crc = np.uint32(0xFFFF_FFFF)
-    while end - position >= 8:
-        word = read_word(data, position, 8) ^ np.uint64(crc)
-        crc = np.uint32(0)
-        for byte in range(8):
-            crc ^= tables[7 - byte, np.int64((word >> np.uint64(8 * byte)) & np.uint64(0xFF))]
-        position += 8
-    while position < end:
-        crc = tables[0, np.int64((crc ^ np.uint32(data[position])) & np.uint32(0xFF))] ^ (crc >> np.uint32(8))
-        position += 1
-    return crc ^ np.uint32(0xFFFF_FFFF)
-
-
-@compiled(LONG, BYTES_IN, TABLE, _TABLES, LONG)
-def find_bad_crc(data_in: Any, sections: Any, tables: Any, size_max: int) -> Any:
-    """Return the first batch of at most `size_max` bytes whose checksum does not match, or -1."""
-    data = pointer(data_in)
-    for row in range(sections.shape[0]):
-        position, end = sections[row, POSITION], sections[row, END]
-        if end - position <= size_max:
-            crc = compute_crc(data, position + CRC_COVERS_FROM, end, tables)
-            if np.int64(crc) != sections[row, CRC]:
-                return np.int64(row)
-    return np.int64(-1)
-
-
-@compiled(LONG, BYTES, LONGS, _TABLES, LONG)
-def write_crcs(out_in: Any, rebuilt: Any, tables: Any, size_max: int) -> Any:
-    """Compute the checksums of the batches at these positions that have at most `size_max` bytes.
-
-    Return the number of the others, whose positions are moved to the front of `rebuilt`.
-    """
-    out = pointer(out_in)
-    others = np.int64(0)
-    for number in range(rebuilt.size):
-        position = rebuilt[number]
-        end = position + LENGTH_PREFIX_BYTES + read_big_endian(out, position + 8, 4)
-        if end - position <= size_max:
-            crc = compute_crc(out, position + CRC_COVERS_FROM, end, tables)
-            write_big_endian(out, position + CRC_POSITION, 4, np.int64(crc))
-        else:
-            rebuilt[others] = position
-            others += 1
-    return others
 
 
 @compiled(types.void, BYTES_IN, TABLE, LONGS)
