@@ -5,7 +5,7 @@ broker (--broker).
 """
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import islice
 from typing import Annotated, Any
 
@@ -43,6 +43,7 @@ from logbrook.cli.terminal import Column, ParagraphCommand, Yes, confirm, plural
 from logbrook.config import CleanupPolicy
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import Offset
+from logbrook.server.compaction_worker import CompactionWorker
 from logbrook.storage.batch_skip import find_skippable, skip_batch
 from logbrook.storage.compaction import compact as compact_log
 from logbrook.storage.errors import CorruptLogError
@@ -243,7 +244,8 @@ def compact(
         confirm(f"Have {broker} compact {_named(partitions)}? Superseded records are deleted.", yes)
         _maintain(broker, "compaction", partitions, as_json, active=active)
         return
-    with opened(data, config) as offline:
+    worker = CompactionWorker()
+    with opened(data, config) as offline, closing(worker):
         logs = [log for log in offline.configured(partitions) if CleanupPolicy.COMPACT in log.config.cleanup_policy]
         confirm(f"Compact {plural(len(logs), 'partition')}? Superseded records are deleted.", yes or not logs)
         if active:
@@ -261,7 +263,7 @@ def compact(
                 "bytes_after": result.bytes_written,
             }
             for log in logs
-            if (result := compact_log(log, now_ms, force=True))
+            if (result := compact_log(log, now_ms, force=True, cleaners=worker.cleaner))
         ]
         _remove_files(offline)
         if as_json:

@@ -85,7 +85,8 @@ class StorageConfig(Settings):
     )
     compaction_map_bytes_max: int = setting(
         64 * _MIB,
-        "Memory for the key map of a compaction. A log with more keys than fit is compacted in several passes.",
+        "Memory for the key map of a compaction, also in a process of its own. A log with more keys than fit is "
+        "compacted in several passes: a key takes 200 bytes in the broker's process and 48 in its own.",
         at_least=1024,
     )
     decompressed_bytes_max: int = setting(
@@ -110,6 +111,12 @@ class MaintenanceConfig(Settings):
         "Time between two checks of all logs for segments to delete or compact.",
         kafka="log.retention.check.interval.ms",
         at_least=1,
+    )
+    compaction_worker: bool = setting(
+        True,
+        "Compactions of at least 16 MiB run in a process of their own, with a low priority and compiled code, "
+        "where numba is installed (the extra columns). Without it they run in the broker's process, at a tenth of the "
+        "speed, and delay its requests by some milliseconds.",
     )
     scrub_interval_ms: int = setting(
         7 * 86_400_000,

@@ -10,6 +10,8 @@ removed, and timestamp deltas are relative to it. The sums are 64-bit and wrap, 
 
 from collections.abc import Sequence
 
+from typing_extensions import Buffer
+
 from logbrook.model.identifiers import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from logbrook.records.batch import (
     CODEC_MASK,
@@ -92,22 +94,34 @@ def rebuild_batch(header: BatchHeader, kept: Sequence[RawRecord], *, delete_hori
     `kept` are records that `iter_records` returned for the batch of `header`. A batch that has a delete horizon keeps
     it. A batch without records is not compressed, as in Kafka.
     """
-    attributes = header.attributes
-    base_timestamp = header.base_timestamp
     max_timestamp = header.max_timestamp
     if kept and header.timestamp_type is TimestampType.CREATE_TIME:
         max_timestamp = max(record.timestamp for record in kept)
     encoded = [record.encoded for record in kept]
-    if delete_horizon_ms is not None and header.delete_horizon_ms is None:
+    if header.delete_horizon_ms is not None:
+        delete_horizon_ms = None
+    if delete_horizon_ms is not None:
+        encoded = [_rebase_timestamp(raw, header.base_timestamp - delete_horizon_ms) for raw in encoded]
+    return rebuild_encoded(header, b"".join(encoded), len(kept), max_timestamp, delete_horizon_ms)
+
+
+def rebuild_encoded(
+    header: BatchHeader, records: Buffer, count: int, max_timestamp: int, delete_horizon_ms: int | None = None
+) -> bytearray:
+    """Like `rebuild_batch`, of the `count` encoded records that are kept.
+
+    With `delete_horizon_ms`, their timestamp deltas are relative to it and the batch gets it as its delete horizon.
+    """
+    attributes, base_timestamp = header.attributes, header.base_timestamp
+    if delete_horizon_ms is not None:
         attributes |= DELETE_HORIZON_BIT
         base_timestamp = delete_horizon_ms
-        encoded = [_rebase_timestamp(raw, header.base_timestamp - delete_horizon_ms) for raw in encoded]
-    if not kept:
+    if not count:
         attributes &= ~CODEC_MASK
     header = header._replace(
-        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, count=len(kept)
+        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, count=count
     )
-    return _assemble(header, compress(header.codec, b"".join(encoded)))
+    return _assemble(header, compress(header.codec, records))
 
 
 def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:

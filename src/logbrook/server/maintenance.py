@@ -6,7 +6,8 @@ Each step is bounded, and requests are served between two of them. Checkpoints a
 log would grow without bound. With `maintenance.mode = "background"` a round of the other steps runs every
 `maintenance.interval_ms`; otherwise only when an operator requests one. Compaction takes synced records only: a round
 that meets a log which is due otherwise begins with a checkpoint. Syncing, compacting and verifying are slow and run in
-one separate thread; the other steps read only what is in the page cache (`cold_reads`).
+one separate thread, large compactions in a process (`compaction_worker`); the other steps read only what is in the page
+cache (`cold_reads`).
 """
 
 import asyncio
@@ -23,13 +24,20 @@ from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import Offset
 from logbrook.ports import Clock
 from logbrook.server.cold_reads import ColdReads
+from logbrook.server.compaction_worker import CompactionWorker
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.scrub import Scrubber
 from logbrook.server.topic_changes import ChangePendingError
 from logbrook.server.topics import METADATA, Topics
-from logbrook.storage.compaction import Compaction, plan_compaction, waits_for_checkpoint
+from logbrook.storage.compaction import Cleaners, Compaction, plan_compaction, waits_for_checkpoint
 from logbrook.storage.durable_files import IO_FAILURES
-from logbrook.storage.errors import CorruptLogError, LogModifiedError, StorageError, StorageOfflineError
+from logbrook.storage.errors import (
+    CleanerFailedError,
+    CorruptLogError,
+    LogModifiedError,
+    StorageError,
+    StorageOfflineError,
+)
 from logbrook.storage.log import Log
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.storage.retention import apply_retention
@@ -104,6 +112,7 @@ class MaintenanceRunner:
         self._round = asyncio.Lock()
         self._checkpointing = asyncio.Lock()
         self._stopping = asyncio.Event()
+        self._compaction_worker = CompactionWorker()
         files = topics.directory.environment.files
         self.scrubber = Scrubber(config.scrub_interval_ms, files, clock, self)
 
@@ -120,6 +129,7 @@ class MaintenanceRunner:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         # An operator may have requested a round or a checkpoint that is still running.
         async with self._round, self._checkpointing:
+            await self._stop_worker(self._compaction_worker.stop)
             self._thread.shutdown()
 
     def logs(self) -> list[Log]:
@@ -145,6 +155,7 @@ class MaintenanceRunner:
             if work == EVERYTHING:
                 result.producers_expired = await self._expire_producers()
             await self._remove_files(result)
+            await self._end_compactions()
         if result != MaintenanceResult():
             _logger.info("maintenance round finished", **asdict(result))
         return result
@@ -306,10 +317,24 @@ class MaintenanceRunner:
                 if log.is_deleted:
                     return
         if MaintenanceStep.COMPACTION in work.steps and CleanupPolicy.COMPACT in log.config.cleanup_policy:
-            now_ms = self._clock.now_ms()
-            compaction = await self._read(log, lambda: plan_compaction(log, now_ms, force=work.thorough))
-            if compaction is not None:
-                await self._compact(log, compaction, result)
+            cleaners = self._compaction_worker.cleaner if self._config.compaction_worker else None
+            try:
+                await self._plan_and_compact(log, work, cleaners, result)
+            except CleanerFailedError as error:
+                if log.is_deleted:
+                    raise LogModifiedError(log.partition) from error
+                log.environment.probe.compaction_worker_failures += 1
+                _logger.warning("compaction worker failed", partition=log.partition, error=error)
+                await self._plan_and_compact(log, work, None, result)
+
+    async def _plan_and_compact(
+        self, log: Log, work: MaintenanceWork, cleaners: Cleaners | None, result: MaintenanceResult
+    ) -> None:
+        """Raises StorageError."""
+        now_ms = self._clock.now_ms()
+        compaction = await self._read(log, lambda: plan_compaction(log, now_ms, force=work.thorough, cleaners=cleaners))
+        if compaction is not None:
+            await self._compact(log, compaction, result)
 
     async def _retain(self, log: Log, result: MaintenanceResult) -> bool:
         """Apply retention once. Return True if there may be more segments to remove."""
@@ -335,6 +360,16 @@ class MaintenanceRunner:
         compacted = compaction.finish()
         result.logs_compacted += 1
         result.bytes_compacted += compacted.bytes_read - compacted.bytes_written
+
+    async def _end_compactions(self) -> None:
+        """Stop the worker process unless it is likely to be needed in the next round."""
+        worker = self._compaction_worker
+        is_background = self._config.mode is MaintenanceMode.BACKGROUND
+        await self._stop_worker(worker.stop_unless_used if is_background else worker.stop)
+
+    async def _stop_worker(self, stop: Callable[[], None]) -> None:
+        if self._compaction_worker.pid is not None:
+            await self.in_thread(stop)
 
     async def _remove_files(self, result: MaintenanceResult) -> None:
         try:

@@ -7,7 +7,8 @@
     compaction.finish()                            saves the cleaned offset
 
 `build_map` and `rewrite` only read closed segments and write a new file, so they may run in another thread; the other
-steps run on the log owner's thread. `compact` does all steps. The rules:
+steps run on the log owner's thread. `compact` does all steps. A `Cleaner` decides which bytes stay (`cleaner`, in pure
+Python, or the worker process of `logbrook.compactor`); this module writes, syncs and swaps the files. The rules:
 
 - Only closed segments are compacted, and only below the last stable offset and the recovery point.
 - Offsets do not change. A batch that loses records keeps its base offset and last offset.
@@ -24,30 +25,31 @@ steps run on the log owner's thread. `compact` does all steps. The rules:
 - The old segments are removed after the new one is complete and synced; see `segment_files`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from logbrook.config import CleanupPolicy
 from logbrook.model.identifiers import Offset
-from logbrook.ports import Advice, File
+from logbrook.ports import Advice, Bytes, File, Files
 from logbrook.records.batch import BatchHeader, TimestampType
-from logbrook.records.builder import rebuild_batch
 from logbrook.records.errors import RecordsError
-from logbrook.records.reader import iter_records
-from logbrook.records.record import RawRecord
+from logbrook.storage.cleaner import Cleaner, CleaningJob, PureCleaner, SegmentSpan
 from logbrook.storage.closed_segment import ClosedSegment
-from logbrook.storage.compaction_state import CleanedTransactions, OffsetMap, is_marker
 from logbrook.storage.durable_files import IO_FAILURES, create_or_replace, sync_file
-from logbrook.storage.errors import CorruptLogError, LogModifiedError, StorageError, StorageOfflineError
+from logbrook.storage.errors import (
+    CleanerFailedError,
+    CorruptLogError,
+    LogModifiedError,
+    StorageError,
+    StorageOfflineError,
+)
 from logbrook.storage.log import Log
 from logbrook.storage.paths import TEMPORARY_SUFFIX
 from logbrook.storage.segment import OFFSET_DELTA_MAX, VerifiedBatch, scan_batches, scan_headers
 from logbrook.storage.segment_files import commit_swap, finish_swap
 
-_BUFFER_BYTES = 1 << 20
-_TIME_MAX_MS = 2**63 - 1
 _CLEANED_SUFFIX = ".cleaned" + TEMPORARY_SUFFIX
 
 
@@ -84,12 +86,27 @@ class CompactionResult(NamedTuple):
     cleaned_offset: Offset
 
 
-def compact(log: Log, now_ms: int, *, force: bool = False) -> CompactionResult | None:
+# Returns the cleaner for a job on these files; None for the cleaner in pure Python.
+Cleaners: TypeAlias = Callable[[Files, CleaningJob], Cleaner | None]
+
+
+def compact(log: Log, now_ms: int, *, force: bool = False, cleaners: Cleaners | None = None) -> CompactionResult | None:
     """Run all steps of a compaction. Returns None if there is nothing to compact.
 
-    `force` ignores `min.cleanable.dirty.ratio`. Raises DiskFullError, StorageOfflineError or CorruptLogError.
+    `force` ignores `min.cleanable.dirty.ratio`. If a cleaner of `cleaners` fails, the pass is repeated without it.
+    Raises DiskFullError, StorageOfflineError or CorruptLogError.
     """
-    compaction = plan_compaction(log, now_ms, force=force)
+    if cleaners is not None:
+        with suppress(CleanerFailedError):
+            return compact_with(log, now_ms, force=force, cleaners=cleaners)
+    return compact_with(log, now_ms, force=force)
+
+
+def compact_with(
+    log: Log, now_ms: int, *, force: bool = False, cleaners: Cleaners | None = None
+) -> CompactionResult | None:
+    """Like `compact`, but raises CleanerFailedError if the cleaner fails."""
+    compaction = plan_compaction(log, now_ms, force=force, cleaners=cleaners)
     if compaction is None:
         return None
     try:
@@ -102,7 +119,9 @@ def compact(log: Log, now_ms: int, *, force: bool = False) -> CompactionResult |
     return compaction.finish()
 
 
-def plan_compaction(log: Log, now_ms: int, *, force: bool = False) -> "Compaction | None":
+def plan_compaction(
+    log: Log, now_ms: int, *, force: bool = False, cleaners: Cleaners | None = None
+) -> "Compaction | None":
     """Select what to compact. Returns None if the cleanup policy, dirty ratio or compaction lag leaves nothing.
 
     Raises StorageOfflineError, ReadFailedError, or CorruptLogError after quarantining the log.
@@ -111,7 +130,8 @@ def plan_compaction(log: Log, now_ms: int, *, force: bool = False) -> "Compactio
     if CleanupPolicy.COMPACT not in log.config.cleanup_policy or log.corruption is not None:
         return None
     try:
-        return _plan(log, now_ms, force)
+        spans = _select(log, now_ms, force, _synced_limit(log))
+        return Compaction(log, spans, _first_dirty_offset(log), now_ms, cleaners) if spans else None
     except CorruptLogError as error:
         log.quarantine(error)
         raise
@@ -132,11 +152,6 @@ def waits_for_checkpoint(log: Log, now_ms: int, *, force: bool = False) -> bool:
         )
     except (StorageError, *IO_FAILURES):
         return False
-
-
-def _plan(log: Log, now_ms: int, force: bool) -> "Compaction | None":
-    spans = _select(log, now_ms, force, _synced_limit(log))
-    return Compaction(log, spans, _first_dirty_offset(log), now_ms) if spans else None
 
 
 def _synced_limit(log: Log) -> Offset:
@@ -189,55 +204,39 @@ class Compaction:
     The dirty part starts at the cleaned offset of the last pass. It fills the map; all selected segments are rewritten.
     """
 
-    def __init__(self, log: Log, spans: list[Span], first_dirty_offset: Offset, now_ms: int) -> None:
+    def __init__(
+        self, log: Log, spans: list[Span], first_dirty_offset: Offset, now_ms: int, cleaners: Cleaners | None = None
+    ) -> None:
         self._log = log
         self._spans = spans
-        self._first_dirty_offset = first_dirty_offset
         self._end_offset = spans[-1].end_offset
         self._now_ms = now_ms
         self._floor_number = log.state.floor_number
-        self._map = OffsetMap(log.environment.config.compaction_map_bytes_max)
-        self._producer_ids = log.producers.ids()
-        self._last_batches: dict[tuple[int, bool], int] = {}
-        aborted = log.producers.aborted.overlapping(spans[0].segment.base_offset, self._end_offset)
-        self._transactions = CleanedTransactions(aborted, log.aborted_removed_version <= log.snapshot_version)
         self._done = CompactionResult(0, 0, 0, 0, first_dirty_offset)
+        environment = log.environment
+        aborted = log.producers.aborted.overlapping(spans[0].segment.base_offset, self._end_offset)
+        job = CleaningJob(
+            [SegmentSpan(segment.path, segment.size, end_offset) for segment, end_offset in spans],
+            first_dirty_offset,
+            now_ms,
+            log.config.delete_retention_ms,
+            environment.config.compaction_map_bytes_max,
+            environment.config.decompressed_bytes_max,
+            log.producers.ids(),
+            list(aborted),
+            log.aborted_removed_version <= log.snapshot_version,
+        )
+        cleaner = None if cleaners is None else cleaners(environment.files, job)
+        self._cleaner: Cleaner = cleaner or PureCleaner(job, self)
+        self._segments = {segment.path: segment for segment, _ in spans}
 
     def build_map(self) -> None:
         """Read the newest offset of every key from the dirty part of the log.
 
         When the map is full, the pass ends at that batch and the next pass continues there. Raises CorruptLogError,
-        LogModifiedError or ReadFailedError.
+        LogModifiedError, ReadFailedError or CleanerFailedError.
         """
-        for segment, end_offset in self._spans:
-            self._record_last_batches(segment)
-            if end_offset > self._first_dirty_offset and not self._add_to_map(segment):
-                return
-
-    def _record_last_batches(self, segment: ClosedSegment) -> None:
-        with closing(self._open(segment)) as file:
-            try:
-                for header in scan_headers(file, 0, segment.size):
-                    if header.producer_id in self._producer_ids:
-                        self._last_batches[header.producer_id, header.is_control] = header.base_offset
-            except OSError as error:
-                raise self._log.environment.read_error(segment.path, error) from error
-
-    def _add_to_map(self, segment: ClosedSegment) -> bool:
-        """Return False if the map was full before the end of the segment."""
-        for batch in self._scan(segment):
-            header = batch.header
-            if header.last_offset < self._first_dirty_offset or header.is_control:
-                continue
-            if header.is_transactional and self._transactions.is_aborted(header):
-                continue
-            if header.count > self._map.room and len(self._map):
-                self._end_offset = header.base_offset
-                return False
-            for record in self._records(batch) or ():
-                if record.key is not None:
-                    self._map.put(record.key, record.offset)
-        return True
+        self._end_offset = self._cleaner.build_map()
 
     def groups(self) -> Iterator[SegmentGroup]:
         """Group adjacent segments whose current sizes fit into one segment of `segment.bytes`."""
@@ -258,25 +257,20 @@ class Compaction:
     def rewrite(self, group: SegmentGroup) -> RewrittenGroup:
         """Write a group's remaining batches into a new, synced file with a temporary name.
 
-        Raises CorruptLogError, LogModifiedError, DiskFullError or StorageOfflineError.
+        Raises CorruptLogError, LogModifiedError, DiskFullError, StorageOfflineError or CleanerFailedError.
         """
         environment = self._log.environment
         path = f"{group.segments[0].path}{_CLEANED_SUFFIX}"
+        position = 0
+
+        def write(kept: Bytes) -> None:
+            nonlocal position
+            file.pwrite(kept, position)
+            position += len(kept)
+
         try:
             with closing(create_or_replace(environment.files, path)) as file:
-                position, is_same = 0, True
-                pending = bytearray()
-                for segment in group.segments:
-                    for batch in self._scan(segment):
-                        kept = self._clean(batch)
-                        is_same = is_same and kept is batch.data
-                        pending += kept
-                        if len(pending) >= _BUFFER_BYTES:
-                            file.pwrite(pending, position)
-                            position += len(pending)
-                            pending = bytearray()
-                file.pwrite(pending, position)
-                position += len(pending)
+                is_same = self._cleaner.clean([segment.path for segment in group.segments], write)
                 sync_file(file)
         except IO_FAILURES as error:
             raise self._io_error(path, error) from error
@@ -307,7 +301,7 @@ class Compaction:
         if self._is_outdated or start is None or log.closed[start : start + before] != group.segments:
             # The log has changed since; the next pass compacts these segments.
             self._discard(rewritten.path)
-            self._transactions.keep_markers()
+            self._cleaner.keep_markers()
             return
         base_offset = group.segments[0].base_offset
         due_ms = self._now_ms + log.config.file_delete_delay_ms
@@ -331,8 +325,8 @@ class Compaction:
         log = self._log
         if self._end_offset > log.state.cleaned_offset and not self._is_outdated:
             log.save_state(replace(log.state, cleaned_offset=self._end_offset))
-        if self._transactions.emptied and not self._is_outdated:
-            log.remove_aborted(self._transactions.emptied)
+        if self._cleaner.emptied and not self._is_outdated:
+            log.remove_aborted(self._cleaner.emptied)
         probe = log.environment.probe
         probe.compactions += 1
         probe.compacted_bytes_read += self._done.bytes_read
@@ -348,80 +342,18 @@ class Compaction:
         state = self._log.state
         return self._log.is_deleted or state.truncate_to is not None or state.floor_number != self._floor_number
 
-    def _clean(self, batch: VerifiedBatch) -> memoryview | bytearray:
-        """Return the bytes to keep of a batch: `batch.data` itself if unchanged, empty if it is removed."""
-        header = batch.header
-        if header.base_offset >= self._end_offset:
-            return batch.data
-        if header.is_control:
-            return self._clean_control(batch)
-        if not header.is_transactional:
-            return self._clean_data(batch)
-        is_aborted = self._transactions.is_aborted(header)
-        kept = self._remove_records(batch) if is_aborted else self._clean_data(batch)
-        if kept:
-            self._transactions.add_kept_batch(header)
-        return kept
+    def scan_headers(self, path: str) -> Iterator[BatchHeader]:
+        """Read the batch headers of a segment, unverified. Raises LogModifiedError or ReadFailedError."""
+        segment = self._segments[path]
+        with closing(self._open(segment)) as file:
+            try:
+                yield from scan_headers(file, 0, segment.size)
+            except OSError as error:
+                raise self._log.environment.read_error(segment.path, error) from error
 
-    def _clean_data(self, batch: VerifiedBatch) -> memoryview | bytearray:
-        header = batch.header
-        records = self._records(batch)
-        if records is None:
-            return batch.data
-        kept = [record for record in records if self._is_kept(header, record)]
-        horizon_ms = None
-        if header.delete_horizon_ms is None and any(record.is_tombstone and record.key is not None for record in kept):
-            horizon_ms = self._horizon_ms
-        if len(kept) == len(records) and horizon_ms is None and kept:
-            return batch.data
-        return rebuild_batch(header, kept, delete_horizon_ms=horizon_ms) if kept else self._remove_records(batch)
-
-    def _remove_records(self, batch: VerifiedBatch) -> memoryview | bytearray:
-        """Remove all records of a batch, and the batch too unless it is its producer's last one."""
-        header = batch.header
-        if not self._is_last(header):
-            return bytearray()
-        return rebuild_batch(header, []) if header.count else batch.data
-
-    def _clean_control(self, batch: VerifiedBatch) -> memoryview | bytearray:
-        header = batch.header
-        records = self._records(batch)
-        if not records or not is_marker(batch):
-            return batch.data
-        if self._transactions.end_transaction(header) or self._is_last(header):
-            return batch.data
-        if header.delete_horizon_ms is None:
-            return rebuild_batch(header, records, delete_horizon_ms=self._horizon_ms)
-        is_expired = header.delete_horizon_ms <= self._now_ms
-        return bytearray() if is_expired and self._transactions.is_removable(header) else batch.data
-
-    @property
-    def _horizon_ms(self) -> int:
-        """Delete horizon of tombstones and markers that this pass compacts for the first time."""
-        return min(self._now_ms + self._log.config.delete_retention_ms, _TIME_MAX_MS)
-
-    def _is_last(self, header: BatchHeader) -> bool:
-        """Return True if it is the last batch, or last marker, of an unexpired producer in the compacted range."""
-        return self._last_batches.get((header.producer_id, header.is_control)) == header.base_offset
-
-    def _is_kept(self, header: BatchHeader, record: RawRecord) -> bool:
-        if record.key is None:
-            return True
-        if not self._map.is_newest(record.key, record.offset):
-            return False
-        horizon_ms = header.delete_horizon_ms
-        return not (record.is_tombstone and horizon_ms is not None and horizon_ms <= self._now_ms)
-
-    def _records(self, batch: VerifiedBatch) -> list[RawRecord] | None:
-        """Decode the records; None if they cannot be decoded, although the batch's checksum holds."""
-        try:
-            bytes_max = self._log.environment.config.decompressed_bytes_max
-            return list(iter_records(batch.data, bytes_max=bytes_max, with_headers=False))
-        except RecordsError:
-            return None
-
-    def _scan(self, segment: ClosedSegment) -> Iterator[VerifiedBatch]:
+    def scan_batches(self, path: str) -> Iterator[VerifiedBatch]:
         """Read the batches of a segment and verify their checksums. Raises CorruptLogError or LogModifiedError."""
+        segment = self._segments[path]
         position, expected = 0, segment.base_offset
         file = self._open(segment)
         try:

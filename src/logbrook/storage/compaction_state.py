@@ -7,6 +7,7 @@ transaction that the marker ends.
 from bisect import bisect_right
 from collections.abc import Iterable
 from hashlib import blake2b
+from typing import Protocol
 
 from logbrook.model.identifiers import Offset
 from logbrook.records.batch import BatchHeader
@@ -79,6 +80,21 @@ def is_marker(batch: VerifiedBatch) -> bool:
 _ENTRY_BYTES = 200
 
 
+class KeyMap(Protocol):
+    """The newest offset of each key."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def room(self) -> int:
+        """Number of keys that can still be added."""
+
+    def put(self, key: bytes, offset: Offset) -> None: ...
+
+    def is_newest(self, key: bytes, offset: Offset) -> bool:
+        """Return True unless the map has a newer offset for this key."""
+
+
 class OffsetMap:
     """The newest offset of each key, in bounded memory. Keys are stored as 128-bit digests, of equal size."""
 
@@ -91,14 +107,12 @@ class OffsetMap:
 
     @property
     def room(self) -> int:
-        """Number of keys that can still be added."""
         return self._entries_max - len(self._offsets)
 
     def put(self, key: bytes, offset: Offset) -> None:
         self._offsets[_digest(key)] = offset
 
     def is_newest(self, key: bytes, offset: Offset) -> bool:
-        """Return True unless the map has a newer offset for this key."""
         newest = self._offsets.get(_digest(key))
         return newest is None or offset >= newest
 

@@ -169,6 +169,17 @@ class UnskippableBatchError(StorageError):
         self.reason = reason
 
 
+class CleanerFailedError(StorageError):
+    """The process that cleans segments for a compaction exited, stopped answering, or could not read a segment.
+
+    Nothing is lost: the pass is repeated in the broker's process, which reports damage of the log as such.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the compaction worker failed: {reason}")
+        self.reason = reason
+
+
 class CorruptFileError(StorageError):
     """A metadata file (checkpoint, state, snapshot) is missing or fails its checksum."""
 

@@ -43,3 +43,5 @@ class StorageProbe:
     compactions: int = 0
     compacted_bytes_read: int = 0
     compacted_bytes_written: int = 0
+    # Passes that were repeated in this process because the compaction worker failed.
+    compaction_worker_failures: int = 0

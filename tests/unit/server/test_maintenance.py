@@ -1,11 +1,14 @@
 """Maintenance: its schedule, that it does not block requests, and that it can be stopped."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +16,18 @@ import pytest
 from logbrook.client.connection import Connection
 from logbrook.config import BrokerConfig
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
+from logbrook.ports import OsFiles
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchResponse, PartitionData
 from logbrook.protocol.messages.produce import ProduceResponse
 from logbrook.records.batch import check_batch, iter_headers
 from logbrook.records.reader import iter_records
+from logbrook.server import maintenance
+from logbrook.server.compaction_worker import CompactionWorker, WorkerCleaner
 from logbrook.server.maintenance import MaintenanceResult
 from logbrook.storage.compaction import Compaction
+from logbrook.storage.errors import CleanerFailedError
 from logbrook.testing import FaultyFiles, MemoryFiles
 from logbrook.testing.clock import FakeClock
 from tests.unit.server.shell_kit import (
@@ -128,6 +136,42 @@ def test_a_compaction_does_not_wait_for_the_next_checkpoint(shell: Shell, client
     assert shell.log("compacted").recovery_point.offset == 0
     assert maintain(shell).logs_compacted == 1
     assert shell.log("compacted").recovery_point.offset == 5
+
+
+@pytest.fixture
+def disk_shell(clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """A broker on a disk, whose compactions run in a worker process, whatever their size."""
+    monkeypatch.setattr(maintenance, "CompactionWorker", partial(CompactionWorker, bytes_min=0))
+    with Shell(clock=clock, files=OsFiles(tmp_path)) as shell:
+        yield shell
+
+
+def test_a_compaction_in_a_worker_process_is_stopped_with_the_round(disk_shell: Shell) -> None:
+    disk_shell.create("compacted", 1, COMPACTED)
+    with closing(disk_shell.client()) as client:
+        append(client, "compacted", 5)
+        done = maintain(disk_shell)
+        assert (done.logs_compacted, done.errors) == (1, [])
+        assert [header.base_offset for _, header in iter_headers(fetch(client, "compacted").records or b"")] == [3, 4]
+    assert disk_shell.log("compacted").environment.probe.compaction_worker_failures == 0
+    assert disk_shell.broker.maintenance._compaction_worker.pid is None
+
+
+def test_a_failed_compaction_worker_is_counted_and_the_broker_compacts_the_log(
+    disk_shell: Shell, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_cleaner: WorkerCleaner) -> Offset:
+        raise CleanerFailedError("it exited with code -9")
+
+    monkeypatch.setattr(WorkerCleaner, "build_map", fail)
+    disk_shell.create("compacted", 1, COMPACTED)
+    with closing(disk_shell.client()) as client, caplog.at_level(logging.WARNING):
+        append(client, "compacted", 5)
+        done = maintain(disk_shell)
+        assert (done.logs_compacted, done.errors) == (1, [])
+        assert [header.base_offset for _, header in iter_headers(fetch(client, "compacted").records or b"")] == [3, 4]
+    assert disk_shell.log("compacted").environment.probe.compaction_worker_failures == 1
+    assert caplog.text.count("compaction worker failed") == 1
 
 
 def test_a_round_begins_with_a_checkpoint_only_if_a_compaction_is_due(shell: Shell, client: Connection) -> None:

@@ -139,4 +139,9 @@ CLEANER: tuple[Metric, ...] = (
         "Bytes written by the log cleaner.",
         lambda scrape: scrape.storage.compacted_bytes_written,
     ),
+    counter(
+        "logbrook_cleaner_worker_failures_total",
+        "Compactions that the worker process could not do, and that the broker did itself.",
+        lambda scrape: scrape.storage.compaction_worker_failures,
+    ),
 )
