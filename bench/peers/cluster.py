@@ -18,6 +18,7 @@ from bench.broker_process import warm_page_cache
 from bench.clusters.failover import RATE, Fault, measure
 from bench.clusters.kafka import kafka_cluster
 from bench.clusters.logbrook import etcd_command, logbrook_cluster
+from bench.clusters.network import ClusterNetwork
 from bench.clusters.nodes import NODES, BenchCluster
 from bench.peers.lab import Lab, Running, by_default, promised
 from bench.peers.load import Job, Spent
@@ -87,17 +88,20 @@ class _Cost(NamedTuple):
     store_cpu_s: float
 
 
-def _logbrook(variant: Variant, directory: Path, with_proxies: bool) -> BenchCluster:
+def _logbrook(variant: Variant, directory: Path, network: ClusterNetwork | None) -> BenchCluster:
     durability = {Promise.DISK: "fsync", Promise.LESS: "interval"}[variant.promise]
-    return logbrook_cluster(directory, durability, with_proxies=with_proxies)
+    return logbrook_cluster(directory, durability, network=network)
 
 
-def _kafka(_: Variant, directory: Path, with_proxies: bool) -> BenchCluster:
+def _kafka(_: Variant, directory: Path, network: ClusterNetwork | None) -> BenchCluster:
     # Its promise is a topic setting.
-    return kafka_cluster(directory, with_proxies=with_proxies)
+    return kafka_cluster(directory, network=network)
 
 
-_CLUSTERS: dict[str, Callable[[Variant, Path, bool], BenchCluster]] = {"Logbrook": _logbrook, "Kafka": _kafka}
+_CLUSTERS: dict[str, Callable[[Variant, Path, ClusterNetwork | None], BenchCluster]] = {
+    "Logbrook": _logbrook,
+    "Kafka": _kafka,
+}
 
 
 def measure_load(lab: Lab) -> Iterator[Row]:
@@ -141,8 +145,8 @@ def measure_operations(lab: Lab) -> Iterator[Row]:
 def measure_failover(lab: Lab) -> Iterator[Row]:
     """Measure how long writes stop after each fault of a leader."""
     samples = Samples("cluster_failover")
-    for faults, with_proxies in (((Fault.STOP, Fault.KILL, Fault.PAUSE), False), ((Fault.CUT,), True)):
-        with _serving(lab, by_default, with_proxies=with_proxies) as clusters:
+    for faults, with_network in (((Fault.STOP, Fault.KILL, Fault.PAUSE), False), ((Fault.CUT,), True)):
+        with _serving(lab, by_default, with_network=with_network) as clusters:
             topics = count()
             for fault in faults:
                 for number in range(lab.amounts.failovers):
@@ -164,7 +168,7 @@ def measure_failover(lab: Lab) -> Iterator[Row]:
 
 @contextmanager
 def _serving(
-    lab: Lab, pick: Callable[[System], Variant | None], *, with_proxies: bool = False
+    lab: Lab, pick: Callable[[System], Variant | None], *, with_network: bool = False
 ) -> Iterator[list[ClusterRunning]]:
     """Run a cluster of each system that has them, all at once; they take turns within a round."""
     with ExitStack() as stack:
@@ -180,7 +184,8 @@ def _serving(
                 break
             lab.say(f"starting a cluster of {system.name} ({variant.settings.replace('`', '')})")
             directory = stack.enter_context(lab.directory())
-            cluster = stack.enter_context(_CLUSTERS[system.name](variant, directory, with_proxies))
+            network = stack.enter_context(ClusterNetwork(NODES)) if with_network else None
+            cluster = stack.enter_context(_CLUSTERS[system.name](variant, directory, network))
             clusters.append(ClusterRunning(system, variant, ClusterServer(cluster), lab.workers))
         yield clusters
 
