@@ -9,13 +9,14 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
 from bench.clusters.failover import RATE, Fault, Outage, measure
 from bench.clusters.logbrook import logbrook_cluster
-from bench.clusters.nodes import BenchCluster
+from bench.clusters.network import ClusterNetwork
+from bench.clusters.nodes import NODES, BenchCluster
 from bench.rows import Row
 
 _ROUNDS = 5
@@ -29,8 +30,8 @@ _NEW_CLIENT_S_MAX = {Fault.KILL: 1.0, Fault.STOP: 0.2, Fault.PAUSE: 5.0, Fault.C
 def run(rounds: int = _ROUNDS) -> list[Row]:
     """Return medians with the lowest and highest round. A pause and a cut take more than a minute each."""
     rows: list[Row] = []
-    for faults, with_proxies in (((Fault.STOP, Fault.KILL, Fault.PAUSE), False), ((Fault.CUT,), True)):
-        with _cluster(with_proxies=with_proxies) as cluster:
+    for faults, with_network in (((Fault.STOP, Fault.KILL, Fault.PAUSE), False), ((Fault.CUT,), True)):
+        with _cluster(with_network=with_network) as cluster:
             numbers = count()
             for fault in faults:
                 for partitions in _PARTITIONS:
@@ -70,10 +71,11 @@ def _range(values: list[float]) -> str:
 
 
 @contextmanager
-def _cluster(*, with_proxies: bool) -> Iterator[BenchCluster]:
+def _cluster(*, with_network: bool) -> Iterator[BenchCluster]:
     directory = tempfile.mkdtemp(prefix="logbrook-bench-", dir="/var/tmp")
     try:
-        with logbrook_cluster(Path(directory), with_proxies=with_proxies) as cluster:
-            yield cluster
+        with ExitStack() as stack:
+            network = stack.enter_context(ClusterNetwork(NODES)) if with_network else None
+            yield stack.enter_context(logbrook_cluster(Path(directory), network=network))
     finally:
         shutil.rmtree(directory, ignore_errors=True)

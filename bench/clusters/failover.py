@@ -249,8 +249,8 @@ class Probe:
 
 def _inject(cluster: BenchCluster, fault: Fault, victim: int) -> None:
     if fault is Fault.CUT:
-        assert cluster.proxies is not None, "the network of a cluster with proxies can be cut"
-        cluster.proxies.cut(victim, cluster.nodes[victim].pid)
+        assert cluster.network is not None, "a node of a cluster with a network can be cut off"
+        cluster.network.cut(victim)
     else:
         signals = {Fault.KILL: signal.SIGKILL, Fault.PAUSE: signal.SIGSTOP, Fault.STOP: signal.SIGTERM}
         cluster.signal(victim, signals[fault])
@@ -268,8 +268,8 @@ def _end(cluster: BenchCluster, fault: Fault, victim: int) -> None:
         case Fault.PAUSE:
             cluster.signal(victim, signal.SIGCONT)
         case Fault.CUT:
-            assert cluster.proxies is not None
-            cluster.proxies.heal()
+            assert cluster.network is not None
+            cluster.network.heal()
 
 
 def _read(cluster: BenchCluster, topic: str, partitions: int) -> dict[int, int]:

@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
+from bench.clusters.network import ClusterNetwork
 from bench.clusters.nodes import NODES, BenchCluster, directory_of
-from bench.clusters.proxy import Proxies, Route
 from bench.peers.kafka import JAVA_OPTIONS, classpath
 from bench.peers.system import CommandServer
 from logbrook.testing.processes import free_port
@@ -15,16 +15,12 @@ _CLUSTER_ID = "bG9nYnJvb2stYmVuY2gtMQ"
 _FORMAT_S_MAX = 120.0
 
 
-def kafka_cluster(directory: Path, *, with_proxies: bool = False) -> BenchCluster:
+def kafka_cluster(directory: Path, *, network: ClusterNetwork | None = None) -> BenchCluster:
     """Return a cluster that is not launched yet, with formatted directories. Raises UnavailableError."""
     java = ["java", *JAVA_OPTIONS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classpath()]
     ports = {node: free_port() for node in NODES}
     controller_ports = {node: free_port() for node in NODES}
-    proxied = {node: free_port() for node in NODES} if with_proxies else ports
-    proxied_controllers = {node: free_port() for node in NODES} if with_proxies else controller_ports
-    routes = [Route(node, proxied[node], ports[node]) for node in NODES]
-    routes += [Route(node, proxied_controllers[node], controller_ports[node]) for node in NODES]
-    voters = ",".join(f"{node}@{_HOST}:{port}" for node, port in proxied_controllers.items())
+    proxied = ports if network is None else {node: network.port_of(node, ports[node]) for node in NODES}
     nodes = {}
     for node in NODES:
         home = directory_of(directory, f"node-{node}")
@@ -33,7 +29,7 @@ def kafka_cluster(directory: Path, *, with_proxies: bool = False) -> BenchCluste
         settings = {
             "process.roles": "broker,controller",
             "node.id": str(node),
-            "controller.quorum.voters": voters,
+            "controller.quorum.voters": _voters(node, controller_ports, network),
             "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://{_HOST}:{proxied[node]}",
             "controller.listener.names": "CONTROLLER",
@@ -47,8 +43,14 @@ def kafka_cluster(directory: Path, *, with_proxies: bool = False) -> BenchCluste
     return BenchCluster(
         nodes,
         {node: server.address for node, server in nodes.items()},
-        proxies=Proxies(routes) if with_proxies else None,
+        network=network,
     )
+
+
+def _voters(node: int, ports: dict[int, int], network: ClusterNetwork | None) -> str:
+    """Return the controllers as a node sees them: through a network, at ports that only this node uses."""
+    seen = {voter: port if network is None else network.port_of(voter, port, node) for voter, port in ports.items()}
+    return ",".join(f"{voter}@{_HOST}:{port}" for voter, port in seen.items())
 
 
 def _format(java: list[str], properties: Path) -> None:

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
+from bench.clusters.network import ClusterNetwork
 from bench.clusters.nodes import NODES, BenchCluster, directory_of
-from bench.clusters.proxy import Proxies, Route
 from bench.peers.system import CommandServer, UnavailableError
 from logbrook.testing.etcd import find_etcd
 from logbrook.testing.processes import free_port
@@ -20,14 +20,16 @@ def etcd_command() -> str:
     return command
 
 
-def logbrook_cluster(directory: Path, durability: str = "fsync", *, with_proxies: bool = False) -> BenchCluster:
+def logbrook_cluster(
+    directory: Path, durability: str = "fsync", *, network: ClusterNetwork | None = None
+) -> BenchCluster:
     """Return a cluster that is not launched yet. `directory` is empty. Raises UnavailableError."""
     etcd_port, peer_port = free_port(), free_port()
     ports = {node: free_port() for node in NODES}
-    proxied = {node: free_port() for node in NODES} if with_proxies else ports
-    etcd_ports = {node: free_port() if with_proxies else etcd_port for node in NODES}
-    routes = [Route(node, proxied[node], ports[node]) for node in NODES]
-    routes += [Route(node, etcd_ports[node], etcd_port) for node in NODES]
+    proxied, etcd_ports = ports, dict.fromkeys(NODES, etcd_port)
+    if network is not None:
+        proxied = {node: network.port_of(node, ports[node]) for node in NODES}
+        etcd_ports = {node: network.store_port_of(node, etcd_port) for node in NODES}
     nodes = {}
     for node in NODES:
         home = directory_of(directory, f"node-{node}")
@@ -40,7 +42,7 @@ def logbrook_cluster(directory: Path, durability: str = "fsync", *, with_proxies
         nodes,
         {node: server.address for node, server in nodes.items()},
         store=_etcd(directory_of(directory, "etcd"), etcd_port, peer_port),
-        proxies=Proxies(routes) if with_proxies else None,
+        network=network,
     )
 
 

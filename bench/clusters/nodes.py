@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.clusters.proxy import Proxies
+from bench.clusters.network import ClusterNetwork
 from bench.peers.system import Server
 
 NODES = (1, 2, 3)
@@ -29,8 +29,8 @@ class ClusterError(Exception):
 class BenchCluster:
     """Node processes by their number. `store` is the process of the metadata store, if it has one of its own.
 
-    `address_of` has the addresses that clients are told. With `proxies`, those are of proxies, and a node's network can
-    be cut.
+    `address_of` has the addresses that clients are told. With `network`, those are of its proxy, and a node can be
+    cut off; the caller has entered it, and closes it after the cluster.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class BenchCluster:
         address_of: Mapping[int, str],
         *,
         store: Server | None = None,
-        proxies: Proxies | None = None,
+        network: ClusterNetwork | None = None,
     ) -> None:
         self.nodes = nodes
         self.address_of = address_of
         self.store = store
-        self.proxies = proxies
+        self.network = network
 
     @property
     def bootstrap_servers(self) -> str:
@@ -52,8 +52,6 @@ class BenchCluster:
 
     def __enter__(self) -> Self:
         try:
-            if self.proxies is not None:
-                self.proxies.__enter__()
             if self.store is not None:
                 self.store.launch()
             for node in self.nodes.values():
@@ -68,8 +66,6 @@ class BenchCluster:
         for server in (*self.nodes.values(), self.store):
             if server is not None:
                 server.kill()
-        if self.proxies is not None:
-            self.proxies.__exit__(kind, error, at)
 
     @property
     def servers(self) -> list[Server]:

@@ -1,16 +1,17 @@
-"""The parts of the benchmarks of clusters that need no cluster: the proxies, and the choice of measurements."""
+"""The parts of the benchmarks of clusters that need no cluster: the network, and the choice of measurements."""
 
-import os
 import socket
+import struct
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import contextmanager, suppress
 from threading import Thread
 
 import pytest
 
-from bench.clusters.proxy import Proxies, Route
-from bench.peers.__main__ import MEASUREMENTS, _parser
-from logbrook.testing.processes import free_port
+from bench.clusters.network import ClusterNetwork
+from bench.peers.__main__ import _parser
+from bench.peers.plan import MEASUREMENTS
+from logbrook.testing.processes import wait_until
 
 
 @pytest.fixture
@@ -40,46 +41,68 @@ def echo_port() -> Iterator[int]:
     thread.join(10)
 
 
-def is_answered(connection: socket.socket, timeout_s: float) -> bool:
+def is_open(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+def is_answered(connection: socket.socket, timeout_s: float, answer: bytes = b"hello") -> bool:
     connection.settimeout(timeout_s)
     try:
-        return connection.recv(10) == b"hello"
+        return connection.recv(100) == answer
     except TimeoutError:
         return False
 
 
+def request_of(client_id: str) -> bytes:
+    """Return the start of a request, by which the proxy knows who has connected."""
+    return struct.pack(">ihhih", 10 + len(client_id), 18, 0, 1, len(client_id)) + client_id.encode()
+
+
+@contextmanager
+def connected(port: int, client_id: str) -> Iterator[socket.socket]:
+    """A connection whose first request was forwarded."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        request = request_of(client_id)
+        connection.sendall(request)
+        assert is_answered(connection, 10, request)
+        yield connection
+
+
 @pytest.mark.slow
-def test_a_cut_holds_back_the_bytes_of_a_node_in_both_directions(echo_port: int) -> None:
-    routes = [Route(node, free_port(), echo_port) for node in (1, 2)]
-    with Proxies(routes) as proxies:
-        connections = [socket.create_connection(("127.0.0.1", route.port)) for route in routes]
-        with closing(connections[0]), closing(connections[1]):
-            # Node 1, whose process is none of those that are connected.
-            proxies.cut(1, os.getppid())
-            for connection in connections:
+def test_a_cut_holds_back_what_a_node_sends_and_gets(echo_port: int) -> None:
+    with ClusterNetwork((1, 2)) as network:
+        first, second = network.port_of(1, echo_port), network.port_of(2, echo_port)
+        assert wait_until(lambda: is_open(first) and is_open(second), 10)
+        with (
+            connected(first, "rdkafka") as client_of_first,
+            connected(second, "rdkafka") as client_of_second,
+            connected(second, "broker-1-fetcher-0") as first_of_second,
+        ):
+            network.cut(1)
+            for connection in (client_of_first, client_of_second, first_of_second):
                 connection.sendall(b"hello")
-            assert is_answered(connections[1], 10)
-            assert not is_answered(connections[0], 0.2)
-            with socket.create_connection(("127.0.0.1", routes[0].port)) as later:
-                later.sendall(b"hello")
-                assert not is_answered(later, 0.2)
-                proxies.heal()
-                assert is_answered(connections[0], 10)
-                assert is_answered(later, 10)
+            assert is_answered(client_of_second, 10)
+            assert not is_answered(client_of_first, 0.2)
+            assert not is_answered(first_of_second, 0.2)
+            network.heal()
+            assert is_answered(client_of_first, 10)
+            assert is_answered(first_of_second, 10)
 
 
 @pytest.mark.slow
-def test_a_cut_holds_back_what_the_process_of_a_node_sends_to_others(echo_port: int) -> None:
-    route = Route(1, free_port(), echo_port)
-    with Proxies([route]) as proxies, socket.create_connection(("127.0.0.1", route.port)) as connection:
-        proxies.cut(2, os.getpid())
-        connection.sendall(b"hello")
-        assert not is_answered(connection, 0.2)
-        with socket.create_connection(("127.0.0.1", route.port)) as later:
-            later.sendall(b"hello")
-            assert not is_answered(later, 0.2)
-        proxies.heal()
-        assert is_answered(connection, 10)
+def test_a_cut_holds_back_what_is_sent_by_a_port_of_the_node(echo_port: int) -> None:
+    with ClusterNetwork((1, 2)) as network:
+        ports = [network.store_port_of(1, echo_port), network.port_of(2, echo_port, source=1)]
+        assert wait_until(lambda: all(map(is_open, ports)), 10)
+        for port in ports:
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                network.cut(1)
+                connection.sendall(b"hello")
+                assert not is_answered(connection, 0.2)
+                network.heal()
+                assert is_answered(connection, 10)
 
 
 def test_the_beginning_of_names_chooses_measurements() -> None:

@@ -4,7 +4,8 @@ It is this file run as a script, and imports nothing of Logbrook so that it star
 objects, one per line of standard input, each answered by a line; it ends at the end of its input.
 
     listen     accept connections to `node` on `port` and forward them to `to_port`; `source` is the node that connects
-               there, or empty: then it is the client id of the first request, if there is a node with this name
+               there, or empty: then it is the node whose name the client id of the first request is, or begins with
+               up to a hyphen, as in `broker-1-fetcher-0` of Kafka
     cut        hold what `source` sends to `target`: nothing is lost, nothing arrives, and nothing is closed
     heal       forward it again, or with `is_reset` break the connections between the two
     refuse     refuse connections to `node` until it listens again
@@ -76,7 +77,8 @@ class ChaosProxy:
         if len(start) < _REQUEST_START.size + max(0, length):
             return None
         name = start[_REQUEST_START.size : _REQUEST_START.size + max(0, length)].decode(errors="replace")
-        return name if any(listener.node == name for listener in self._listeners) else CLIENT
+        nodes = {listener.node for listener in self._listeners}
+        return next((node for node in nodes if name == node or name.startswith(f"{node}-")), CLIENT)
 
 
 class _ProxyListener:
