@@ -13,8 +13,8 @@ from logbrook.testing.simulation.cluster_faults import ClusterFaults
 from tests.simulation import planted_cluster_bugs as bugs
 from tests.simulation.planted_cluster_bugs import Plant
 
-SCHEDULES = 300
-SCHEDULES_PER_TEST = 30
+SCHEDULES = 60
+SCHEDULES_PER_TEST = 10
 
 
 @pytest.mark.parametrize("first", range(0, SCHEDULES, SCHEDULES_PER_TEST))

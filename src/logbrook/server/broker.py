@@ -189,7 +189,7 @@ class BrokerServer:
         await self._begin_serving(loop)
         self.is_ready = True
 
-    def _new_dispatchers(self, apis: list[Api[Any]]) -> dict[str, KafkaDispatcher]:
+    def _new_dispatchers(self, apis: Sequence[Api[Any]]) -> dict[str, KafkaDispatcher]:
         """Return a dispatcher for each listener."""
         config = self.config
         return {

@@ -40,6 +40,7 @@ class ClusterFaults:
         self._partitions = partitions
         self._note = note
         self._is_replacing = False
+        self._restarting = 0
         # When the lease of a broker was ended early.
         self._revoked_s: dict[int, float] = {}
         self._kinds: dict[ClusterFault, Callable[[Random], Awaitable[None]]] = {
@@ -111,19 +112,24 @@ class ClusterFaults:
             await self._cluster.start_broker(number)
 
     async def _restart(self, choices: Random) -> None:
+        if self._is_replacing:
+            # It would hand over to a broker that is registered and in sync, and whose disk is gone.
+            return
         number = self._take_broker(choices)
         if number is None:
             return
+        self._restarting += 1
         self._note(f"restart broker {number}")
         await self._cluster.brokers[number].stop()
         await self._cluster.start_broker(number)
+        self._restarting -= 1
 
     async def _replace_disk(self, choices: Random) -> None:
         """Replace the disk of a broker that is not needed: every partition has another in-sync replica.
 
         A second disk is not replaced until the first one's broker is back, and has told that it lost its records.
         """
-        if self._is_replacing:
+        if self._is_replacing or self._restarting:
             return
         number = self._take_broker(choices)
         if number is None:
@@ -139,9 +145,9 @@ class ClusterFaults:
         self._is_replacing = False
 
     def _has_other_replicas(self, number: int) -> bool:
-        """True if every partition has an in-sync replica on another broker."""
-        image = self._cluster.image()
-        return all(set(partition.registration.isr) - {number} for partition in image.partitions.values())
+        """True if every partition has an in-sync replica on another broker, and none is being moved away from it."""
+        registrations = [partition.registration for partition in self._cluster.image().partitions.values()]
+        return all(set(each.isr) - {number} and not each.is_reassigning for each in registrations)
 
     # The network
 
@@ -278,6 +284,8 @@ class ClusterFaults:
 
     async def _move(self, choices: Random) -> None:
         """Move a partition to two or three brokers."""
+        if self._is_replacing:
+            return
         replicas = choices.sample(self._numbers, choices.choice((2, 3)))
         partition = choices.choice(self._partitions)
         self._note(f"move {partition} to {replicas}")

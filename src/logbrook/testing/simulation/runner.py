@@ -18,6 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from logbrook.ports.parent_process import end_with_parent
@@ -198,7 +199,8 @@ class SimulationCampaign:
         with ProcessPoolExecutor(self._jobs, context, _begin_worker, (os.getpid(),)) as pool:
             running: dict[Future[ScheduleTally], int] = {}
             while True:
-                while len(running) < 2 * self._jobs and not self._is_over and (first := next(chunks, None)) is not None:
+                room = 0 if self._is_over else 2 * self._jobs - len(running)
+                for first in islice(chunks, room):
                     running[pool.submit(self._chunk(first))] = first
                 if not running:
                     return
