@@ -20,13 +20,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import NamedTuple
 
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from bench import librdkafka
 from bench.broker_process import BrokerProcess
@@ -171,8 +167,8 @@ def _clean(broker: _Broker, topic: str) -> tuple[float, float]:
     resource.add_incremental_config(entry)
     cpu_s, started = tree_cpu_s(broker.pid), time.perf_counter()
     # Its answers are lost if it does not live as long.
-    admin = AdminClient({"bootstrap.servers": broker.address})
-    for answer in admin.incremental_alter_configs([resource]).values():
+    client = AdminClient({"bootstrap.servers": broker.address})
+    for answer in client.incremental_alter_configs([resource]).values():
         answer.result()
     assert wait_until(lambda: _cleaned_offset(broker, topic) > 0, _CLEAN_S_MAX, poll_s=0.02)
     return tree_cpu_s(broker.pid) - cpu_s, time.perf_counter() - started

@@ -344,13 +344,13 @@ def clean_section(
             position = write_rebased(data, byte_range, out, position, by)
         return kept, position, max_timestamp, needs_horizon
     # Adjacent records are copied together.
-    record = np.int64(0)
-    while record < kept:
-        start, end = records[2 * record], records[2 * record + 1]
-        record += 1
-        while record < kept and records[2 * record] == end:
-            end = records[2 * record + 1]
-            record += 1
+    number = np.int64(0)
+    while number < kept:
+        start, end = records[2 * number], records[2 * number + 1]
+        number += 1
+        while number < kept and records[2 * number] == end:
+            end = records[2 * number + 1]
+            number += 1
         copy_bytes(shifted(out, position), shifted(data, start), end - start)
         position += end - start
     return kept, position, max_timestamp, needs_horizon
