@@ -63,7 +63,7 @@ check: $(DEV) ## run ruff, mypy (strict) and the import contracts
 bench: $(DEV) ## run the benchmarks, print a table and write bench/results.json
 	$(BIN)/python -m bench $(ARGS)
 
-bench-peers: $(DEV) ## benchmark Logbrook, Kafka, Redis and NATS (ARGS="--quick --only cluster"); see docs/BENCHMARKS.md
+bench-peers: $(DEV) ## benchmark Logbrook and others (ARGS="--plan", "--minutes 55 --resume"); see docs/BENCHMARKS.md
 	$(BIN)/python -m bench.peers $(ARGS)
 
 crash: $(DEV) ## check recovery from N simulated power losses (N=1000000)

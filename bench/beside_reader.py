@@ -33,7 +33,7 @@ from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.testing.processes import wait_until
 
-_OLD, _NEW = "old", "new"
+OLD, NEW = "old", "new"
 # A disk: /tmp can be an in-memory file system.
 _DISK = "/var/tmp"
 _MIB = 1 << 20
@@ -53,56 +53,57 @@ _ADDED_MS_MAX = 2.0
 _LIMIT_BYTES_PER_S = 50_000_000
 
 
-class _Case(NamedTuple):
+class BesideCase(NamedTuple):
     name: str
     # "warm" or "cold"; None without a consumer.
     reader: str | None = None
     is_limited: bool = False
 
 
-_CASES = (
-    _Case("alone"),
-    _Case("beside a warm reader", "warm"),
-    _Case("beside a cold reader", "cold"),
-    _Case("beside a cold reader at 50 MB/s", "cold", is_limited=True),
+CASES = (
+    BesideCase("alone"),
+    BesideCase("beside a warm reader", "warm"),
+    BesideCase("beside a cold reader", "cold"),
+    BesideCase("beside a cold reader at 50 MB/s", "cold", is_limited=True),
 )
 
 
-class _Broker(NamedTuple):
+class BesideBroker(NamedTuple):
     system: str
     address: str
     # The partition of old records.
     directory: Path
 
 
-class _Sample(NamedTuple):
+class BesideSample(NamedTuple):
+    p50_ms: float
     p99_ms: float
     # Speed of the consumer.
     mb_per_s: float
 
 
 def run() -> list[Row]:
-    samples: dict[tuple[str, str], list[_Sample]] = defaultdict(list)
+    samples: dict[tuple[str, str], list[BesideSample]] = defaultdict(list)
     with ExitStack() as stack:
         limit = _read_limit(stack)
         brokers = [stack.enter_context(_serving(system, limit)) for system in _systems()]
         for broker in brokers:
-            _fill(broker)
-            _p99_ms(broker, _WARM_UP_RATE, _WARM_UP_S)
+            fill(broker)
+            _latency_ms(broker, _WARM_UP_RATE, _WARM_UP_S)
         for number in range(-1, _ROUNDS):
-            for case in _CASES:
+            for case in CASES:
                 for broker in brokers:
                     if case.is_limited and limit is None:
                         continue
-                    sample = _measure(broker, case, limit)
+                    sample = measure(broker, case, limit)
                     if number >= 0:
                         samples[broker.system, case.name].append(sample)
     return [row for broker in brokers for row in _rows(broker.system, samples)]
 
 
-def _rows(system: str, samples: dict[tuple[str, str], list[_Sample]]) -> Iterator[Row]:
-    alone_ms = statistics.median(sample.p99_ms for sample in samples[system, _CASES[0].name])
-    for case in _CASES:
+def _rows(system: str, samples: dict[tuple[str, str], list[BesideSample]]) -> Iterator[Row]:
+    alone_ms = statistics.median(sample.p99_ms for sample in samples[system, CASES[0].name])
+    for case in CASES:
         if measured := samples[system, case.name]:
             p99_ms = statistics.median(sample.p99_ms for sample in measured)
             goal_ms = alone_ms + _ADDED_MS_MAX if system == Logbrook.name and case.reader else None
@@ -131,14 +132,14 @@ def _read_limit(stack: ExitStack) -> ReadLimit | None:
 
 
 @contextmanager
-def _serving(system: System, limit: ReadLimit | None) -> Iterator[_Broker]:
+def _serving(system: System, limit: ReadLimit | None) -> Iterator[BesideBroker]:
     directory = Path(tempfile.mkdtemp(prefix="logbrook-bench-", dir=_DISK))
     try:
         with system.server(system.variants()[Promise.LESS], directory) as server:
             if limit is not None:
                 limit.add(server.pid)
             _wait_for_answer(server.address)
-            yield _Broker(system.name, server.address, directory / "data" / f"{_OLD}-0")
+            yield BesideBroker(system.name, server.address, directory / "data" / f"{OLD}-0")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -156,23 +157,25 @@ def _wait_for_answer(address: str) -> None:
         Event().wait(0.05)
 
 
-def _fill(broker: _Broker) -> None:
+def fill(broker: BesideBroker) -> None:
     """Write 1 GiB in segments of 64 MiB, of which all but the last are closed."""
     batch = build_batch([Record(value=os.urandom(_MIB), timestamp=int(1000 * time.time()))])
     with Client(broker.address) as client:
-        client.create_topic(_NEW)
-        client.create_topic(_OLD, 1, _TOPIC_SETTINGS)
+        client.create_topic(NEW)
+        client.create_topic(OLD, 1, _TOPIC_SETTINGS)
         # Kafka answers before all of its metadata names the topics.
-        names = [_NEW, _OLD]
+        names = [NEW, OLD]
         assert wait_until(lambda: not any(topic.error_code for topic in client.metadata(names).topics), _START_S_MAX)
         for _ in range(_BATCHES):
-            client.produce(_OLD, 0, batch)
+            client.produce(OLD, 0, batch)
     os.sync()
 
 
-def _measure(broker: _Broker, case: _Case, limit: ReadLimit | None) -> _Sample:
+def measure(
+    broker: BesideBroker, case: BesideCase, limit: ReadLimit | None = None, duration_s: float = _SECONDS
+) -> BesideSample:
     if case.reader is None:
-        return _Sample(_p99_ms(broker), 0.0)
+        return BesideSample(*_latency_ms(broker, _RATE, duration_s), 0.0)
     with ExitStack() as stack:
         if case.is_limited:
             assert limit is not None
@@ -185,15 +188,17 @@ def _measure(broker: _Broker, case: _Case, limit: ReadLimit | None) -> _Sample:
         for _ in range((_BATCHES * _MIB if case.reader == "warm" else 4 * _STEP_BYTES) // _STEP_BYTES):
             assert reader.stdout.readline(), "the reader has ended"
         started_s = time.monotonic()
-        p99_ms = _p99_ms(broker)
+        p50_ms, p99_ms = _latency_ms(broker, _RATE, duration_s)
         took_s = time.monotonic() - started_s
         reader.kill()
-        return _Sample(p99_ms, len(reader.stdout.readlines()) * _STEP_BYTES / took_s / 1e6)
+        return BesideSample(p50_ms, p99_ms, len(reader.stdout.readlines()) * _STEP_BYTES / took_s / 1e6)
 
 
-def _p99_ms(broker: _Broker, rate: int = _RATE, duration_s: float = _SECONDS) -> float:
-    latencies, _ = librdkafka.latencies_ms(broker.address, _NEW, _POOL, int(rate * duration_s), rate)
-    return sorted(latencies)[int(len(latencies) * 0.99)]
+def _latency_ms(broker: BesideBroker, rate: int, duration_s: float) -> tuple[float, float]:
+    """Return p50 and p99."""
+    latencies, _ = librdkafka.latencies_ms(broker.address, NEW, _POOL, int(rate * duration_s), rate)
+    ordered = sorted(latencies)
+    return ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
 
 
 def read_forever(address: str, directory: str, kind: str) -> None:
@@ -201,13 +206,13 @@ def read_forever(address: str, directory: str, kind: str) -> None:
     memory = bytearray()
     bytes_read = 0
     with Client(address) as client:
-        end = client.list_offset(_OLD, 0)
+        end = client.list_offset(OLD, 0)
         for _ in count():
             if kind == "cold":
                 _drop_from_page_cache(directory)
             offset = 0
             while offset < end:
-                fetched = client.fetch(_OLD, 0, Offset(offset), bytes_max=_FETCH_BYTES, memory=memory)
+                fetched = client.fetch(OLD, 0, Offset(offset), bytes_max=_FETCH_BYTES, memory=memory)
                 memory = fetched.memory
                 offset = max((header.next_offset for _, header in iter_headers(fetched.records)), default=offset)
                 bytes_read += len(fetched.records)

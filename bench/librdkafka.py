@@ -61,13 +61,18 @@ _ERR_AT, _LEN_AT = Message.err.offset // 4, Message.len.offset // 4
 class Pool:
     """Messages in the library's format: in runs per partition, as a sticky partitioner sends them, or round-robin."""
 
-    def __init__(self, values: Sequence[bytes], partitions: int, *, in_turn: bool = False) -> None:
+    def __init__(
+        self, values: Sequence[bytes], partitions: int, *, in_turn: bool = False, keys: Sequence[bytes] = ()
+    ) -> None:
         self._values = values
+        self._keys = keys
         runs = partitions * max(1, min(_RUNS_PER_PARTITION, len(values) // partitions))
         self.messages = (Message * len(values))()
         for number, (message, value) in enumerate(zip(self.messages, values, strict=True)):
             message.payload, message.len = value, len(value)
             message.partition = (number if in_turn else number * runs // len(values)) % partitions
+        for message, key in zip(self.messages, keys, strict=False):
+            message.key, message.key_len = key, len(key)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -148,18 +153,23 @@ class Consumer:
         self._topic = topic
         self._partitions = partitions
 
-    def consume(self, count: int, wait_s: float) -> tuple[int, int]:
-        """Consume at least `count` messages from the beginning; return their number and the bytes of their values.
+    def consume(self, count: int, wait_s: float, passes: int = 1) -> tuple[int, int]:
+        """Consume at least `count` messages, in each pass from the beginning; return how many and the bytes of values.
 
         Raises LibrdkafkaError if none arrives for `wait_s`.
         """
-        library = _library()
-        for number in range(self._partitions):
-            if library.rd_kafka_consume_start_queue(self._topic, number, _BEGINNING, self._queue):
-                raise LibrdkafkaError(_text_of(library.rd_kafka_last_error()))
         seen = np.zeros(3, dtype=np.int64)
+        for number in range(passes):
+            if number:
+                self._stop()
+            self._start()
+            self._read(seen, int(seen[0]) + count, wait_s)
+        return int(seen[0]), int(seen[1])
+
+    def _read(self, seen: "np.ndarray[Any, np.dtype[np.int64]]", count: int, wait_s: float) -> None:
+        library = _library()
         counted = seen.ctypes.data_as(ctypes.c_void_p)
-        until_s, before = time.monotonic() + wait_s, 0
+        until_s, before = time.monotonic() + wait_s, int(seen[0])
         while seen[0] < count:
             library.rd_kafka_consume_callback_queue(self._queue, int(1_000 * wait_s), _counting().address, counted)
             if seen[2]:
@@ -169,11 +179,18 @@ class Consumer:
                 until_s, before = time.monotonic() + wait_s, int(seen[0])
             elif time.monotonic() > until_s:
                 raise LibrdkafkaError(f"{count - before} messages did not arrive")
-        return int(seen[0]), int(seen[1])
 
-    def close(self) -> None:
+    def _start(self) -> None:
+        for number in range(self._partitions):
+            if _library().rd_kafka_consume_start_queue(self._topic, number, _BEGINNING, self._queue):
+                raise LibrdkafkaError(_text_of(_library().rd_kafka_last_error()))
+
+    def _stop(self) -> None:
         for number in range(self._partitions):
             _library().rd_kafka_consume_stop(self._topic, number)
+
+    def close(self) -> None:
+        self._stop()
         _library().rd_kafka_queue_destroy(self._queue)
 
 

@@ -21,6 +21,7 @@ RECORDS = 1_000
 TRANSACTIONS = 40
 _MESSAGE = os.urandom(1000)
 _ROUNDS = 5
+_WARM_UP_TRANSACTIONS = 10
 _RATIO_MIN = 0.8
 _TOPIC = "transactions"
 
@@ -37,7 +38,9 @@ def run() -> list[Row]:
     return rows
 
 
-def paired_seconds(address: str, topic: str, producers: int, rounds: int) -> list[tuple[float, float]]:
+def paired_seconds(
+    address: str, topic: str, producers: int, rounds: int, transactions: int = TRANSACTIONS
+) -> list[tuple[float, float]]:
     """Return the seconds of each round for the same records: (plain, transactional)."""
     plain = [_producer(address) for _ in range(producers)]
     transactional = [_producer(address, **{"transactional.id": f"{topic}-{n}"}) for n in range(producers)]
@@ -45,13 +48,17 @@ def paired_seconds(address: str, topic: str, producers: int, rounds: int) -> lis
         producer.init_transactions()
     with ThreadPoolExecutor(producers) as pool:
 
-        def run_all(work: Callable[[Producer, str, int], None], loads: list[Producer]) -> float:
-            return seconds(lambda: list(pool.map(work, loads, [topic] * producers, range(producers))))
+        def run_all(work: Callable[[Producer, str, int, int], None], loads: list[Producer], count: int) -> float:
+            jobs = ([topic] * producers, range(producers), [count] * producers)
+            return seconds(lambda: list(pool.map(work, loads, *jobs)))
 
+        # The connections and producer ids are not part of a round.
+        warm_up = min(transactions, _WARM_UP_TRANSACTIONS)
+        counts = [warm_up, *[transactions] * rounds]
         times = [
-            (run_all(_write_plainly, plain), run_all(_write_in_transactions, transactional)) for _ in range(rounds + 1)
+            (run_all(_write_plainly, plain, count), run_all(_write_in_transactions, transactional, count))
+            for count in counts
         ]
-    # The first round is the warm-up.
     return times[1:]
 
 
@@ -72,14 +79,14 @@ def _producer(address: str, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": address, "acks": "all", "log_level": 2, **batches, **settings})
 
 
-def _write_plainly(load: Producer, topic: str, partition: int) -> None:
-    for _ in range(TRANSACTIONS):
+def _write_plainly(load: Producer, topic: str, partition: int, transactions: int) -> None:
+    for _ in range(transactions):
         _write(load, topic, partition)
     assert load.flush() == 0
 
 
-def _write_in_transactions(load: Producer, topic: str, partition: int) -> None:
-    for _ in range(TRANSACTIONS):
+def _write_in_transactions(load: Producer, topic: str, partition: int, transactions: int) -> None:
+    for _ in range(transactions):
         load.begin_transaction()
         _write(load, topic, partition)
         load.commit_transaction()

@@ -1,9 +1,11 @@
 """Bar charts as plain SVG: small, without a library, legible on light and dark pages."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from xml.sax.saxutils import escape
 
-from bench.peers.results import Row
+from bench.peers.results import Row, State
 
 _WIDTH = 720
 _LEFT = 150
@@ -37,8 +39,11 @@ class Panel:
     rows: tuple[Row, ...]
 
 
-def bars(title: str, panels: list[Panel]) -> str:
-    """Return a chart with one group of bars per panel. The thin line on a bar spans the lowest and highest round."""
+def bars(title: str, panels: list[Panel], mark_of: Mapping[State, str] = MappingProxyType({})) -> str:
+    """Return a chart with one group of bars per panel. The thin line on a bar spans the lowest and highest run.
+
+    `mark_of` has the marks of values by their state, such as that of an older short run.
+    """
     first_row = panels[0].rows[0]
     unit = escape(first_row.unit)
     better = "higher is better" if first_row.higher_is_better else "lower is better"
@@ -51,12 +56,12 @@ def bars(title: str, panels: list[Panel]) -> str:
     for panel in panels:
         parts.append(f'<text x="16" y="{y + 14}">{escape(panel.title)}</text>')
         y += 22
-        parts += _panel(panel, y)
+        parts += _panel(panel, y, mark_of)
         y += len(panel.rows) * (_BAR + _GAP) + _PANEL_GAP - 22
     return _document(title, y, parts)
 
 
-def _panel(panel: Panel, top: int) -> list[str]:
+def _panel(panel: Panel, top: int, mark_of: Mapping[State, str]) -> list[str]:
     largest = max(row.high for row in panel.rows) or 1.0
     scale = (_WIDTH - _LEFT - _RIGHT) / largest
     parts = []
@@ -70,7 +75,8 @@ def _panel(panel: Panel, top: int) -> list[str]:
             f'<rect x="{_LEFT}" y="{y}" width="{length:.1f}" height="{_BAR}" rx="2" fill="{colour}"/>',
             f'<line class="spread" x1="{_LEFT + scale * row.low:.1f}" x2="{_LEFT + scale * row.high:.1f}"'
             f' y1="{middle}" y2="{middle}"/>',
-            f'<text x="{_LEFT + scale * row.high + 8:.1f}" y="{y + 13}">{short(row.median)}</text>',
+            f'<text x="{_LEFT + scale * row.high + 8:.1f}" y="{y + 13}">'
+            f"{short(row.median)}{mark_of.get(row.state, '')}</text>",
         ]
     return parts
 

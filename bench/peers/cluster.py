@@ -4,15 +4,15 @@ CPU and memory are those of all nodes; etcd counts for Logbrook, and has rows of
 machine, so throughput is a measure of the CPU that replication takes.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.broker_process import warm_page_cache
 from bench.clusters.failover import RATE, Fault, measure
@@ -20,17 +20,18 @@ from bench.clusters.kafka import kafka_cluster
 from bench.clusters.logbrook import etcd_command, logbrook_cluster
 from bench.clusters.network import ClusterNetwork
 from bench.clusters.nodes import NODES, BenchCluster
+from bench.peers.cells import Cell, next_count, probe_count
 from bench.peers.lab import Lab, Running, by_default, promised
-from bench.peers.load import Job, Spent
+from bench.peers.latency import ack_run
+from bench.peers.load import Job
 from bench.peers.results import Row, Samples
+from bench.peers.steady import Measured, Run
 from bench.peers.system import Promise, Server, System, UnavailableError, Variant
-from bench.peers.throughput import LOAD_IS_LIMIT, Cell, is_settled, probe_count
+from bench.peers.throughput import values_of
+from bench.peers.warm_up import warm_up
 
 _CELLS = (Cell(1_000, 1, "none"), Cell(1_000, 16, "none"))
 _ACK_RATE = 1_000
-_RATE_REACHED = 0.95
-_WARM_UP_RUN_S = 2.0
-_WARM_UP_S_MIN = 10.0
 _SETTLE_S = 5.0
 # Three nodes of Kafka that have nothing to do use more of a core than one.
 _IDLE_CORES = 0.4
@@ -81,13 +82,6 @@ class ClusterRunning(Running):
         return replace(job, replicas=len(NODES), settings={**job.settings, **_SETTINGS})
 
 
-class _Cost(NamedTuple):
-    """CPU time of a run: of all processes, and of these of etcd."""
-
-    cpu_s: float
-    store_cpu_s: float
-
-
 def _logbrook(variant: Variant, directory: Path, network: ClusterNetwork | None) -> BenchCluster:
     durability = {Promise.DISK: "fsync", Promise.LESS: "interval"}[variant.promise]
     return logbrook_cluster(directory, durability, network=network)
@@ -107,32 +101,49 @@ _CLUSTERS: dict[str, Callable[[Variant, Path, ClusterNetwork | None], BenchClust
 def measure_load(lab: Lab) -> Iterator[Row]:
     """Measure throughput, CPU and latency under each promise, and memory at rest and after the load."""
     for promise in lab.promises:
+        if all(_is_measured(lab, promise, what) for what in _WHATS):
+            continue
         with _serving(lab, promised(promise)) as clusters:
             if not clusters:
                 continue
-            memory = Samples("cluster_load")
+            memory = lab.samples("cluster_load")
             Event().wait(_SETTLE_S)
             for running in clusters:
                 _add_memory(memory, running, "at rest")
-            for running in clusters:
-                _warm_up(lab, running)
+            for row in warm_up(lab, clusters):
+                yield replace(row, measurement="cluster_load")
             for cell in _CELLS:
-                yield from _measure_throughput(lab, clusters, cell)
+                lines = {running.of: _ClusterLine(lab, running, cell) for running in clusters}
+                yield from lab.steady("cluster_load", str(cell), {of: line.run_once for of, line in lines.items()})
             for cell in _CELLS:
-                yield from _measure_latency(lab, clusters, cell)
+                runs = {running.of: partial(ack_run, lab, running, _ACK_RATE, cell.partitions) for running in clusters}
+                yield from lab.steady("cluster_load", _latency_of(cell), runs)
             Event().wait(_SETTLE_S)
             for running in clusters:
                 _add_memory(memory, running, "after the load")
             yield from memory.rows()
 
 
+def _latency_of(cell: Cell) -> str:
+    return f"{cell}, {_ACK_RATE:,} messages/s"
+
+
+_WHATS = (*map(str, _CELLS), *map(_latency_of, _CELLS))
+
+
+def _is_measured(lab: Lab, promise: Promise, what: str) -> bool:
+    return lab.is_measured("cluster_load", what, [(system, promise.value) for system in _CLUSTERS])
+
+
 def measure_operations(lab: Lab) -> Iterator[Row]:
     """Measure the creation of many partitions, and the time a node needs for what it has missed."""
-    samples = Samples("cluster_operations")
+    if lab.is_measured_by_all("cluster_operations"):
+        return
+    lab.check_time()
+    samples = lab.samples("cluster_operations")
     with _serving(lab, by_default) as clusters:
-        for running in clusters:
-            _warm_up(lab, running)
-        for _ in lab.rounds(f"cluster: {_PARTITIONS:,} partitions", samples):
+        warm_up(lab, clusters)
+        for _ in lab.rounds(f"cluster: {_PARTITIONS:,} partitions"):
             for running in clusters:
                 _create_partitions(lab, running, samples)
         for number in range(lab.amounts.long_rounds):
@@ -144,7 +155,10 @@ def measure_operations(lab: Lab) -> Iterator[Row]:
 
 def measure_failover(lab: Lab) -> Iterator[Row]:
     """Measure how long writes stop after each fault of a leader."""
-    samples = Samples("cluster_failover")
+    if lab.is_measured_by_all("cluster_failover"):
+        return
+    lab.check_time()
+    samples = lab.samples("cluster_failover")
     for faults, with_network in (((Fault.STOP, Fault.KILL, Fault.PAUSE), False), ((Fault.CUT,), True)):
         with _serving(lab, by_default, with_network=with_network) as clusters:
             topics = count()
@@ -186,76 +200,37 @@ def _serving(
             directory = stack.enter_context(lab.directory())
             network = stack.enter_context(ClusterNetwork(NODES)) if with_network else None
             cluster = stack.enter_context(_CLUSTERS[system.name](variant, directory, network))
-            clusters.append(ClusterRunning(system, variant, ClusterServer(cluster), lab.workers))
+            clusters.append(ClusterRunning(system, variant, ClusterServer(cluster), lab.workers, directory))
         yield clusters
 
 
-def _spend(running: ClusterRunning, job: Job) -> tuple[Spent, _Cost]:
-    """Produce with one process, which is faster than the clusters. Return its time, and the CPU time of the cluster."""
-    store_before = running.server.store_cpu_s()
-    spent, cpu_s = running.spend("produce", job)
-    return spent, _Cost(cpu_s, running.server.store_cpu_s() - store_before)
+class _ClusterLine:
+    """Runs of producing to a cluster, with one process, which is faster than the clusters."""
 
+    def __init__(self, lab: Lab, running: ClusterRunning, cell: Cell) -> None:
+        self._lab = lab
+        self._running = running
+        self._cell = cell
+        self._count = 0
 
-def _warm_up(lab: Lab, running: ClusterRunning) -> None:
-    """Load the cluster for ten seconds at least, and until its CPU time per GB no longer changes."""
-    lab.say(f"warming up {running.system.name}")
-    counts = [probe_count(lab, running, cell, _WARM_UP_RUN_S) for cell in _CELLS]
-    costs: list[float] = []
-    started = time.monotonic()
-    seconds_max = max(_WARM_UP_S_MIN, lab.amounts.warm_up_s)
-    while (took := time.monotonic() - started) < _WARM_UP_S_MIN or (took < seconds_max and not is_settled(costs)):
-        cost = 0.0
-        for cell, number in zip(_CELLS, counts, strict=True):
-            job = running.job(lab.topic(), **cell._asdict(), count=number)
-            with lab.created(running, job):
-                spent, (cpu_s, _) = _spend(running, job)
-            cost += 1e9 * cpu_s / (spent.messages * cell.size)
-        costs.append(cost)
-    lab.say(f"{running.system.name}: CPU s/GB per window: {', '.join(f'{cost:.2f}' for cost in costs)}")
-
-
-def _measure_throughput(lab: Lab, clusters: list[ClusterRunning], cell: Cell) -> list[Row]:
-    samples = Samples("cluster_load")
-    counts = {running.of: probe_count(lab, running, cell, lab.amounts.throughput_s) for running in clusters}
-    promise = clusters[0].variant.promise
-    for _ in lab.rounds(f"cluster throughput, {promise}: {cell}", samples):
-        for running in clusters:
-            job = running.job(lab.topic(), **cell._asdict(), count=counts[running.of])
-            with lab.created(running, job):
-                lab.prime(running, job)
-                # Twice the bytes on each node: for the segments and for a write-ahead log.
-                warm_page_cache(2 * len(NODES) * job.count * cell.size)
-                spent, cost = _spend(running, job)
-            _add_throughput(samples, running, str(cell), cell.size, spent, cost)
-    return samples.rows()
-
-
-def _add_throughput(samples: Samples, running: ClusterRunning, what: str, size: int, spent: Spent, cost: _Cost) -> None:
-    took_s = spent.ended_s - spent.started_s
-    gb = spent.messages * size / 1e9
-    note = "load" if spent.cpu_s / took_s > LOAD_IS_LIMIT * min(1, os.cpu_count() or 1) else ""
-    samples.add(running.of, what, "produce, throughput", "MB/s", 1e3 * gb / took_s, higher_is_better=True, note=note)
-    samples.add(running.of, what, "CPU of all nodes", "s/GB", cost.cpu_s / gb)
-    if running.cluster.store is not None:
-        samples.add(running.of, what, "CPU of etcd, which is part of it", "s/GB", cost.store_cpu_s / gb)
-    samples.add(running.of, what, "CPU of the load", "s/GB", spent.cpu_s / gb)
-
-
-def _measure_latency(lab: Lab, clusters: list[ClusterRunning], cell: Cell) -> list[Row]:
-    samples = Samples("cluster_load")
-    what = f"{cell}, {_ACK_RATE:,} messages/s"
-    promise = clusters[0].variant.promise
-    for _ in lab.rounds(f"cluster latency, {promise}: {what}", samples):
-        for running in clusters:
-            number = int(_ACK_RATE * lab.amounts.latency_s)
-            job = running.job(lab.topic(), partitions=cell.partitions, size=cell.size, rate=_ACK_RATE, count=number)
-            with lab.created(running, job):
-                latencies_ms = running.call("acknowledged", job)
-            note = "" if latencies_ms["rate"] > _RATE_REACHED * _ACK_RATE else "rate"
-            for quantile in ("p50", "p99"):
-                samples.add(running.of, what, f"ack, {quantile}", "ms", latencies_ms[quantile], note=note)
-    return samples.rows()
+    def run_once(self) -> Run:
+        run_s, size = self._lab.amounts.rule.run_s, self._cell.size
+        count = self._count or probe_count(self._lab, self._running, self._cell, run_s)
+        job = self._running.job(self._lab.topic(), **self._cell._asdict(), count=count)
+        with self._lab.created(self._running, job):
+            self._lab.prime(self._running, job)
+            # Twice the bytes on each node: for the segments and for a write-ahead log.
+            warm_page_cache(2 * len(NODES) * count * size)
+            store_s = self._running.server.store_cpu_s()
+            spent, cpu_s = self._running.spend("produce", job)
+            store_s = self._running.server.store_cpu_s() - store_s
+        self._count = next_count(spent, run_s, size)
+        throughput, cpu, load = values_of("produce", size, spent, cpu_s, 1)
+        values = [throughput, cpu._replace(metric="CPU of all nodes"), load._replace(metric="CPU of the load")]
+        if self._running.cluster.store is not None:
+            gb = spent.messages * size / 1e9
+            values.append(Measured("CPU of etcd, which is part of it", "s/GB", store_s / gb))
+        return values
 
 
 def _add_memory(samples: Samples, running: ClusterRunning, when: str) -> None:

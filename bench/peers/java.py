@@ -1,6 +1,7 @@
 """Small messages measured with Kafka's own performance tools and Java clients.
 
-A run includes the start of the client, which is the same for both systems.
+A run includes the start of the client, which is the same for both systems, and is 10 s long, so that the client's
+own warm-up is a small part of it.
 """
 
 import re
@@ -8,49 +9,67 @@ import subprocess
 from collections.abc import Iterator
 
 from bench.peers.kafka import classpath
-from bench.peers.lab import Lab, Running, promised
+from bench.peers.lab import Lab, Running
 from bench.peers.load import LoadError
-from bench.peers.results import Row, Samples
-from bench.peers.system import Promise, System, UnavailableError, Variant
+from bench.peers.results import Row
+from bench.peers.steady import Measured, Run
+from bench.peers.system import UnavailableError
 
+RUN_S = 10.0
 _SIZE = 100
+_MESSAGES = 200_000
+_MESSAGES_MAX = 20_000_000
 _TOOL_S_MAX = 300.0
 _WHAT = "100 B, 1 partition, Java client"
 
 
-def run(lab: Lab) -> Iterator[Row]:
+def run(lab: Lab, servers: list[Running]) -> Iterator[Row]:
     try:
         jars = classpath()
     except UnavailableError as error:
         lab.say(f"skipping Kafka's performance tools: {error}")
         return
-    samples = Samples("java")
-    with lab.serving(_with_kafka_protocol) as servers:
-        for _ in lab.rounds("Kafka's own performance tools", samples, warm_ups=1):
-            for running in servers:
-                job = running.job(lab.topic())
-                with lab.created(running, job):
-                    _measure(samples, running, jars, job.topic, lab.amounts.java_messages)
-    yield from samples.rows()
+    lines = {running.of: _JavaLine(lab, running, jars) for running in servers if running.system.load == "kafka"}
+    yield from lab.steady("java", _WHAT, {of: line.run_once for of, line in lines.items()}, RUN_S)
 
 
-def _with_kafka_protocol(system: System) -> Variant | None:
-    return promised(Promise.LESS)(system) if system.load == "kafka" else None
+class _JavaLine:
+    def __init__(self, lab: Lab, running: Running, jars: str) -> None:
+        self._lab = lab
+        self._running = running
+        self._jars = jars
+        self._count = 0
 
+    def run_once(self) -> Run:
+        if not self._count:
+            self._count = _MESSAGES
+            self._run()
+        return self._run()
 
-def _measure(samples: Samples, running: Running, jars: str, topic: str, count: int) -> None:
-    address = running.server.address
-    gb = count * _SIZE / 1e9
-    for verb, tool, options in (
-        ("produce", "ProducerPerformance", _producing(address, topic, count)),
-        ("consume", "ConsumerPerformance", _consuming(address, topic, count)),
-    ):
-        before = running.server.cpu_s()
-        output = _run(jars, f"org.apache.kafka.tools.{tool}", options)
-        cpu_s = running.server.cpu_s() - before
-        mb_per_s = _produced(output) if verb == "produce" else _consumed(output)
-        samples.add(running.of, _WHAT, f"{verb}, throughput", "MB/s", mb_per_s, higher_is_better=True)
-        samples.add(running.of, _WHAT, f"{verb}, CPU of the server", "s/GB", cpu_s / gb)
+    def _run(self) -> Run:
+        """Produce and consume; the next run has as many messages as are produced in its time."""
+        address, count = self._running.server.address, self._count
+        job = self._running.job(self._lab.topic())
+        gb = count * _SIZE / 1e9
+        values = []
+        with self._lab.created(self._running, job):
+            for verb, tool, options in (
+                ("produce", "ProducerPerformance", _producing(address, job.topic, count)),
+                ("consume", "ConsumerPerformance", _consuming(address, job.topic, count)),
+            ):
+                before_s = self._running.server.cpu_s()
+                output = _run(self._jars, f"org.apache.kafka.tools.{tool}", options)
+                cpu_s = self._running.server.cpu_s() - before_s
+                mb_per_s = _produced(output) if verb == "produce" else _consumed(output)
+                throughput = f"{verb}, throughput"
+                values += [
+                    Measured(throughput, "MB/s", mb_per_s, higher_is_better=True, decides=verb == "produce"),
+                    Measured(f"{verb}, CPU of the server", "s/GB", cpu_s / gb, decides=True),
+                ]
+                if verb == "produce":
+                    run_s = self._lab.amounts.rule.with_run(RUN_S).run_s
+                    self._count = max(_MESSAGES, min(_MESSAGES_MAX, round(mb_per_s * 1e6 / _SIZE * run_s)))
+        return values
 
 
 def _producing(address: str, topic: str, count: int) -> list[str]:

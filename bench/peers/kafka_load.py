@@ -4,15 +4,19 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from threading import Event, Thread
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from bench import librdkafka
+from bench.peers import many_consumers, small_load
 from bench.peers.load import (
     RETRY_S,
     WAIT_S_MAX,
@@ -23,6 +27,7 @@ from bench.peers.load import (
     age_ms,
     messages,
     paced,
+    passes_of,
     quantiles,
     spending,
     stamped,
@@ -35,6 +40,7 @@ _QUEUED_MESSAGES_MAX = 300_000
 _QUEUED_KIB_MAX = 262_144
 _CONSUME_S_MAX = 10.0
 _MEMBERS = 10
+_SET = AlterConfigOpType.SET
 
 
 class KafkaLoad(Load):
@@ -51,6 +57,8 @@ class KafkaLoad(Load):
     def ready(self, job: Job) -> None:
         super().ready(job)
         librdkafka.get_ready()
+        if job.connections > 1:
+            small_load.get_ready()
 
     def produce(self, job: Job) -> Spent:
         pool = _pool(job.size, job.partitions, job.count, job.in_turn)
@@ -70,13 +78,47 @@ class KafkaLoad(Load):
         return spent
 
     def consume(self, job: Job) -> Spent:
+        return self.consume_passes(replace(job, stored=job.count))
+
+    def consume_passes(self, job: Job) -> Spent:
         librdkafka.get_ready()
         from_topic = librdkafka.consuming(job.address, job.topic, job.partitions)
         with from_topic as consumer, spending(job.count) as spent:
-            count, size = consumer.consume(job.count, _CONSUME_S_MAX)
+            count, size = consumer.consume(job.stored, _CONSUME_S_MAX, passes_of(job))
         if size != count * job.size:
             raise LoadError(f"{count} messages have {size} bytes, expected {count * job.size}")
+        spent.messages = count
         return spent
+
+    def fan_out(self, job: Job) -> Spent:
+        return many_consumers.fan_out(job)
+
+    def idle_groups(self, job: Job) -> None:
+        many_consumers.hold_idle_groups(job)
+
+    def small_requests(self, job: Job) -> Spent:
+        return small_load.send_small_requests(job)
+
+    def fill_keyed(self, job: Job) -> Spent:
+        """Send `count` messages whose keys repeat after half of them, so that a compaction keeps half."""
+        keys = [b"%012d" % number for number in range(job.count // 2)]
+        pool = librdkafka.Pool(
+            (messages(job.size) * (1 + len(keys) // len(messages(job.size))))[: len(keys)], 1, keys=keys
+        )
+        with (
+            librdkafka.producing({"bootstrap.servers": job.address}, job.topic) as producer,
+            spending(job.count) as spent,
+        ):
+            for _ in range(2):
+                producer.produce(pool, len(pool))
+            producer.flush()
+        return spent
+
+    def set_topic_config(self, job: Job) -> None:
+        entries = [ConfigEntry(name, value, incremental_operation=_SET) for name, value in job.settings.items()]
+        resource = ConfigResource(ResourceType.TOPIC, job.topic, incremental_configs=entries)
+        admin = _admin(job)
+        admin.incremental_alter_configs([resource])[resource].result(WAIT_S_MAX)
 
     def acknowledged(self, job: Job) -> dict[str, float]:
         pool = _pool(job.size, job.partitions, job.count, job.in_turn)
@@ -145,8 +187,11 @@ class KafkaLoad(Load):
         return {"together": together_s, "left": left_s, "joined": joined_s}
 
     def transactions(self, job: Job) -> dict[str, float]:
-        """Return how long the same records take with and without transactions, one producer per partition."""
-        ((plain_s, transactional_s),) = paired_seconds(job.address, job.topic, job.partitions, 1)
+        """Return how long `count` transactions of each producer take, and the same records without transactions.
+
+        There is a producer per partition.
+        """
+        ((plain_s, transactional_s),) = paired_seconds(job.address, job.topic, job.partitions, 1, job.count)
         return {"plain_s": plain_s, "transactional_s": transactional_s}
 
 

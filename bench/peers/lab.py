@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -14,42 +14,54 @@ from threading import Event
 from typing import Any
 
 from bench.peers.load import RETRY_S, WAIT_S_MAX, Job, LoadError, Spent
-from bench.peers.results import Samples
+from bench.peers.results import Row, Samples, State
+from bench.peers.steady import Run, SteadyLine, SteadyRule, run_in_turns
 from bench.peers.system import Promise, Server, System, Variant
 from bench.peers.workers import Workers, load_named
 
+# Measurements of rounds that only systems with Kafka's protocol have.
+KAFKA_ONLY = frozenset({"rebalance", "endurance", "compaction", "cluster_operations", "cluster_failover"})
 _PRIME_BYTES = 6_000
 _QUIET_S = 0.5
 _QUIET_SHARE = 0.1
+
+
+class OutOfTimeError(Exception):
+    """The time given by `--minutes` is used up."""
 
 
 @dataclass(frozen=True)
 class Amounts:
     """The amount of work of a run; `--quick` uses `QUICK`."""
 
+    rule: SteadyRule = field(default_factory=SteadyRule)
+    # Rounds of what has no steady state: starts, restarts, rebalances.
     rounds: int = 5
-    # Target duration of one throughput run, the same for every system.
-    throughput_s: float = 10.0
-    # Longest load on each server before the first throughput or latency that counts.
-    warm_up_s: float = 180.0
-    latency_s: float = 3.0
+    # Longest load on each server before the first line, all systems alike.
+    warm_up_s: float = 120.0
     log_gb: float = 10.0
-    java_messages: int = 1_000_000
     memory_bytes: int = 256_000_000
+    # Time for which memory is observed.
+    endurance_s: float = 3600.0
+    compacted_bytes: int = 100_000_000
     # The bytes that a node of a cluster misses, and the rounds of measurements that take minutes.
     missed_bytes: int = 5_000_000_000
     long_rounds: int = 3
     failovers: int = 5
 
+    @property
+    def is_quick(self) -> bool:
+        return self.rule.is_quick
+
 
 QUICK = Amounts(
+    rule=SteadyRule(run_s=0.4, runs=1, seconds_max=0.8),
     rounds=2,
-    throughput_s=0.2,
     warm_up_s=2.0,
-    latency_s=1.0,
     log_gb=0.5,
-    java_messages=200_000,
     memory_bytes=64_000_000,
+    endurance_s=12.0,
+    compacted_bytes=10_000_000,
     missed_bytes=100_000_000,
     long_rounds=1,
     failovers=1,
@@ -64,6 +76,8 @@ class Running:
     variant: Variant
     server: Server
     workers: Workers
+    # The server's directory, with its data below `data`.
+    directory: Path
     of: tuple[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,13 +98,33 @@ class Running:
 
 
 class Lab:
+    """The systems and the amount of work of a run.
+
+    `measured` are lines to be left out (`--resume`), `cases` the only steady lines to be measured (all if it is empty),
+    and `minutes` the time after which no line is begun.
+    """
+
     def __init__(
-        self, systems: list[System], amounts: Amounts, promises: list[Promise], data: Path, workers: Workers
+        self,
+        systems: list[System],
+        amounts: Amounts,
+        promises: list[Promise],
+        data: Path,
+        workers: Workers,
+        *,
+        measured: Collection[tuple[str, str, str, str]] = (),
+        cases: Collection[str] = (),
+        minutes: float | None = None,
     ) -> None:
         self.systems = systems
         self.promises = promises
         self.amounts = amounts
         self.workers = workers
+        self._measured = set(measured)
+        self._cases = set(cases)
+        self._minutes = minutes
+        # Measurements that have failed.
+        self.failed: list[str] = []
         self._data = data
         self._names = count()
         self._started = time.monotonic()
@@ -100,12 +134,55 @@ class Lab:
         took = time.monotonic() - self._started
         print(f"[{int(took) // 60:3d}:{int(took) % 60:02d}] {text}", file=sys.stderr, flush=True)
 
-    def rounds(self, text: str, samples: Samples, warm_ups: int = 0) -> Iterator[int]:
-        """Yield round numbers. Warm-up rounds come first and do not count, so that the JVM can compile hot code."""
+    def fail(self, measurement: str, error: Exception) -> None:
+        self.failed.append(measurement)
+        self.say(f"{measurement} failed: {error}")
+
+    def steady(
+        self,
+        measurement: str,
+        what: str,
+        run_of: Mapping[tuple[str, str], Callable[[], Run]],
+        run_s: float | None = None,
+    ) -> list[Row]:
+        """Measure a case until it is steady for every system. Raises OutOfTimeError."""
+        if self._cases and what not in self._cases:
+            return []
+        if self.is_measured(measurement, what, run_of):
+            self.say(f"{measurement}: {what} is measured already")
+            return []
+        self.check_time()
+        self.say(f"{measurement}: {what}")
+        rule = self.amounts.rule if run_s is None else self.amounts.rule.with_run(run_s)
+        lines = run_in_turns(rule, run_of, self._say_line)
+        return [row for line in lines for row in line.rows(measurement, what)]
+
+    def _say_line(self, line: SteadyLine) -> None:
+        self.say(f"  {line.of[0]}: {line.state} after {len(line.runs)} runs")
+        for metric in line.deciding:
+            self.say(f"    {metric}: {', '.join(f'{value:.3g}' for value in line.values(metric))}")
+
+    def is_measured(self, measurement: str, what: str, systems: Collection[tuple[str, str]]) -> bool:
+        return bool(systems) and all((measurement, what, *of) in self._measured for of in systems)
+
+    def is_measured_by_all(self, measurement: str) -> bool:
+        """True if a measurement of rounds has rows of every system that can have them."""
+        names = {system.name for system in self.systems if system.load == "kafka" or measurement not in KAFKA_ONLY}
+        return names <= {line[2] for line in self._measured if line[0] == measurement}
+
+    def check_time(self) -> None:
+        """Raises OutOfTimeError."""
+        if self._minutes is not None and time.monotonic() - self._started > 60 * self._minutes:
+            raise OutOfTimeError(f"the {self._minutes:g} minutes are used up")
+
+    def samples(self, measurement: str) -> Samples:
+        """Return samples of rounds, for what has no steady state."""
+        return Samples(measurement, State.QUICK if self.amounts.is_quick else State.ROUNDS)
+
+    def rounds(self, text: str) -> Iterator[int]:
+        """Yield round numbers."""
         self.say(text)
-        for number in range(-warm_ups, self.amounts.rounds):
-            samples.counts = number >= 0
-            yield number
+        yield from range(self.amounts.rounds)
 
     def topic(self) -> str:
         """Return a topic name that was not used before."""
@@ -123,7 +200,7 @@ class Lab:
     def idle(self, system: System, variant: Variant) -> Iterator[Running]:
         """Yield a server that is not launched yet, and kill it at the end."""
         with self.directory() as directory:
-            running = Running(system, variant, system.server(variant, directory), self.workers)
+            running = Running(system, variant, system.server(variant, directory), self.workers, directory)
             try:
                 yield running
             finally:

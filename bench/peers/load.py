@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from threading import Event
 
@@ -42,6 +42,12 @@ class Job:
     # True: messages go to the partitions round-robin, as keys distribute them. False: in runs, as a sticky partitioner.
     in_turn: bool = False
     count: int = 1
+    # The number of messages in the topic, if fewer than `count`: a consumer then reads them several times.
+    stored: int = 0
+    # Connections of the load of small requests, or consumers that read everything at once.
+    connections: int = 1
+    # The process whose CPU time a load measures itself, where connecting must not count.
+    pid: int = 0
     rate: int = 0
     replicas: int = 1
     settings: dict[str, str] = field(default_factory=dict)
@@ -63,6 +69,12 @@ class Spent:
     started_s: float = 0.0
     ended_s: float = 0.0
     cpu_s: float = 0.0
+    # CPU time of the process `Job.pid` between start and end.
+    server_cpu_s: float = 0.0
+
+    @property
+    def took_s(self) -> float:
+        return self.ended_s - self.started_s
 
     def as_json(self) -> dict[str, float]:
         return asdict(self)
@@ -89,6 +101,16 @@ class Load(ABC):
     def consume(self, job: Job) -> Spent:
         """Read `count` messages from the beginning. Raises LoadError if they do not arrive."""
 
+    def consume_passes(self, job: Job) -> Spent:
+        """Read `count` messages, from the beginning again after each `stored` ones, and at least one whole pass."""
+        parts = [self.consume(replace(job, count=job.stored)) for _ in range(passes_of(job))]
+        return Spent(
+            sum(part.messages for part in parts),
+            parts[0].started_s,
+            parts[-1].ended_s,
+            sum(part.cpu_s for part in parts),
+        )
+
     @abstractmethod
     def acknowledged(self, job: Job) -> dict[str, float]:
         """Send `count` messages at `rate` per second; return quantiles of the time to the acknowledgement in ms."""
@@ -108,6 +130,10 @@ class Load(ABC):
     @abstractmethod
     def connect_and_ping(self, job: Job) -> socket.socket:
         """Return a new connection on which the smallest request has been answered. Raises OSError."""
+
+
+def passes_of(job: Job) -> int:
+    return max(1, round(job.count / job.stored))
 
 
 @cache

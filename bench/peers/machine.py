@@ -1,10 +1,16 @@
-"""Facts about the machine: processor, memory, file system, client versions."""
+"""Facts about the machine: processor, memory, file system, client versions; and the version of the tree."""
 
 import os
 import platform
+import subprocess
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from bench.peers.results import Stamp
+from logbrook.model.version import VERSION
+
+_ROOT = Path(__file__).parents[2]
 _CLIENTS = ("confluent-kafka", "redis", "hiredis", "nats-py")
 _GIB = 1 << 30
 
@@ -19,6 +25,23 @@ def machine(data: Path) -> dict[str, str]:
         "file system": file_system(data),
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
     }
+
+
+def stamp() -> Stamp:
+    """Return the version of what is measured: that of the package, and the last commit that changed `src`."""
+    commit = _git("log", "-1", "--format=%h", "--", "src")
+    is_changed = bool(commit and _git("status", "--porcelain", "--", "src"))
+    version = f"{VERSION} ({commit}{'+changes' if is_changed else ''})" if commit else VERSION
+    return Stamp(version, time.strftime("%Y-%m-%d", time.gmtime()), is_changed)
+
+
+def _git(*arguments: str) -> str:
+    """Return what git prints, nothing without git or a repository."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def client_versions() -> dict[str, str]:

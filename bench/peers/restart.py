@@ -11,7 +11,7 @@ from threading import Event
 from bench.peers.lab import Lab, Running, load_processes
 from bench.peers.load import LoadError
 from bench.peers.machine import memory_available_bytes
-from bench.peers.results import Row, Samples
+from bench.peers.results import Row
 from bench.peers.system import Promise, System, Variant
 
 _SIZE = 10_000
@@ -22,8 +22,11 @@ _UNDER_LOAD_S = 0.7
 
 
 def run(lab: Lab) -> Iterator[Row]:
+    if lab.is_measured_by_all("restart"):
+        return
     for system in lab.systems:
-        samples = Samples("restart")
+        lab.check_time()
+        samples = lab.samples("restart")
         with lab.idle(system, _variant(system)) as running:
             running.server.launch()
             job = lab.first_ack(running)
@@ -39,7 +42,7 @@ def run(lab: Lab) -> Iterator[Row]:
                 fill = running.job(topic, size=_SIZE, count=max(1, int(fill_bytes) // _SIZE))
                 running.spend("produce", fill, load_processes(system))
                 remaining_bytes -= fill_bytes
-            for _ in lab.rounds(f"restart: killing {system.name}", samples):
+            for _ in lab.rounds(f"restart: killing {system.name}"):
                 _kill_under_load(lab, running, topic)
                 running.call("ready", job)
                 started = time.monotonic()

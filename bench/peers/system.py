@@ -11,6 +11,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -79,16 +80,20 @@ class Server(ABC):
         self.kill()
 
     def cpu_s(self) -> float:
-        """Return user and system time so far, including children that it has waited for.
+        """Return user and system time so far, including that of its child processes."""
+        return sum(process_cpu_s(pid) for pid in processes_of(self.pid))
 
-        The process's own time is from its CPU clock in nanoseconds; `/proc` has only hundredths of a second.
-        """
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        children_s = sum(map(int, fields[13:15])) / _TICKS_PER_S
-        return time.clock_gettime(_cpu_clock(self.pid)) + children_s
+    def written_bytes(self) -> int:
+        """Return the bytes that the process has caused to be written to the disk, once everything is synced."""
+        fields = dict(line.split(": ") for line in Path(f"/proc/{self.pid}/io").read_text().splitlines())
+        return int(fields["write_bytes"]) - int(fields["cancelled_write_bytes"])
 
     def rss_mib(self) -> float:
         return self._status_mib("VmRSS")
+
+    def anonymous_mib(self) -> float:
+        """Return the memory without mapped files."""
+        return self._status_mib("RssAnon")
 
     def peak_rss_mib(self) -> float:
         return self._status_mib("VmHWM")
@@ -175,6 +180,26 @@ class System(ABC):
 
     def default(self) -> Variant:
         return next(variant for variant in self.variants().values() if variant.is_default)
+
+
+def process_cpu_s(pid: int) -> float:
+    """Return the CPU time of a process, and of children that it has waited for.
+
+    Its own time is from its CPU clock in nanoseconds; `/proc` has only hundredths of a second.
+    """
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    children_s = sum(map(int, fields[13:15])) / _TICKS_PER_S
+    return time.clock_gettime(_cpu_clock(pid)) + children_s
+
+
+def processes_of(pid: int) -> list[int]:
+    """Return a process and its living descendants."""
+    processes = [pid]
+    for parent in processes:
+        for task in Path(f"/proc/{parent}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                processes += [int(child) for child in (task / "children").read_text().split()]
+    return processes
 
 
 def _cpu_clock(pid: int) -> int:

@@ -1,147 +1,160 @@
-"""Produce and consume throughput, and the server's CPU time per GB.
+"""Produce and consume throughput and the server's CPU time per GB, until both are steady.
 
-A cell runs for about the same time on each system, so the number of messages differs per system; probe runs that do not
-count determine it. Consuming does not depend on when messages were synced, so it is measured under one promise only.
+A run of producing has a new topic and as many messages as the server took in the run before. Consuming does not
+depend on when messages were synced, so it is measured under one promise only: a consumer reads the topic of the last
+run of producing, from the beginning again as often as a run needs. Beside it runs `sendfile` of the same files,
+and its CPU time is the reference of every consume line.
 """
 
 import os
-import time
+import statistics
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
-from itertools import product
-from typing import NamedTuple
+from pathlib import Path
 
 from bench.broker_process import warm_page_cache
-from bench.peers.lab import Lab, Running, load_processes, promised
-from bench.peers.load import Spent
-from bench.peers.results import Row, Samples
+from bench.peers.cells import CELLS, Cell, next_count, probe_count
+from bench.peers.comparison import REFERENCE
+from bench.peers.lab import Lab, Running, load_processes
+from bench.peers.load import Job, Spent
+from bench.peers.results import Row
+from bench.peers.sendfile import measure_sendfile
+from bench.peers.steady import Measured, Run
 from bench.peers.system import Promise
 
-_SIZES = (100, 1_000, 10_000)
-_PARTITIONS = (1, 16)
-_CODECS = ("none", "zstd")
-_BYTES_MAX = 4_000_000_000
-_PROBE_BYTES = 2_000_000
-_PROBE_MESSAGES_MIN = 1_000
-_PROBE_RUN_S_MAX = 1.0
-# A server is warm when this many warm-up windows in a row differ by no more than this share of their CPU time per GB.
-_SETTLED_WINDOWS = 3
-_SETTLED_SHARE = 0.1
-_WARM_UP_RUN_S = 2.0
 # Above this share of its available cores, the load is the bottleneck, not the server.
 LOAD_IS_LIMIT = 0.9
+CONSUME_CPU = "consume, CPU of the server"
+OF_REFERENCE = f"consume, CPU of the server, of {REFERENCE}'s"
 
 
-class Cell(NamedTuple):
-    """Messages of one size and codec, to a number of partitions."""
-
-    size: int
-    partitions: int
-    codec: str
-    in_turn: bool = False
-
-    def __str__(self) -> str:
-        size = {100: "100 B", 1_000: "1 KB", 10_000: "10 KB"}[self.size]
-        spread = "1 partition" if self.partitions == 1 else f"{self.partitions} partitions"
-        return f"{size}, {spread}" + " in turn" * self.in_turn + ", zstd" * (self.codec == "zstd")
+def run(lab: Lab, servers: list[Running]) -> Iterator[Row]:
+    for cell in CELLS:
+        supporting = [running for running in servers if cell.codec in running.system.codecs]
+        if supporting:
+            yield from _measure(lab, supporting, cell)
 
 
-_CELLS = (
-    *(Cell(*cell) for cell in product(_SIZES, _PARTITIONS, _CODECS)),
-    *(Cell(1_000, 16, codec, in_turn=True) for codec in _CODECS),
-)
-
-
-def run(lab: Lab) -> Iterator[Row]:
-    for promise in lab.promises:
-        with lab.serving(promised(promise)) as servers:
-            for running in servers:
-                _warm_up(lab, running)
-            for cell in _CELLS:
-                supporting = [running for running in servers if cell.codec in running.system.codecs]
-                if supporting:
-                    yield from _measure(lab, supporting, cell)
-
-
-def _warm_up(lab: Lab, running: Running) -> None:
-    """Load the server until its CPU time per GB no longer changes, or `warm_up_s` have passed.
-
-    All systems follow the same rule. It takes the longest where code is compiled while it runs, as in Kafka's JVM.
-    """
-    lab.say(f"warming up {running.system.name}")
-    cells = (Cell(100, 1, "none"), Cell(1_000, 16, running.system.codecs[-1]))
-    run_s = min(_WARM_UP_RUN_S, lab.amounts.throughput_s)
-    counts = [probe_count(lab, running, cell, run_s) for cell in cells]
-    costs: list[float] = []
-    until = time.monotonic() + lab.amounts.warm_up_s
-    while time.monotonic() < until and not is_settled(costs):
-        samples = Samples("throughput")
-        for cell, count in zip(cells, counts, strict=True):
-            _round(lab, running, cell, count, samples)
-        costs.append(sum(row.median for row in samples.rows() if "CPU of the server" in row.metric))
-    state = "is warm" if is_settled(costs) else f"is not steady after {lab.amounts.warm_up_s:.0f} s"
-    lab.say(f"{running.system.name} {state}; CPU s/GB per window: {', '.join(f'{cost:.2f}' for cost in costs)}")
-
-
-def is_settled(costs: list[float]) -> bool:
-    """True if a server is warm: the last windows had about the same cost."""
-    last = costs[-_SETTLED_WINDOWS:]
-    return len(last) == _SETTLED_WINDOWS and max(last) <= (1 + _SETTLED_SHARE) * min(last)
-
-
-def _measure(lab: Lab, servers: list[Running], cell: Cell) -> list[Row]:
-    samples = Samples("throughput")
-    counts = {running.of: probe_count(lab, running, cell, lab.amounts.throughput_s) for running in servers}
-    promise = servers[0].variant.promise
-    for _ in lab.rounds(f"throughput, {promise}: {cell}", samples):
-        for running in servers:
-            _round(lab, running, cell, counts[running.of], samples)
-    return samples.rows()
-
-
-def probe_count(lab: Lab, running: Running, cell: Cell, run_s: float) -> int:
-    """Return the number of messages for a run of `run_s` seconds, estimated by two runs of increasing length."""
-    count_min = max(_PROBE_MESSAGES_MIN, _PROBE_BYTES // cell.size)
-    count = count_min
-    for share in (min(0.5, _PROBE_RUN_S_MAX / run_s), 1.0):
-        job = running.job(lab.topic(), **cell._asdict(), count=count)
-        with lab.created(running, job):
-            lab.prime(running, job)
-            spent, _ = running.spend("produce", job, load_processes(running.system))
-        per_s = spent.messages / (spent.ended_s - spent.started_s)
-        count = max(count_min // 2, min(_BYTES_MAX // cell.size, round(per_s * share * run_s)))
-    return count
-
-
-def _round(lab: Lab, running: Running, cell: Cell, count: int, samples: Samples) -> None:
-    job = running.job(lab.topic(), **cell._asdict(), count=count)
-    with lab.created(running, job):
-        primed, _ = lab.prime(running, job)
-        # Twice the bytes: for the segments and for a write-ahead log.
-        warm_page_cache(2 * count * cell.size)
-        processes = load_processes(running.system)
-        produced, produce_cpu_s = running.spend("produce", job, processes)
-        _add(samples, running, "produce", cell, produced, produce_cpu_s, processes)
-        if running.variant.promise is Promise.LESS:
-            # The number of messages produced, which rounding to equal parts per process can make more than `count`.
-            consumed, consume_cpu_s = running.spend("consume", replace(job, count=primed + produced.messages))
-            _add(samples, running, "consume", cell, consumed, consume_cpu_s, 1)
-
-
-def _add(
-    samples: Samples,
-    running: Running,
-    verb: str,
-    cell: Cell,
-    spent: Spent,
-    server_cpu_s: float,
-    processes: int,
-) -> None:
+def _measure(lab: Lab, servers: list[Running], cell: Cell) -> Iterator[Row]:
     what = str(cell)
-    took_s = spent.ended_s - spent.started_s
-    gb = spent.messages * cell.size / 1e9
-    load_cores = spent.cpu_s / took_s
+    with ExitStack() as stack:
+        producing = {running.of: ProduceLine(lab, running, cell) for running in servers}
+        for line in producing.values():
+            stack.callback(line.close)
+        yield from lab.steady("throughput", what, {of: line.run_once for of, line in producing.items()})
+        if servers[0].variant.promise is not Promise.LESS:
+            return
+        run_of = {of: ConsumeLine(lab, line).run_once for of, line in producing.items()}
+        if servers[0].system.load == "kafka":
+            reference = SendfileLine(lab, producing[servers[0].of])
+            run_of[reference.of] = reference.run_once
+        rows = lab.steady("consume", what, run_of)
+        yield from rows
+        yield from of_reference(rows)
+
+
+class ProduceLine:
+    """Runs of producing. The topic of the last one is kept for consumers until `close`."""
+
+    def __init__(self, lab: Lab, running: Running, cell: Cell) -> None:
+        self.lab = lab
+        self.running = running
+        self.cell = cell
+        self.stored = 0
+        self.job: Job | None = None
+        self._count = 0
+
+    def run_once(self) -> Run:
+        self.close()
+        run_s = self.lab.amounts.rule.run_s
+        count = self._count or probe_count(self.lab, self.running, self.cell, run_s)
+        job = self.running.job(self.lab.topic(), **self.cell._asdict(), count=count)
+        self.running.call("create", job)
+        self.job = job
+        primed, _ = self.lab.prime(self.running, job)
+        # Twice the bytes: for the segments and for a write-ahead log.
+        warm_page_cache(2 * count * self.cell.size)
+        processes = load_processes(self.running.system)
+        spent, cpu_s = self.running.spend("produce", job, processes)
+        # The number of messages produced, which rounding to equal parts per process can make more than `count`.
+        self.stored = primed + spent.messages
+        self._count = next_count(spent, run_s, self.cell.size)
+        return values_of("produce", self.cell.size, spent, cpu_s, processes)
+
+    def close(self) -> None:
+        """Delete the topic of the last run."""
+        if self.job is not None:
+            self.running.call("delete", self.job)
+            self.job = None
+
+    @property
+    def files(self) -> list[Path]:
+        """The segments of the topic. Logbrook and Kafka have the same layout."""
+        assert self.job is not None
+        return sorted((self.running.directory / "data").glob(f"{self.job.topic}-*/*.log"))
+
+    @property
+    def produced_bytes(self) -> int:
+        return self.stored * self.cell.size
+
+
+class ConsumeLine:
+    """Runs of consuming what a `ProduceLine` has left."""
+
+    def __init__(self, lab: Lab, produced: ProduceLine) -> None:
+        self._lab = lab
+        self._produced = produced
+        self._count = 0
+
+    def run_once(self) -> Run:
+        line = self._produced
+        if line.job is None:
+            # The line of producing was measured in an earlier run.
+            line.run_once()
+        assert line.job is not None
+        job = replace(line.job, count=self._count or line.stored, stored=line.stored)
+        spent, cpu_s = line.running.spend("consume_passes", job)
+        self._count = round(spent.messages / spent.took_s * self._lab.amounts.rule.run_s)
+        return values_of("consume", line.cell.size, spent, cpu_s, 1)
+
+
+class SendfileLine:
+    """Runs of `sendfile` of the segments that a `ProduceLine` has left, per GB of messages before compression."""
+
+    def __init__(self, lab: Lab, produced: ProduceLine) -> None:
+        self.of = (REFERENCE, produced.running.variant.promise.value)
+        self._lab = lab
+        self._produced = produced
+
+    def run_once(self) -> Run:
+        files = self._produced.files
+        per_message_byte = sum(path.stat().st_size for path in files) / self._produced.produced_bytes
+        sent = measure_sendfile(files, self._lab.amounts.rule.run_s)
+        gb = sent.bytes / per_message_byte / 1e9
+        return [
+            Measured("consume, throughput", "MB/s", 1e3 * gb / sent.took_s, higher_is_better=True),
+            Measured(CONSUME_CPU, "s/GB", sent.cpu_s / gb, decides=True),
+        ]
+
+
+def of_reference(rows: list[Row]) -> Iterator[Row]:
+    """Yield the CPU time of each system as a multiple of the reference's median."""
+    references = [row.median for row in rows if row.system == REFERENCE and row.metric == CONSUME_CPU]
+    for row in rows:
+        if references and row.metric == CONSUME_CPU and row.system != REFERENCE:
+            values = tuple(value / statistics.median(references) for value in row.values)
+            yield replace(row, metric=OF_REFERENCE, unit="times", values=values, runs=())
+
+
+def values_of(verb: str, size: int, spent: Spent, server_cpu_s: float, processes: int) -> Run:
+    """Return the values of a run. It is steady when the throughput and the CPU time of the server are."""
+    gb = spent.messages * size / 1e9
+    load_cores = spent.cpu_s / spent.took_s
     note = "load" if load_cores > LOAD_IS_LIMIT * min(processes, os.cpu_count() or 1) else ""
-    samples.add(running.of, what, f"{verb}, throughput", "MB/s", 1e3 * gb / took_s, higher_is_better=True, note=note)
-    samples.add(running.of, what, f"{verb}, CPU of the server", "s/GB", server_cpu_s / gb)
-    samples.add(running.of, what, f"{verb}, CPU of the load", "s/GB", spent.cpu_s / gb)
+    throughput = f"{verb}, throughput"
+    return [
+        Measured(throughput, "MB/s", 1e3 * gb / spent.took_s, higher_is_better=True, decides=True, note=note),
+        Measured(f"{verb}, CPU of the server", "s/GB", server_cpu_s / gb, decides=True),
+        Measured(f"{verb}, CPU of the load", "s/GB", spent.cpu_s / gb),
+    ]

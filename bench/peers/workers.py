@@ -23,6 +23,12 @@ VERBS = frozenset(
         "delete",
         "produce",
         "consume",
+        "consume_passes",
+        "fan_out",
+        "small_requests",
+        "idle_groups",
+        "fill_keyed",
+        "set_topic_config",
         "acknowledged",
         "send_stamped",
         "receive_stamped",
@@ -84,6 +90,7 @@ class Workers:
             min(part.started_s for part in parts),
             max(part.ended_s for part in parts),
             sum(part.cpu_s for part in parts),
+            sum(part.server_cpu_s for part in parts),
         )
 
     def _new(self) -> "_Worker":

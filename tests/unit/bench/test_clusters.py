@@ -9,7 +9,8 @@ from threading import Thread
 import pytest
 
 from bench.clusters.network import ClusterNetwork
-from bench.peers.__main__ import MEASUREMENTS, _parser
+from bench.peers.__main__ import _parser
+from bench.peers.plan import MEASUREMENTS
 from logbrook.testing.processes import wait_until
 
 
