@@ -202,7 +202,7 @@ def paragraph(results: Results) -> str:
     if State.NOT_STEADY in states:
         how += f" ({states.count(State.NOT_STEADY)} of {len(states)} lines did not settle)"
     if State.OLDER in states:
-        how = "older short runs that flatter Logbrook"
+        how = "older short runs, not in steady state"
     behind = sum(item.verdict is Verdict.BEHIND for item in comparisons.values())
     text = (
         f"**Measured** beside Kafka ([docs/BENCHMARKS.md](docs/BENCHMARKS.md)), in {how}, medians of all message "
