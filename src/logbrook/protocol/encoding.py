@@ -14,8 +14,9 @@ from logbrook.ports import FileRegion
 from logbrook.protocol.schema import FIXED_SIZE_CODES, ApiMessage, Field, Message
 
 Piece: TypeAlias = bytes | bytearray | memoryview
-# Requests have none of the regions.
-Pieces: TypeAlias = list[Piece | FileRegion]
+Pieces: TypeAlias = list[Piece]
+# Only responses have regions of files.
+ResponsePieces: TypeAlias = list[Piece | FileRegion]
 # The types of pieces that are not regions of files.
 IN_MEMORY: frozenset[type] = frozenset({bytes, bytearray, memoryview})
 _JOINED: frozenset[type] = frozenset({bytes, bytearray})
@@ -39,7 +40,7 @@ def encode(message: ApiMessage, version: int) -> Pieces:
 def assemble(pieces: Pieces) -> tuple[Pieces, int]:
     """Return the same bytes in few pieces, and their number: `bytes` are joined, memoryviews and regions are kept."""
     if _JOINED.issuperset(map(type, pieces)):
-        whole = b"".join(cast(list[bytes], pieces))
+        whole = b"".join(pieces)
         return [whole] if whole else [], len(whole)
     joined: Pieces = []
     run: list[bytes] = []
@@ -153,7 +154,7 @@ def _tags_writer(tagged: Sequence[tuple[str, int, Any, Write]]) -> Write:
         for name, tag, _, write_field in present:
             inner: Pieces = []
             write_field(inner, getattr(value, name))
-            data = b"".join(cast(list[bytes], inner))
+            data = b"".join(inner)
             pieces += (uvarint(tag), uvarint(len(data)), data)
 
     return write

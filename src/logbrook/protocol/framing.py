@@ -9,7 +9,7 @@ from struct import Struct
 from typing import NamedTuple, cast
 
 from logbrook.ports.buffer_pool import BUFFER_BYTES, BufferPool
-from logbrook.protocol.encoding import Piece, Pieces, assemble
+from logbrook.protocol.encoding import Piece, Pieces, ResponsePieces, assemble
 from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError
 from logbrook.protocol.reader import Reader, read_int16, read_text, skip_tags
 
@@ -193,12 +193,12 @@ class SaslFrameReader(FrameReader):
         return int(size)
 
 
-def frame_token(token: bytes) -> tuple[Pieces, int]:
+def frame_token(token: bytes) -> tuple[ResponsePieces, int]:
     """Return a token of SASL with its length in front, and its size in bytes."""
     return [_LENGTH.pack(len(token)) + token], _LENGTH.size + len(token)
 
 
-def frame_response(correlation_id: int, body: Pieces, *, has_tags: bool) -> tuple[Pieces, int]:
+def frame_response(correlation_id: int, body: Pieces, *, has_tags: bool) -> tuple[ResponsePieces, int]:
     """Return a response with its length and header in front, and its size in bytes."""
     joined, size = assemble(body)
     size += _CORRELATION_ID_BYTES + has_tags
@@ -207,14 +207,14 @@ def frame_response(correlation_id: int, body: Pieces, *, has_tags: bool) -> tupl
         joined[0] = head + joined[0]
     else:
         joined.insert(0, head)
-    return joined, size + _LENGTH.size
+    return cast(ResponsePieces, joined), size + _LENGTH.size
 
 
 def frame_request(start: RequestStart, client_id: str | None, body: Pieces, *, has_tags: bool) -> list[Piece]:
     """Return a request with its length and header in front."""
     client = b"\xff\xff" if client_id is None else Struct(">h").pack(len(client_id.encode())) + client_id.encode()
     joined, size = assemble([_REQUEST_START.pack(*start) + client + b"\x00" * has_tags, *body])
-    return [_LENGTH.pack(size), *cast(list[Piece], joined)]
+    return [_LENGTH.pack(size), *joined]
 
 
 def read_request_start(frame: memoryview) -> RequestStart:

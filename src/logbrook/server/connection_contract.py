@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from logbrook.protocol.encoding import Pieces
+from logbrook.protocol.encoding import ResponsePieces
 from logbrook.protocol.framing import FrameReader, ReceiveBuffers
 from logbrook.server.api import DeferredResponse
 from logbrook.server.logs import RateLimitedWarnings
@@ -43,7 +43,7 @@ class RequestDispatcher(Protocol):
 
     def handle(self, request: Any) -> Any: ...
 
-    def encode_response(self, request: Any, response: Any) -> tuple[Pieces, int]: ...
+    def encode_response(self, request: Any, response: Any) -> tuple[ResponsePieces, int]: ...
 
 
 class ConnectionRegistry(Protocol):
@@ -58,9 +58,11 @@ class ConnectionRegistry(Protocol):
     receive_buffers: ReceiveBuffers
     warnings: RateLimitedWarnings
     response_memory: ResponseMemory
-    region_loader: RegionLoader
     in_flight_bytes_max: int
     in_flight_requests_max: int
+
+    @property
+    def region_loader(self) -> RegionLoader: ...
 
     def register(self, connection: "ServerConnection") -> bool: ...
 
@@ -89,7 +91,7 @@ class PendingResponse:
         self.request: ReceivedRequest | None = request
         # The deferred response, future or task of the handler, if it did not return the response.
         self.source: DeferredResponse | asyncio.Future[Any] | None = None
-        self.pieces: Pieces = []
+        self.pieces: ResponsePieces = []
         # Bytes of the request, then of the response.
         self.size = request.size
         # Those of the response without the regions of files in it.

@@ -10,7 +10,7 @@ from typing import Any
 from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.model.security import SecurityProtocol
 from logbrook.protocol.decoding import decode
-from logbrook.protocol.encoding import Pieces, encode
+from logbrook.protocol.encoding import ResponsePieces, encode
 from logbrook.protocol.errors import UnsupportedApiError, UnsupportedVersionError
 from logbrook.protocol.framing import (
     FrameReader,
@@ -187,7 +187,7 @@ class KafkaDispatcher:
         usage.add_since(request.received_s)
         return usage.timed(result)
 
-    def encode_response(self, request: DecodedRequest, response: Response) -> tuple[Pieces, int]:
+    def encode_response(self, request: DecodedRequest, response: Response) -> tuple[ResponsePieces, int]:
         """Return the buffers of the response frame and its size; no buffers for a request without a response."""
         api, probe, usage = request.api, self.probe, request.usage
         now_s = self._now_s()
@@ -211,7 +211,7 @@ class KafkaDispatcher:
             self._services.quotas.count_time(usage)
         return pieces, size
 
-    def _encode_token(self, response: ApiMessage) -> tuple[Pieces, int]:
+    def _encode_token(self, response: ApiMessage) -> tuple[ResponsePieces, int]:
         """Return a token without Kafka's header; there is none to say that the authentication failed."""
         assert isinstance(response, SaslAuthenticateResponse)
         if response.error_code:

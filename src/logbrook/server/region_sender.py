@@ -18,7 +18,7 @@ from typing import Protocol
 
 from logbrook.ports import FileRegion
 from logbrook.ports.buffer_pool import BUFFER_BYTES, BufferPool
-from logbrook.protocol.encoding import Piece, Pieces
+from logbrook.protocol.encoding import Piece, ResponsePieces
 
 # Read and written in one turn of the event loop, about 0.3 ms: a buffer of the pool.
 _PIECE_BYTES = BUFFER_BYTES
@@ -81,7 +81,7 @@ class RegionSender:
         # The next bytes were loaded by a thread, so they are read even if that waits for the disk again.
         self._is_loaded = False
 
-    def send(self, pieces: Pieces, size: int) -> None:
+    def send(self, pieces: ResponsePieces, size: int) -> None:
         """Send responses of `size` bytes, after all earlier ones."""
         is_first = not self._queue
         self._queue += pieces

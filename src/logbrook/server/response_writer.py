@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from logbrook.ports import FileRegion
 from logbrook.ports.buffer_pool import BufferPool
-from logbrook.protocol.encoding import IN_MEMORY, Piece, Pieces
+from logbrook.protocol.encoding import IN_MEMORY, Piece, ResponsePieces
 from logbrook.server.region_sender import RegionLoader, RegionSender
 from logbrook.server.response_memory import ResponseMemory
 
@@ -60,7 +59,7 @@ class ResponseWriter:
         self._is_congested = False
         self.is_writable = True
         # Responses that may be sent, to be written together.
-        self._out: Pieces = []
+        self._out: ResponsePieces = []
         self.out_bytes = 0
         self._out_memory_bytes = 0
         # Written since the connection was made.
@@ -86,7 +85,7 @@ class ResponseWriter:
         """Bytes that are written and that the client has not taken."""
         return self._transport.get_write_buffer_size() + self.region_bytes
 
-    def count(self, pieces: Pieces, size: int) -> int:
+    def count(self, pieces: ResponsePieces, size: int) -> int:
         """Count the memory of an encoded response of `size` bytes, and return it."""
         memory_bytes = size
         if size >= COUNTED_BYTES_MIN:
@@ -100,7 +99,7 @@ class ResponseWriter:
         if self._is_congested:
             self._set_unsent(self._unwritten_bytes + self._transport.get_write_buffer_size())
 
-    def add(self, pieces: Pieces, size: int, memory_bytes: int) -> None:
+    def add(self, pieces: ResponsePieces, size: int, memory_bytes: int) -> None:
         """Add a response whose memory is counted; `write` writes it."""
         self._out += pieces
         self.out_bytes += size
@@ -150,9 +149,7 @@ class ResponseWriter:
         self._on_writable = self._on_failure = _do_nothing
         self._set_unsent(0)
 
-    def _send_regions(
-        self, out: "list[Piece | FileRegion]", size: int, buffers: BufferPool, loader: RegionLoader
-    ) -> None:
+    def _send_regions(self, out: ResponsePieces, size: int, buffers: BufferPool, loader: RegionLoader) -> None:
         if self._regions is None:
             self._regions = RegionSender(
                 self._loop, self._transport, buffers, loader, self._on_regions_sent, self._on_failure

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Sequence
 from struct import Struct
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from logbrook.protocol.decoding import decode
-from logbrook.protocol.encoding import encode
+from logbrook.protocol.encoding import Pieces, encode
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.framing import RequestStart, frame_response, read_request_body, read_request_start
 from logbrook.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -101,7 +101,7 @@ def answer(
     has_tags = version >= response.FLEXIBLE_SINCE and not isinstance(response, ApiVersionsResponse)
     correlation_id = start.correlation_id if correlation_id is None else correlation_id
     pieces, _ = frame_response(correlation_id, encode(response, version), has_tags=has_tags)
-    return b"".join(pieces)
+    return b"".join(cast(Pieces, pieces))
 
 
 def responds(response: ApiMessage) -> Respond:

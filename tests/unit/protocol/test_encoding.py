@@ -1,5 +1,7 @@
 """The encoder: record batches are not copied, and sizes are correct."""
 
+from typing import cast
+
 import pytest
 
 from logbrook.protocol.encoding import Pieces, assemble, encode
@@ -78,10 +80,10 @@ def test_assemble_of_nothing_is_nothing() -> None:
 
 def test_a_response_has_its_length_and_correlation_id_in_front() -> None:
     pieces, size = frame_response(-2, [b"body"], has_tags=False)
-    assert b"".join(pieces) == b"\x00\x00\x00\x08\xff\xff\xff\xfebody"
+    assert b"".join(cast(Pieces, pieces)) == b"\x00\x00\x00\x08\xff\xff\xff\xfebody"
     assert size == 12
     pieces, size = frame_response(1, [memoryview(b"body")], has_tags=True)
-    assert b"".join(pieces) == b"\x00\x00\x00\x09\x00\x00\x00\x01\x00body"
+    assert b"".join(cast(Pieces, pieces)) == b"\x00\x00\x00\x09\x00\x00\x00\x01\x00body"
     assert size == 13
 
 

@@ -8,12 +8,13 @@ calls of `HandlerShell` and `HandlerClient`. Tests of connections (their limits,
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 from logbrook.client.errors import ConnectionClosedError
 from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.ports import Clock, Random
 from logbrook.protocol.decoding import decode
+from logbrook.protocol.encoding import Pieces
 from logbrook.protocol.errors import ProtocolError
 from logbrook.protocol.messages.api_versions import ApiVersionsResponse
 from logbrook.protocol.reader import Reader, read_int32, skip_tags
@@ -107,7 +108,7 @@ class DispatchedRequest(Generic[R]):
         except Exception as error:
             self.fail(request, error)
             return
-        self.frame.set_result(b"".join(pieces)[_LENGTH_BYTES:])
+        self.frame.set_result(b"".join(cast(Pieces, pieces))[_LENGTH_BYTES:])
 
     def fail(self, _request: DecodedRequest | None, error: BaseException) -> None:
         if isinstance(error, CloseConnectionError | ProtocolError):

@@ -11,7 +11,7 @@ import pytest
 
 from logbrook.ports import FileRegion, OsFiles
 from logbrook.ports.buffer_pool import BUFFER_BYTES, BufferPool
-from logbrook.protocol.encoding import Pieces
+from logbrook.protocol.encoding import ResponsePieces
 from logbrook.server.region_sender import RegionSender
 from logbrook.storage.errors import ReadFailedError
 
@@ -137,20 +137,27 @@ def run(loader: Loader, scene: Callable[[Bench], Coroutine[Any, Any, None]]) -> 
     asyncio.run(play())
 
 
-def whole(pieces: Pieces) -> int:
+def whole(pieces: ResponsePieces) -> int:
     return sum(map(len, pieces))
 
 
 def test_regions_and_buffers_arrive_in_order_and_a_slow_client_holds_one_piece_in_memory(
     region_of: Callable[[int, int], FileRegion], tmp_path: Path
 ) -> None:
-    pieces: Pieces = [b"head", region_of(0, FILE_BYTES), b"middle", memoryview(b"view"), region_of(7, 300_000), b"tail"]
+    pieces: ResponsePieces = [
+        b"head",
+        region_of(0, FILE_BYTES),
+        b"middle",
+        memoryview(b"view"),
+        region_of(7, 300_000),
+        b"tail",
+    ]
     (tmp_path / FILE).unlink()
 
     async def scene(bench: Bench) -> None:
         bench.sender.send(pieces, whole(pieces))
         assert bench.sender.queued_bytes > 0
-        later: Pieces = [b"the next response"]
+        later: ResponsePieces = [b"the next response"]
         bench.sender.send(later, whole(later))
         for _ in range(100):
             await asyncio.sleep(0)
@@ -169,7 +176,7 @@ def test_bytes_that_were_evicted_are_loaded_in_a_thread_and_then_sent(
     region_of: Callable[[int, int], FileRegion],
 ) -> None:
     async def scene(bench: Bench) -> None:
-        pieces: Pieces = [b"head", ColdRegion(region_of(100, 2 << 20)), b"tail"]
+        pieces: ResponsePieces = [b"head", ColdRegion(region_of(100, 2 << 20)), b"tail"]
         bench.sender.send(pieces, whole(pieces))
         expected = b"head" + CONTENT[100 : 100 + (2 << 20)] + b"tail"
         assert await bench.received(len(expected)) == expected
@@ -183,7 +190,7 @@ def test_bytes_that_were_evicted_are_loaded_in_a_thread_and_then_sent(
 
 def test_an_unreadable_region_is_reported_and_its_file_noted(region_of: Callable[[int, int], FileRegion]) -> None:
     async def scene(bench: Bench) -> None:
-        pieces: Pieces = [ColdRegion(region_of(0, 300_000))]
+        pieces: ResponsePieces = [ColdRegion(region_of(0, 300_000))]
         bench.sender.send(pieces, whole(pieces))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -196,7 +203,7 @@ def test_an_unreadable_region_is_reported_and_its_file_noted(region_of: Callable
 
 def test_a_truncated_region_is_reported(region_of: Callable[[int, int], FileRegion], tmp_path: Path) -> None:
     async def scene(bench: Bench) -> None:
-        pieces: Pieces = [b"head", region_of(0, FILE_BYTES)]
+        pieces: ResponsePieces = [b"head", region_of(0, FILE_BYTES)]
         os.truncate(tmp_path / FILE, 1000)
         bench.sender.send(pieces, whole(pieces))
         for _ in range(5):
@@ -206,9 +213,9 @@ def test_a_truncated_region_is_reported(region_of: Callable[[int, int], FileRegi
     run(Loader(), scene)
 
 
-def test_what_is_queued_is_dropped_with_the_connection(region_of: Callable[[int, int], FileRegion]) -> None:
+def test_queued_responses_are_dropped_with_the_connection(region_of: Callable[[int, int], FileRegion]) -> None:
     async def scene(bench: Bench) -> None:
-        pieces: Pieces = [region_of(0, FILE_BYTES)]
+        pieces: ResponsePieces = [region_of(0, FILE_BYTES)]
         bench.sender.send(pieces, whole(pieces))
         bench.sender.close()
         assert bench.sender.queued_bytes == 0

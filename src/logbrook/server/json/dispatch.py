@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from logbrook.model import LogbrookError
 from logbrook.model.security import ANONYMOUS, SecurityProtocol
-from logbrook.protocol.encoding import Pieces
+from logbrook.protocol.encoding import ResponsePieces
 from logbrook.protocol.errors import ProtocolError
 from logbrook.protocol.framing import ReceiveBuffers
 from logbrook.protocol.json_frames import (
@@ -177,7 +177,7 @@ class JsonDispatcher:
         self._services.audit.changed(context, "create topic", f"topic {request.topic}", error_code=code)
         return answer
 
-    def encode_response(self, received: DecodedJsonRequest, answer: JsonAnswer) -> tuple[Pieces, int]:
+    def encode_response(self, received: DecodedJsonRequest, answer: JsonAnswer) -> tuple[ResponsePieces, int]:
         """Return the response frame, in pieces, and its size; count its error, if it is one."""
         name, probe = received.name, self.probe
         probe.latencies[name].add(self._now_s() - received.at_s)
