@@ -91,8 +91,10 @@ def test_an_aborted_transaction_that_is_committed_is_found(monkeypatch: pytest.M
 
 
 def test_the_command_reports_the_number_of_schedules(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "1", "--seconds", "2"]) == 0
-    assert "1 schedules of 2 s without a failure" in capsys.readouterr().out
+    assert main(["--seeds", "1", "--seconds", "2", "--jobs", "1"]) == 0
+    output = capsys.readouterr().out
+    assert "0 failures; next seed 1, 1 schedules of the campaign" in output
+    assert output.endswith("continue with SEED=1\n")
 
 
 def test_the_command_prints_the_schedule_that_fails(
@@ -102,10 +104,11 @@ def test_the_command_prints_the_schedule_that_fails(
         raise AssertionError("a record is lost")
 
     monkeypatch.setattr(SimulationRun, "_judge", judge)
-    assert main(["--seed", "3", "--seeds", "2", "--seconds", "10"]) == 1
-    output = capsys.readouterr().err
+    assert main(["--seed", "3", "--seeds", "2", "--seconds", "10", "--jobs", "1"]) == 1
+    output = capsys.readouterr().out
     assert " acknowledged, " in output
-    assert output.endswith("seed 3: a record is lost\n")
+    assert "\nseed 3: a record is lost\n" in output
+    assert "\nseeds that failed: 3\n" in output
 
 
 # The loop
