@@ -1,4 +1,4 @@
-"""The `Cleaner` in compiled code: the same result as `PureCleaner`, byte for byte, at more than ten times the speed.
+"""The `Cleaner` in compiled code: the same result as `PureCleaner`, byte for byte, in less CPU time.
 
 Segments are read in windows of whole batches. Compiled code handles the plain batches of a window; a batch that is
 compressed, transactional, a control batch or malformed is handled by the rules of `BatchCleaner`, with compiled code

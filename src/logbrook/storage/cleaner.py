@@ -189,7 +189,7 @@ class BatchCleaner:
 
 
 class PureCleaner:
-    """The `Cleaner` of this process: in pure Python, about 16 MB/s. Its reads raise the errors of its source."""
+    """The `Cleaner` of this process: in pure Python. Its reads raise the errors of its source."""
 
     def __init__(self, job: CleaningJob, source: SegmentSource) -> None:
         self._job = job
