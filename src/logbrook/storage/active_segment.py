@@ -68,7 +68,8 @@ class ActiveSegment(Segment):
             self._write_index_header()
         self._open_files.get(self.path).pwrite(data, position)
         add = self._builder.add
-        if batches:
+        if self._known_positions:
+            # The high watermark of the next reads, and where they begin.
             self.note_position(Offset(batches[0][1]), position)
         for start, base_offset, max_timestamp in batches:
             add(Offset(base_offset), position + start, max_timestamp)

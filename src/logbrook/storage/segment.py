@@ -32,8 +32,8 @@ OFFSET_DELTA_MAX = 2**31 - 1
 # A timestamp lookup does not decode batches with more records than this; it returns their base offset.
 _RECORDS_DECODED_MAX = 100_000
 
-# Of one segment; as many readers at different offsets find theirs.
-_KNOWN_POSITIONS_MAX = 64
+# Of one segment, which take about 2 KiB. As many readers at different offsets find theirs.
+_KNOWN_POSITIONS_MAX = 16
 
 _OFFSET_AND_MAGIC = Struct(">q8xb")
 
@@ -95,7 +95,7 @@ class Segment(ABC):
     def __init__(self, partition: TopicPartition, base_offset: Offset) -> None:
         self.partition = partition
         self.base_offset = base_offset
-        # Positions by offset, oldest first: where reads and appends ended, and the next read probably begins.
+        # Positions by offset, oldest first: where reads ended, and appends to a segment that is read.
         self._known_positions: dict[Offset, int] = {}
 
     @cached_property

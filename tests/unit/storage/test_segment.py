@@ -75,12 +75,28 @@ def test_a_read_position_is_known_from_the_last_read_or_append_and_forgotten_whe
         assert segment.read_position(Offset(BASE + 7)) == segment.size == 6 * BATCH_BYTES
 
 
+def test_positions_of_appends_are_noted_once_the_segment_is_read(files: MemoryFiles) -> None:
+    files.make_dir(DIRECTORY)
+    segment = ActiveSegment(PARTITION, BASE, OpenFiles(files, 4), 0, StorageProbe())
+    segment.create()
+
+    def append(number: int) -> None:
+        data = stamped(numbered(1), Offset(BASE + number), 0)
+        segment.append(memoryview(data), [(0, BASE + number, 0)], 0)
+
+    append(0)
+    assert segment._known_positions == {}
+    segment.read_position(BASE)
+    append(1)
+    assert segment._known_positions == {BASE: 0, BASE + 1: BATCH_BYTES}
+
+
 def test_the_oldest_known_positions_make_room(segment_of: MakeSegment) -> None:
     segment = segment_of(numbered(100))
     for _ in range(2):
         for n in range(101):
             assert segment.read_position(Offset(BASE + n)) == n * BATCH_BYTES
-    assert len(segment._known_positions) <= 64
+    assert len(segment._known_positions) <= 16
 
 
 def test_an_empty_segment_has_nothing_to_find(segment_of: MakeSegment) -> None:
