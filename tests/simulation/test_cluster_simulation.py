@@ -76,10 +76,10 @@ def test_a_background_task_that_fails_is_reported(monkeypatch: pytest.MonkeyPatc
     assert "planted" in str(failure)
 
 
-# The bugs that a dozen schedules find.
+# The bugs that four schedules find.
 QUICKLY_FOUND: list[Plant] = [
     bugs.acknowledge_before_replication,
-    bugs.show_uncommitted_records_of_followers,
+    bugs.let_anybody_join_the_isr,
     bugs.change_the_isr_without_the_store,
     bugs.never_compare_logs,
     bugs.forget_loaded_state,
@@ -96,7 +96,7 @@ SLOWLY_FOUND: list[Plant] = [
     bugs.elect_eligible_replicas_too_early,
     bugs.serve_before_offsets_are_known,
     bugs.count_unsynced_records,
-    bugs.let_anybody_join_the_isr,
+    bugs.show_uncommitted_records_of_followers,
     bugs.coordinate_without_a_lease,
     bugs.ignore_the_epochs_of_fetches,
 ]
@@ -105,7 +105,7 @@ SLOWLY_FOUND: list[Plant] = [
 @pytest.mark.parametrize("plant", QUICKLY_FOUND)
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
     plant(monkeypatch)
-    assert run_cluster_seeds(0, 12) is not None
+    assert run_cluster_seeds(0, 4) is not None
 
 
 @pytest.mark.long

@@ -196,8 +196,9 @@ class SimulationCampaign:
             return
         context = multiprocessing.get_context("fork")
         # A campaign that is killed must not leave processes behind that wait for work.
-        with ProcessPoolExecutor(self._jobs, context, _begin_worker, (os.getpid(),)) as pool:
-            running: dict[Future[ScheduleTally], int] = {}
+        pool = ProcessPoolExecutor(self._jobs, context, _begin_worker, (os.getpid(),))
+        running: dict[Future[ScheduleTally], int] = {}
+        try:
             while True:
                 room = 0 if self._is_over else 2 * self._jobs - len(running)
                 for first in islice(chunks, room):
@@ -207,6 +208,9 @@ class SimulationCampaign:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield running.pop(future), future.result()
+        finally:
+            # After Ctrl-C, wait only for the chunks that have begun.
+            pool.shutdown(cancel_futures=True)
 
     @property
     def _is_over(self) -> bool:
