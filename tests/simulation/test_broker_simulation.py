@@ -32,7 +32,7 @@ def simulate(check: Callable[[SimulationLoop], Coroutine[Any, Any, None]], laten
 
 
 def test_random_schedules_break_no_promise() -> None:
-    assert run_seeds(0, 4) is None
+    assert run_seeds(0, 4, seconds=10) is None
 
 
 @pytest.mark.long
@@ -41,7 +41,7 @@ def test_many_random_schedules_break_no_promise() -> None:
 
 
 def test_a_seed_decides_everything() -> None:
-    first, second, other = SimulationRun(3), SimulationRun(3), SimulationRun(4)
+    first, second, other = SimulationRun(3, 5), SimulationRun(3, 5), SimulationRun(4, 5)
     for run in (first, second, other):
         run.run()
     assert first.events == second.events != other.events
