@@ -22,6 +22,8 @@ from tests.spark.pipeline_bench import Bench, Errors
 from tests.spark.quick_java import java_options, spark_home
 from tests.spark.settings import QUICK_CHECKPOINTS, settings
 
+# For the path of the Python processes that Spark starts.
+PRELOADING = Path(__file__).parent / "preloading"
 _numbers = count(1)
 # A descriptor below 1024 for the server through which Spark calls foreachBatch: py4j waits for its connections with
 # select(2), which takes no others, and brokers of other tests in this process have hundreds of files open.
@@ -47,8 +49,13 @@ def quick_options(quick_home: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def quick_java(monkeypatch: pytest.MonkeyPatch, quick_options: str) -> None:
-    """Java options for tests that start their own JVM."""
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", quick_options)
+    """Java options, and a path for Python workers, for tests that start their own JVM."""
+    set_for_jvm(monkeypatch, quick_options)
+
+
+def set_for_jvm(patch: pytest.MonkeyPatch, options: str) -> None:
+    patch.setenv("JDK_JAVA_OPTIONS", options)
+    patch.setenv("PYTHONPATH", str(PRELOADING), prepend=os.pathsep)
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +67,7 @@ def spark(quick_options: str) -> Iterator[SparkSession]:
     with TemporaryDirectory(prefix="logbrook-spark-") as directory:
         conf = {**_connector(), **settings(directory), **QUICK_CHECKPOINTS}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("JDK_JAVA_OPTIONS", quick_options)
+            set_for_jvm(patch, quick_options)
             spark = session("logbrook-tests", master="local[2]", conf=conf)
         os.close(_reserved_descriptor)
         ensure_callback_server_started(SparkContext._gateway)  # type: ignore[no-untyped-call]
