@@ -46,6 +46,8 @@ def test_windows_into_a_topic_and_rows_into_a_table_with_dead_letters_beside(ben
     assert [bench.committed(group, "orders") for group in groups] == [6, 6, 6]
 
 
+# test_driver_kills.py kills a pipeline with dead letters before its commits, and after one that Spark has not recorded.
+@pytest.mark.long
 def test_a_repeated_batch_is_written_once_to_dead_letters_and_to_an_exactly_once_update_sink(
     bench: Bench, errors: Errors
 ) -> None:

@@ -183,6 +183,8 @@ def test_rows_are_written_with_a_schema_that_is_derived_from_them(
         assert [row.value.id for row in reader.load().collect()] == [1, 1]
 
 
+# test_pipeline.py has a pipeline that stops at a record, and the test of evolving schemas above this reason.
+@pytest.mark.long
 def test_a_pipeline_without_dead_letters_stops_with_the_reason(
     bench: Bench, errors: Errors, registry: InMemoryRegistry
 ) -> None:

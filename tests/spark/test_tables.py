@@ -109,9 +109,10 @@ def test_every_row_exists_once_after_a_crash_before_or_after_the_commit_and_afte
     assert ids_of(read(spark, table)) == IDS
 
 
-# tests/unit/spark/tables/test_formats.py appends to and overwrites tables of every format without Spark.
+# tests/unit/spark/tables/test_formats.py appends to and overwrites tables of every format without Spark. Spark writes
+# Delta above, and Iceberg in test_pipeline.py.
 @pytest.mark.parametrize(
-    "table_format", ["iceberg", pytest.param("delta", marks=LONG), pytest.param("parquet", marks=LONG)]
+    "table_format", ["parquet", pytest.param("delta", marks=LONG), pytest.param("iceberg", marks=LONG)]
 )
 def test_a_batch_query_appends_overwrites_and_reads_back(
     spark: SparkSession, tmp_path: Path, table_format: str
