@@ -43,6 +43,7 @@ demo: $(SPARK) ## run a broker, a stream of orders and a Spark pipeline, and pri
 
 # Four workers share the tests; each starts with a quarter and takes from the others' when its own are done. Tests wait
 # for processes and disks half of the time, so four keep two cores busy. The short tests do not wait: two workers.
+# tests/conftest.py puts costly tests at the beginning of each quarter, so that all workers end at the same time.
 PYTEST := $(BIN)/python -m pytest --dist worksteal
 
 test: $(DEV) ## run the tests that must pass before a change lands (ARGS="tests/unit/storage -k recovery")

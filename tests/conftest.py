@@ -17,13 +17,47 @@ from tests.crash.conftest import report_states
 from tests.kill.conftest import report_kills
 
 HERE = Path(__file__).parent
-# The scheduler `worksteal` gives each worker an equal part of the tests, in order. A worker without tests takes half of
-# another's, from the end. Long folders come first, so that the last tests to run are short ones, and the tests that
-# share a Spark session come first of all, half of them on each of two workers: one worker alone would take longer for
-# them than all others for the rest. They stay there, and thus share two JVMs, until nothing else is left to take.
-# `--dist loadgroup` would exclude even that, but deals all other tests out one by one, which takes 2 ms for each and
-# starts the brokers and JVMs of every folder on every worker.
-COSTLY_FIRST = ("object_store", "interop", "console", "kill", "crash", "cluster", "spark", "simulation", "hostile")
+# Seconds that the costly files and folders take in a run of `make test`, by the beginning of their tests' ids. Only
+# their proportions matter; `make test` prints the times of a run. Longer beginnings count before shorter ones.
+SECONDS: dict[str, float] = {
+    "tests/spark/test_driver_kills.py": 50,
+    "tests/spark/test_pipeline_command.py": 15,
+    "tests/spark/test_cluster": 15,
+    "tests/spark/test_jvm.py": 4,
+    "tests/spark/test_session.py": 20,
+    "tests/spark/test_pipeline.py": 60,
+    "tests/spark/test_outages.py": 25,
+    "tests/spark/test_foreach_batch.py": 25,
+    "tests/spark/test_real_kafka.py": 25,
+    "tests/spark/test_schemas.py": 20,
+    "tests/spark/test_tables.py": 15,
+    "tests/spark/test_jobs.py": 12,
+    "tests/spark/test_large_values.py": 12,
+    "tests/spark/test_read_stream.py": 12,
+    "tests/cluster/test_chaos.py": 55,
+    "tests/cluster/": 85,
+    "tests/console/": 130,
+    "tests/crash/": 70,
+    "tests/kill/": 30,
+    "tests/hostile/": 55,
+    "tests/interop/java/": 80,
+    "tests/interop/node/": 12,
+    "tests/interop/test_security": 45,
+    "tests/interop/": 85,
+    "tests/object_store/": 40,
+    "tests/property/": 30,
+    "tests/simulation/": 45,
+    "tests/unit/bench/": 10,
+    "tests/unit/cli/": 55,
+    "tests/unit/testing/": 35,
+    "tests/test_": 20,
+}
+# The beginning of the names of groups that share a Spark session.
+SPARK = "spark session: "
+# Tests of this time and more are begun first.
+LONGEST_S = 15.0
+# The time of a file that shares a Spark session and has no entry above.
+SPARK_FILE_S = 10.0
 
 # Files and folders that are slow as a whole: they start processes, restart brokers, or explore long sequences of
 # operations. `make test-fast` leaves them out.
@@ -109,26 +143,71 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 
 
 def in_order(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Sort tests by cost; the first two workers each begin with half of the files that share a Spark session."""
-    ordered = sorted(items, key=rank_of)
-    spark = [item for item in ordered if rank_of(item) < 0]
-    if workers < 2:
-        return ordered
-    files = list(dict.fromkeys(item.path for item in spark))
-    first = [item for item in spark if item.path in files[::2]]
-    second = [item for item in spark if item.path in files[1::2]]
-    others = ordered[len(spark) :]
-    # Where the part of the second worker begins.
-    start = max(0, len(items) // workers - len(first))
-    return [*first, *others[:start], *second, *others[start:]]
+    """Return the tests in the order in which the workers end at the same time.
+
+    The scheduler `worksteal` gives each worker an equal number of tests, in order. A worker without tests takes half of
+    another's, from the end. Each part therefore begins with costly tests, of about the same time in each part, and ends
+    with short ones, so that the last tests to run are short. Files and folders stay together: they share brokers, JVMs
+    and browsers.
+
+    The tests that share a Spark session are at the beginning of two parts: one worker alone would take longer for them
+    than all others for the rest, and each further session takes ten seconds of processor time to start. They stay on
+    these two workers until nothing else is left to take. `--dist loadgroup` would exclude even that, but deals all
+    other tests out one by one, which takes 2 ms for each and starts the brokers of every folder on every worker.
+    """
+    groups: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        groups[group_of(item)].append(item)
+    short = groups.pop("", [])
+    parts = [Part() for _ in range(workers)]
+    for name in sorted(groups, key=lambda name: (not name.startswith(SPARK), -seconds_of(name), name)):
+        allowed = parts[:2] if name.startswith(SPARK) else parts
+        min(allowed, key=lambda part: part.seconds).add(seconds_of(name), groups[name])
+    ordered: list[pytest.Item] = []
+    for number, part in enumerate(parts):
+        costly = part.in_order()
+        # As many as the scheduler gives to this worker.
+        filled = max(0, (len(items) - len(ordered)) // (workers - number) - len(costly))
+        ordered += [*costly, *short[:filled]]
+        del short[:filled]
+    return ordered + short
 
 
-def rank_of(item: pytest.Item) -> int:
-    """Return the position of a test's group: the Spark session, the costly folders, the others."""
-    if "spark" in getattr(item, "fixturenames", ()):
-        return -1
-    folder = part_of(item.nodeid).removeprefix("tests/")
-    return COSTLY_FIRST.index(folder) if folder in COSTLY_FIRST else len(COSTLY_FIRST)
+class Part:
+    """The costly tests of one worker, in groups that stay together."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._groups: list[tuple[float, list[pytest.Item]]] = []
+
+    def add(self, seconds: float, items: list[pytest.Item]) -> None:
+        self.seconds += seconds
+        self._groups.append((seconds, items))
+
+    def in_order(self) -> list[pytest.Item]:
+        """Return the longest tests, then those of the Spark session, then the others, each with longer ones first."""
+
+        def rank(group: tuple[float, list[pytest.Item]]) -> tuple[bool, bool, float]:
+            seconds_per_test = group[0] / len(group[1])
+            return seconds_per_test < LONGEST_S, not is_spark(group[1][0]), -seconds_per_test
+
+        return [item for _, items in sorted(self._groups, key=rank) for item in items]
+
+
+def is_spark(item: pytest.Item) -> bool:
+    """Return True if the test uses the Spark session that tests share."""
+    return "spark" in getattr(item, "fixturenames", ())
+
+
+def group_of(item: pytest.Item) -> str:
+    """Return the file of a test of the Spark session, the key of another costly test, and "" for a short one."""
+    if is_spark(item):
+        return f"{SPARK}{item.nodeid.partition('::')[0]}"
+    return max((name for name in SECONDS if item.nodeid.startswith(name)), key=len, default="")
+
+
+def seconds_of(group: str) -> float:
+    return SECONDS.get(group.removeprefix(SPARK), SPARK_FILE_S)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SECONDS, SLOW
+
 ROOT = Path(__file__).parent.parent
 SOURCES = "src"
 FOLDERS = (SOURCES, "tests", "bench", "demo", "examples", "tools")
@@ -169,3 +171,9 @@ def test_every_package_has_an_init_file(sources: list[File]) -> None:
     folders = {Path(file.path).parent for file in sources if TEMPLATES not in file.path}
     packages = {Path(file.path).parent for file in sources if Path(file.path).name == "__init__.py"}
     assert folders - packages == set()
+
+
+def test_paths_of_costly_and_slow_tests_exist() -> None:
+    """`make test` is ordered by some paths, and `make test-fast` leaves others out."""
+    tests = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
+    assert [path for path in (*SECONDS, *SLOW) if not any(test.startswith(path) for test in tests)] == []
