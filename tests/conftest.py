@@ -17,7 +17,7 @@ from tests.crash.conftest import report_states
 from tests.kill.conftest import report_kills
 
 HERE = Path(__file__).parent
-# Seconds that the costly files and folders take in a run of `make test`, by the beginning of their tests' ids. Only
+# Estimated seconds of the costly files and folders in a run of `make test`, by the beginning of their tests' ids. Only
 # their proportions matter; `make test` prints the times of a run. Longer beginnings count before shorter ones.
 SECONDS: dict[str, float] = {
     "tests/spark/test_driver_kills.py": 50,
@@ -151,7 +151,7 @@ def in_order(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     and browsers.
 
     The tests that share a Spark session are at the beginning of two parts: one worker alone would take longer for them
-    than all others for the rest, and each further session takes ten seconds of processor time to start. They stay on
+    than all others for the rest, and each further session has to start a JVM. They stay on
     these two workers until nothing else is left to take. `--dist loadgroup` would exclude even that, but deals all
     other tests out one by one, which takes 2 ms for each and starts the brokers of every folder on every worker.
     """

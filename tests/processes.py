@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import Any
 
-SECONDS_MAX = 120
+SECONDS_MAX = 240
 
 
 @contextmanager
