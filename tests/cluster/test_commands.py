@@ -11,8 +11,10 @@ import pytest
 from logbrook.client import Client
 from logbrook.client.admin import Admin
 from logbrook.client.admin_results import SettingSource
-from logbrook.client.cluster_overview import read_overview
+from logbrook.client.cluster_overview import read_overview, read_partitions
 from logbrook.client.move_throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
+from logbrook.model import TopicPartition
+from logbrook.protocol.messages.metadata import MetadataResponse
 from logbrook.testing.cluster import Cluster
 from tests.cluster.load import Load
 from tests.unit.cli.shell import Shell
@@ -261,6 +263,30 @@ def test_a_move_under_way_is_shown_repeated_and_cancelled(
     assert cluster.replicas("orders") == [1]
     assert throttles(cluster, "orders") == {}
     assert shell.run("cluster", "move", "orders", "--cancel").err == "nothing is being moved\n"
+
+
+def test_a_move_that_is_cancelled_while_it_is_read_has_not_arrived(
+    cluster: Cluster, shell: Shell, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that waits for it exited with 0 if it was cancelled between its two requests."""
+    cluster.create_topic("orders", assignments=[[1]])
+    for _ in range(8):
+        cluster.produce("orders", bytes(500_000))
+    with shell.start("cluster", "move", "orders", "--to", "1,3", "--throttle", "1000") as process:
+        begin_slow_move(cluster, shell, process, wait_until)
+        with Client(cluster.bootstrap_servers) as client:
+            read_metadata = client.metadata
+
+            def read_and_cancel(topics: list[str] | None = None) -> MetadataResponse:
+                metadata = read_metadata(topics)
+                if moving(cluster):
+                    assert shell.json("cluster", "move", "--cancel")["state"] == "cancelled"
+                return metadata
+
+            monkeypatch.setattr(client, "metadata", read_and_cancel)
+            partition = read_partitions(client, ["orders"])[TopicPartition("orders", 0)]
+            assert partition.is_moving or partition.replicas == (1,)
+        process.communicate(timeout=60)
 
 
 def test_balance_asks_and_has_a_dry_run(cluster: Cluster, shell: Shell) -> None:

@@ -7,7 +7,7 @@ otherwise the rest of the file is shown as one unreadable range. Blocks that the
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -171,12 +171,12 @@ def batch_form(batch: DumpedBatch) -> dict[str, Any]:
 @contextmanager
 def _contents(path: str) -> Iterator[memoryview]:
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with closing(OsFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))) as file:
+            size = file.size()
             if not size:
                 yield memoryview(b"")
                 return
-            with read_contents(OsFile(path, file.fileno()), size) as data:
+            with read_contents(file, size) as data:
                 yield data
     except OSError as error:
         fail(f"{path} cannot be read: {error.strerror or error}")

@@ -207,8 +207,9 @@ def read_partitions(client: Client, topics: Collection[str]) -> dict[TopicPartit
 
     Topics that do not exist are left out.
     """
-    metadata = client.metadata(sorted(topics))
+    # The moves first: a move that is cancelled between the two requests would seem to have arrived.
     moves = ongoing_moves(client)
+    metadata = client.metadata(sorted(topics))
     wanted = [
         DescribableLogDirTopic(
             topic=topic.name or "", partitions=[partition.partition_index for partition in topic.partitions]

@@ -43,8 +43,9 @@ def test_json_has_the_plain_values() -> None:
 @pytest.mark.parametrize("text", ["plain", 'a "quoted" \\ path', "new\nline\x7f", "größer 😀"])
 def test_the_output_is_a_file_with_the_same_settings(text: str, tmp_path: Path) -> None:
     flags: dict[str, Any] = {written(key)[0].flag: written(key)[1] for key in KEYS} | {"--data": text}
-    switches = [setting.flag for setting in all_settings() if setting.form.kind is ValueKind.BOOLEAN]
-    arguments = [f"{flag}={value}" for flag, value in flags.items() if flag not in switches]
+    booleans = [setting.flag for setting in all_settings() if setting.form.kind is ValueKind.BOOLEAN]
+    arguments = [f"{flag}={value}" for flag, value in flags.items() if flag not in booleans]
+    switches = [flag if flags[flag] == "true" else flag.replace("--", "--no-", 1) for flag in booleans]
     done = config(*arguments, *switches)
     tomllib.loads(done.stdout)
     file = tmp_path / "again.toml"
