@@ -98,7 +98,6 @@ SLOWLY_FOUND: list[Plant] = [
     bugs.count_unsynced_records,
     bugs.show_uncommitted_records_of_followers,
     bugs.coordinate_without_a_lease,
-    bugs.ignore_the_epochs_of_fetches,
 ]
 
 
