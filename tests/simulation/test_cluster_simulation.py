@@ -13,7 +13,7 @@ from logbrook.testing.simulation.cluster_faults import ClusterFaults
 from tests.simulation import planted_cluster_bugs as bugs
 from tests.simulation.planted_cluster_bugs import Plant
 
-SCHEDULES = 60
+SCHEDULES = 50
 SCHEDULES_PER_TEST = 10
 
 
