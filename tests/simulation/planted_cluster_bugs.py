@@ -195,8 +195,3 @@ def forget_loaded_state(monkeypatch: pytest.MonkeyPatch) -> None:
         """Read no log."""
 
     monkeypatch.setattr(CoordinatorRuntime, "_replay_log", replay_nothing)
-
-
-def ignore_the_epochs_of_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader counts fetches that followers sent to it in an earlier term."""
-    monkeypatch.setattr("logbrook.server.cluster.follower_fetch.check_leader_epoch", lambda *_: None)

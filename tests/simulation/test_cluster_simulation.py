@@ -13,7 +13,7 @@ from logbrook.testing.simulation.cluster_faults import ClusterFaults
 from tests.simulation import planted_cluster_bugs as bugs
 from tests.simulation.planted_cluster_bugs import Plant
 
-SCHEDULES = 60
+SCHEDULES = 50
 SCHEDULES_PER_TEST = 10
 
 
@@ -98,7 +98,6 @@ SLOWLY_FOUND: list[Plant] = [
     bugs.count_unsynced_records,
     bugs.show_uncommitted_records_of_followers,
     bugs.coordinate_without_a_lease,
-    bugs.ignore_the_epochs_of_fetches,
 ]
 
 
