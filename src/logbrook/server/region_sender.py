@@ -6,6 +6,9 @@ follows in a later turn of the event loop, when the transport is not congested. 
 one piece, its bytes are still in the processor's cache when they are sent, and a client at full speed does not delay
 the others.
 
+Pieces count as memory of responses while the transport is congested. If that is scarce, pieces are small; if it is
+exhausted, the next one is read when there is room.
+
 What a region refers to was in the page cache when it was made. If it is not any more, a thread loads it first. A region
 that cannot be read ends the connection, since its length is announced already. The next read of that file is made
 before its length is announced, so that the client gets the error.
@@ -19,9 +22,12 @@ from typing import Protocol
 from logbrook.ports import FileRegion
 from logbrook.ports.buffer_pool import BUFFER_BYTES, BufferPool
 from logbrook.protocol.encoding import Piece, ResponsePieces
+from logbrook.server.response_memory import SCARCE_FETCH_BYTES, ResponseMemory
 
 # Read and written in one turn of the event loop, about 0.3 ms: a buffer of the pool.
 _PIECE_BYTES = BUFFER_BYTES
+# After this time a piece is tried again for which there was no memory.
+_MEMORY_WAIT_S = 0.1
 
 
 class RegionLoader(Protocol):
@@ -35,7 +41,8 @@ class RegionLoader(Protocol):
 class RegionSender:
     """The queue of one connection, on the event loop.
 
-    `on_sent` is called when the queue has become empty, `on_failure` when a region could not be read.
+    `on_written` is called after each piece, `on_sent` when the queue has become empty, `on_failure` when a region could
+    not be read.
     """
 
     __slots__ = (
@@ -45,13 +52,16 @@ class RegionSender:
         "_loader",
         "_loading",
         "_loop",
+        "_memory",
         "_next_turn",
         "_on_failure",
         "_on_sent",
+        "_on_written",
         "_queue",
         "_start",
         "_transport",
         "queued_bytes",
+        "waits_for_memory",
     )
 
     def __init__(
@@ -60,6 +70,8 @@ class RegionSender:
         transport: asyncio.Transport,
         buffers: BufferPool,
         loader: RegionLoader,
+        memory: ResponseMemory,
+        on_written: Callable[[], None],
         on_sent: Callable[[], None],
         on_failure: Callable[[OSError], None],
     ) -> None:
@@ -67,6 +79,8 @@ class RegionSender:
         self._transport = transport
         self._buffers = buffers
         self._loader = loader
+        self._memory = memory
+        self._on_written = on_written
         self._on_sent = on_sent
         self._on_failure = on_failure
         self._queue: deque[Piece | FileRegion] = deque()
@@ -76,6 +90,7 @@ class RegionSender:
         self.queued_bytes = 0
         # The transport is congested.
         self._is_paused = False
+        self.waits_for_memory = False
         self._next_turn: asyncio.Handle | None = None
         self._loading: asyncio.Future[None] | None = None
         # The next bytes were loaded by a thread, so they are read even if that waits for the disk again.
@@ -115,13 +130,18 @@ class RegionSender:
         self._next_turn = None
         if not self._queue or self._transport.is_closing():
             return
+        self.waits_for_memory = self._memory.is_exhausted
+        if self.waits_for_memory:
+            self._next_turn = self._loop.call_later(_MEMORY_WAIT_S, self._write)
+            return
         try:
-            written = self._take_piece()
+            written = self._take_piece(SCARCE_FETCH_BYTES if self._memory.is_scarce else _PIECE_BYTES)
         except OSError as error:
             self._fail(error)
             return
         if written:
             self._transport.writelines(written)
+            self._on_written()
         if self._loading is not None:
             return
         if not self._queue:
@@ -129,11 +149,10 @@ class RegionSender:
         elif not self._is_paused:
             self._next_turn = self._loop.call_soon(self._write)
 
-    def _take_piece(self) -> list[Piece]:
-        """Take up to `_PIECE_BYTES` of the queue, fewer if something has to be loaded first. Raises OSError."""
+    def _take_piece(self, room_bytes: int) -> list[Piece]:
+        """Take up to `room_bytes` of the queue, fewer if something has to be loaded first. Raises OSError."""
         queue = self._queue
         taken: list[Piece] = []
-        room_bytes = _PIECE_BYTES
         while queue and room_bytes > 0:
             piece = queue[0]
             if not isinstance(piece, bytes | bytearray | memoryview):

@@ -82,8 +82,10 @@ class ResponseWriter:
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that are written and that the client has not taken."""
-        return self._transport.get_write_buffer_size() + self.region_bytes
+        """Bytes that are written and that the client has not taken, without those that wait for memory."""
+        regions = self._regions
+        waiting_bytes = 0 if regions is None or regions.waits_for_memory else regions.queued_bytes
+        return self._transport.get_write_buffer_size() + waiting_bytes
 
     def count(self, pieces: ResponsePieces, size: int) -> int:
         """Count the memory of an encoded response of `size` bytes, and return it."""
@@ -152,7 +154,14 @@ class ResponseWriter:
     def _send_regions(self, out: ResponsePieces, size: int, buffers: BufferPool, loader: RegionLoader) -> None:
         if self._regions is None:
             self._regions = RegionSender(
-                self._loop, self._transport, buffers, loader, self._on_regions_sent, self._on_failure
+                self._loop,
+                self._transport,
+                buffers,
+                loader,
+                self._memory,
+                self.update_count,
+                self._on_regions_sent,
+                self._on_failure,
             )
             if self._is_congested:
                 self._regions.pause()

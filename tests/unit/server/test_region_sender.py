@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from logbrook.config import NetworkConfig
 from logbrook.ports import FileRegion, OsFiles
 from logbrook.ports.buffer_pool import BUFFER_BYTES, BufferPool
 from logbrook.protocol.encoding import ResponsePieces
 from logbrook.server.region_sender import RegionSender
+from logbrook.server.response_memory import ResponseMemory
 from logbrook.storage.errors import ReadFailedError
 
 FILE = "records"
@@ -69,6 +71,7 @@ class Bench:
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
+        self.memory = ResponseMemory(NetworkConfig())
         self.is_sent = asyncio.Event()
         self.failures: list[OSError] = []
         self.sender: RegionSender
@@ -90,7 +93,16 @@ class Bench:
         transport, _ = await loop.create_connection(Protocol, sock=self._server)
         self.transport = transport
         transport.set_write_buffer_limits(high=64 * 1024)
-        self.sender = RegionSender(loop, transport, BufferPool(), self.loader, self.is_sent.set, self.failures.append)
+        self.sender = RegionSender(
+            loop,
+            transport,
+            BufferPool(),
+            self.loader,
+            self.memory,
+            lambda: None,
+            self.is_sent.set,
+            self.failures.append,
+        )
 
     async def received(self, size: int) -> bytes:
         loop = asyncio.get_running_loop()
@@ -209,6 +221,25 @@ def test_a_truncated_region_is_reported(region_of: Callable[[int, int], FileRegi
         for _ in range(5):
             await asyncio.sleep(0)
         assert ["truncated" in str(failure) for failure in bench.failures] == [True]
+
+    run(Loader(), scene)
+
+
+def test_pieces_are_small_while_memory_is_scarce_and_wait_while_there_is_none(
+    region_of: Callable[[int, int], FileRegion],
+) -> None:
+    async def scene(bench: Bench) -> None:
+        pieces: ResponsePieces = [region_of(0, 2 << 20)]
+        bound = NetworkConfig().answers_bytes_max
+        bench.memory.used_bytes = bound
+        bench.sender.send(pieces, whole(pieces))
+        assert bench.sender.waits_for_memory
+        assert bench.sender.queued_bytes == 2 << 20
+        bench.memory.used_bytes = bound - 1
+        assert await bench.received(10) == CONTENT[:10]
+        assert not bench.sender.waits_for_memory
+        assert bench.transport.get_write_buffer_size() <= 64 * 1024 + 64 * 1024
+        assert await bench.received((2 << 20) - 10) == CONTENT[10 : 2 << 20]
 
     run(Loader(), scene)
 
