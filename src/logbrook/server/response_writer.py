@@ -135,10 +135,10 @@ class ResponseWriter:
         """The transport is not congested any more."""
         self._is_congested = False
         self._set_unsent(self._unwritten_bytes)
-        if self.region_bytes:
-            assert self._regions is not None
+        had_regions = self.region_bytes > 0
+        if self._regions is not None:
             self._regions.resume()
-        else:
+        if not had_regions:
             self.is_writable = True
             self._on_writable()
 
