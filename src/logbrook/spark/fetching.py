@@ -61,6 +61,8 @@ class _FetchedBatches(NamedTuple):
 
     fetched: Fetched
     headers: list[tuple[int, BatchHeader]]
+    # Data losses noticed before these batches.
+    losses: tuple[str, ...] = ()
 
 
 class _LogBounds(NamedTuple):
@@ -149,7 +151,13 @@ class RangeFetcher:
         with ThreadPoolExecutor(1, thread_name_prefix="logbrook-fetch") as executor:
             in_flight = deque(executor.submit(self._fetch_next, bytearray()) for _ in range(_RESPONSES_MAX))
             try:
-                while (response := in_flight.popleft().result()).headers:
+                while True:
+                    response = in_flight.popleft().result()
+                    for loss in response.losses:
+                        # Here, not in the fetching thread: warning filters belong to the task's thread.
+                        report_data_loss(self._options, loss)
+                    if not response.headers:
+                        return
                     yield from self._split(response)
                     memory = response.fetched.memory
                     if len(memory) > _MEMORY_BYTES_MAX:
@@ -195,6 +203,7 @@ class RangeFetcher:
         options = self._options.cluster
         client = _client(options)
         retries, empty = _FetchRetries(options), 0
+        losses: tuple[str, ...] = ()
         while offset < self._range.end and not self._is_stopped.is_set():
             try:
                 fetched = self._ask(client, offset, memory)
@@ -204,32 +213,29 @@ class RangeFetcher:
                 try:
                     retry_at_s = retries.next_try_at_s(error)
                 except ClientError:
-                    return self._give_up(error)
+                    return _NO_BATCHES._replace(losses=(*losses, self._loss_by(error)))
                 self._is_stopped.wait(max(0.0, retry_at_s - monotonic()))
                 continue
             if isinstance(fetched, _LogBounds):
-                offset = Offset(self._offset_after_loss(offset, fetched))
+                losses = (*losses, self._loss(offset, fetched))
+                offset = Offset(fetched.start if offset < fetched.start else self._range.end)
                 continue
             headers = self._headers(fetched, offset)
             if headers:
-                return _FetchedBatches(fetched, headers)
+                return _FetchedBatches(fetched, headers, losses)
             empty += 1
             if empty > _EMPTY_MAX:
                 reason = (
                     f"{self._partition} has nothing at offset {offset}, though it should go on to {self._range.end}"
                 )
                 raise UnreachableError(options.bootstrap_servers, reason)
-        return _NO_BATCHES
+        return _NO_BATCHES._replace(losses=losses)
 
-    def _give_up(self, error: ClientError) -> _FetchedBatches:
-        """Raise the SparkError for an error that is not retried; return no batches if the data loss is tolerated."""
+    def _loss_by(self, error: ClientError) -> str:
+        """Describe the data loss behind an error that is not retried. Raises SparkError if it is not a data loss."""
         servers = self._options.cluster.bootstrap_servers
         if isinstance(error, BrokerError) and error.code is ErrorCode.INCONSISTENT_TOPIC_ID:
-            report_data_loss(
-                self._options,
-                f"topic {self._partition.topic!r} was deleted and created again since the query was planned",
-            )
-            return _NO_BATCHES
+            return f"topic {self._partition.topic!r} was deleted and created again since the query was planned"
         if isinstance(error, BrokerError) and error.code in UNKNOWN_TOPIC:
             raise MissingTopicError(f"topic {self._partition.topic!r}", servers) from error
         raise UnreachableError(servers, str(error)) from error
@@ -267,14 +273,11 @@ class RangeFetcher:
             )
         return headers
 
-    def _offset_after_loss(self, offset: Offset, log: _LogBounds) -> int:
-        """Return the log start offset, or the end of the range if the log ends before it. Raises DataLossError."""
-        is_past_the_end = offset >= log.start
-        loss = f"offset {offset} of {self._partition} is gone; the log now starts at {log.start}"
-        if is_past_the_end:
-            loss = f"offset {offset} of {self._partition} is not there; the log ends at {log.end}"
-        report_data_loss(self._options, loss)
-        return self._range.end if is_past_the_end else log.start
+    def _loss(self, offset: Offset, log: _LogBounds) -> str:
+        """Describe why `offset` is out of range."""
+        if offset < log.start:
+            return f"offset {offset} of {self._partition} is gone; the log now starts at {log.start}"
+        return f"offset {offset} of {self._partition} is not there; the log ends at {log.end}"
 
     def _corrupt(self, offset: Offset, error: RecordsError) -> CorruptRecordsError:
         return CorruptRecordsError(str(self._partition), offset, str(error))
