@@ -71,6 +71,21 @@ def test_a_clean_restart_of_each_broker_hands_leadership_over(cluster: Cluster) 
         assert values(cluster, "orders", partition) == [b"after 1", b"after 2", b"after 3"]
 
 
+def test_a_broker_that_stops_stays_in_the_isr_if_its_successor_has_just_died() -> None:
+    with Cluster(2, ["orders"]) as cluster:
+        cluster.produce("orders", "acknowledged")
+        stopping = cluster.leader("orders")
+        assert stopping is not None
+        successor = 3 - stopping
+        cluster.pause(successor)
+        # It restarts within the lease of the other, which counts as alive.
+        cluster.restart(stopping)
+        assert stopping in cluster.isr("orders")
+        cluster.kill(successor)
+        assert cluster.wait_for_leader("orders", other_than=successor) == stopping
+        assert values(cluster, "orders") == [b"acknowledged"]
+
+
 def test_records_that_only_a_deposed_leader_has_are_removed(
     impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:

@@ -136,7 +136,7 @@ def hand_over(
 def step_down(
     partition: PartitionRegistration, leader: BrokerId, broker_epoch: BrokerEpoch, min_insync: int
 ) -> PartitionRegistration | None:
-    """Move the leadership as `hand_over` does, from a leader that stops: it leaves the ISR, too.
+    """Move the leadership as `hand_over` does, from a leader whose disk is full: it leaves the ISR, too.
 
     Otherwise writes to the new leader would wait for it.
     """

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from logbrook.config import LogConfig
 from logbrook.core.cluster.elections import ELECTIONS_PER_TRANSACTION
 from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey
-from logbrook.core.cluster.partition import finish_reassignment, step_down
+from logbrook.core.cluster.partition import finish_reassignment, hand_over, step_down
 from logbrook.core.replication.follower import EpochEnd, ReplicaFetch, find_divergence
 from logbrook.core.replication.leader import AdvanceHighWatermark, LeaderEffect, PartitionLeader, ProposeRegistration
 from logbrook.model import TopicPartition
@@ -155,10 +155,12 @@ class LeadingReplicas:
             self.on_leader(replica.partition)
 
     def hand_overs(self, full: Environment | None = None) -> Iterator[StoreTransaction]:
-        """Yield the changes by which other in-sync replicas take over what this broker leads. It leaves their ISRs.
+        """Yield the changes by which other in-sync replicas take over what this broker leads.
 
-        The first in the list of replicas takes over. A broker with a `full` data directory hands over what is there, to
-        the replica after it, so that every one has its turn if others hand over, too.
+        The first in the list of replicas takes over. A broker that stops stays in the ISR until the new leader drops
+        it: if the new leader has died just now, this broker's copy may be the last one. A broker with a `full` data
+        directory hands over what is there, to the replica after it, so that every one has its turn if others hand over,
+        too; it leaves the ISR at once, since writes would wait for it.
         """
         for replica in self._table.by_key.values():
             if replica.leader is None or replica.log is None:
@@ -171,10 +173,13 @@ class LeadingReplicas:
                 place = successors.index(self._broker_id)
                 successors = (*successors[place + 1 :], *successors[:place])
             for successor in successors:
-                broker = self._image.brokers.get(successor)
-                if successor == self._broker_id or broker is None or broker.registration.is_stopping:
+                if successor == self._broker_id or successor not in self.liveness:
                     continue
-                after = step_down(registration, successor, broker.epoch, replica.leader.min_insync)
+                epoch = self._image.brokers[successor].epoch
+                if full is None:
+                    after = hand_over(registration, successor, epoch)
+                else:
+                    after = step_down(registration, successor, epoch, replica.leader.min_insync)
                 if after is not None:
                     yield self._elector.change_of(replica.leader.partition_epoch, replica.key, after)
                     break

@@ -201,7 +201,7 @@ class ModelCluster:
         return after is not None and self._change(broker, broker.leader.partition_epoch, after)
 
     def step_down(self, broker_id: int, successor: int) -> bool:
-        """Let a leader that stops name its successor."""
+        """Let a leader whose disk is full name its successor."""
         broker = self.brokers[BrokerId(broker_id)]
         epochs = broker.image.broker_epochs
         if broker.leader is None or broker.broker_epoch is None or successor not in epochs:

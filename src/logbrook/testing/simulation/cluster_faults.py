@@ -40,7 +40,6 @@ class ClusterFaults:
         self._partitions = partitions
         self._note = note
         self._is_replacing = False
-        self._restarting = 0
         # When the lease of a broker was ended early.
         self._revoked_s: dict[int, float] = {}
         self._kinds: dict[ClusterFault, Callable[[Random], Awaitable[None]]] = {
@@ -112,24 +111,19 @@ class ClusterFaults:
             await self._cluster.start_broker(number)
 
     async def _restart(self, choices: Random) -> None:
-        if self._is_replacing:
-            # It would hand over to a broker that is registered and in sync, and whose disk is gone.
-            return
         number = self._take_broker(choices)
         if number is None:
             return
-        self._restarting += 1
         self._note(f"restart broker {number}")
         await self._cluster.brokers[number].stop()
         await self._cluster.start_broker(number)
-        self._restarting -= 1
 
     async def _replace_disk(self, choices: Random) -> None:
         """Replace the disk of a broker that is not needed: every partition has another in-sync replica.
 
         A second disk is not replaced until the first one's broker is back, and has told that it lost its records.
         """
-        if self._is_replacing or self._restarting:
+        if self._is_replacing:
             return
         number = self._take_broker(choices)
         if number is None:

@@ -110,13 +110,13 @@ def test_leadership_is_handed_over_to_an_in_sync_replica_only() -> None:
     assert hand_over(partition(), ONE, EPOCHS[ONE]) is None
 
 
-def test_a_leader_that_stops_leaves_the_isr_with_its_leadership() -> None:
+def test_a_leader_with_a_full_disk_leaves_the_isr_with_its_leadership() -> None:
     left = checked(step_down(partition(), THREE, EPOCHS[THREE], min_insync=2))
     assert (left.leader, left.isr, left.elr, left.leader_epoch) == (THREE, (TWO, THREE), (), 6)
     assert step_down(partition((ONE, TWO)), THREE, EPOCHS[THREE], min_insync=2) is None
 
 
-def test_a_leader_that_stops_stays_eligible_below_the_minimum() -> None:
+def test_a_leader_with_a_full_disk_stays_eligible_below_the_minimum() -> None:
     left = checked(step_down(partition((ONE, TWO)), TWO, EPOCHS[TWO], min_insync=2))
     assert (left.leader, left.isr, left.elr) == (TWO, (TWO,), (ONE,))
 
