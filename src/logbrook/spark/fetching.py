@@ -178,7 +178,7 @@ class RangeFetcher:
 
     def _split(self, response: _FetchedBatches) -> Iterator[BatchRun]:
         """Split a response into runs of limited size, without batches of aborted transactions. Raises RecordsError."""
-        fetched, headers = response
+        fetched, headers, _ = response
         aborted = AbortedBatches(fetched.aborted)
         start = position = rows = 0
         first_offset = self._range.start
