@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SECONDS, SLOW
+from tests.syntax import syntax_tree
 
 ROOT = Path(__file__).parent.parent
 SOURCES = "src"
@@ -60,7 +61,7 @@ class File:
 
 def read_file(path: Path) -> File:
     text = path.read_text()
-    tree = ast.parse(text)
+    tree = syntax_tree(text)
     file = File(str(path.relative_to(ROOT)), len(text.splitlines()), ast.get_docstring(tree) is not None)
     for number, line in enumerate(text.splitlines(), 1):
         file.unfinished += [f"{file.path}:{number}: {marker[0]}" for marker in UNFINISHED.finditer(line)]

@@ -240,14 +240,13 @@ def test_clients_learn_of_the_new_leader_when_they_have_lost_the_old_one() -> No
 
 
 def test_writes_do_not_wait_for_a_broker_that_stops() -> None:
-    """It leaves the ISR of every partition, those that it leads and those that it follows, before it stops to fetch."""
+    """The new leaders drop it from the ISR at once, and it goes on to fetch until they have."""
 
     async def scenario(cluster: ThreeBrokers) -> None:
         await cluster.create_topic([3, 1, 2], [1, 2, 3])
         stopping = asyncio.create_task(cluster.brokers[3].stop())
         while cluster.registration().leader == 3:
             await pause(0.001)
-        assert 3 not in cluster.registration().isr
         for partition in (0, 1):
             began_s = cluster.loop.time()
             assert await cluster.produce(leader=1, partition=partition) == ErrorCode.NONE

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from logbrook.model.event_log import LogEvent, event_logger, observe_events
+from tests.syntax import syntax_tree
 
 SOURCES = Path(__file__).parents[3] / "src" / "logbrook"
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
@@ -76,7 +77,7 @@ def logging_calls() -> list[tuple[str, ast.Call]]:
     return [
         (f"{path.name}:{node.lineno}", node)
         for path, text in texts
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(syntax_tree(text))
         if isinstance(node, ast.Call) and is_logging_call(node)
     ]
 
