@@ -51,7 +51,7 @@ class ForkedConsoles:
 
     def __init__(self, consoles: Sequence[Sequence[str]]) -> None:
         """Start one console for each list of command line arguments; returns before they listen."""
-        common = ["--with-parent", "--interval-ms", "300"]
+        common = ["--with-parent", "--interval-ms", "1000"]
         arguments = json.dumps([[*common, *console] for console in consoles])
         self._count = len(consoles)
         self._process = subprocess.Popen(
@@ -207,7 +207,8 @@ def context(consoles: dict[str, str]) -> Iterator[BrowserContext]:
         persistent = playwright.chromium.launch_persistent_context(
             profile,
             executable_path=path,
-            args=["--no-sandbox", "--disable-gpu"],
+            # Without optimizing compilers, which do not pay for pages that are open for seconds.
+            args=["--no-sandbox", "--disable-gpu", "--in-process-gpu", "--js-flags=--no-opt,--no-maglev"],
             viewport=WIDE,
             accept_downloads=True,
             reduced_motion="reduce",
