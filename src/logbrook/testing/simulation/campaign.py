@@ -11,8 +11,9 @@ the idempotent producer are in order, and committed readers see whole transactio
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from logbrook.config import Durability
 from logbrook.model import LogbrookError, TopicPartition
@@ -60,6 +61,8 @@ _SETTLE_S = 60.0
 _BYTES_MAX = 1 << 20
 _PRODUCERS, _CONSUMERS, _MEMBERS = 3, 2, 2
 _RETRIABLE = (OSError, TimeoutError)
+
+T = TypeVar("T")
 
 
 class SimulationFailureError(Exception):
@@ -345,6 +348,17 @@ class SimulationRun:
         if client is not None:
             client.close()
 
+    async def _retrying(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Read as the judge: as clients do, again while brokers have not heard of the last election."""
+        until_s = self._loop.time() + _SETTLE_S
+        while True:
+            try:
+                return await read()
+            except _RETRIABLE:
+                if self._loop.time() > until_s:
+                    raise
+                await self._pause(self._times.retry_s)
+
     # Faults
 
     async def _break_things(self) -> None:
@@ -395,7 +409,8 @@ class SimulationRun:
         for partition in ends:
             # Coordinators may still append markers.
             while ends[partition] < self._log_of(partition).high_watermark:
-                ends[partition] = await self._fetch(client, partition, ends[partition])
+                fetch = partial(self._fetch, client, partition, ends[partition])
+                ends[partition] = await self._retrying(fetch)
         client.close()
         for (partition, number), value in self.history.acknowledged.items():
             actual = self.history.read.get((partition, number))
@@ -442,7 +457,7 @@ class SimulationRun:
             await self._pause(1.0)
         visible: set[bytes] = set()
         for number, log in enumerate(logs):
-            visible.update(await read_committed(client, TOPIC, number, log.last_stable_offset))
+            visible.update(await self._retrying(partial(read_committed, client, TOPIC, number, log.last_stable_offset)))
         self._transactions.check(visible)
 
 

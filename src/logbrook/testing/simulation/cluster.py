@@ -86,8 +86,8 @@ class SimulatedCluster:
         self.store.close()
 
     async def end_process(self, number: int, variant: Variant) -> None:
-        # The store gets no more requests of the process.
-        self.connections[number].is_cut_off = True
+        # The store gets no more requests of the process. Not `is_cut_off`, which another fault may reset.
+        await self.connections[number].close()
         await self.brokers[number].kill(variant)
 
     async def start_broker(self, number: int) -> None:

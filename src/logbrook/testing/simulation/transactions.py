@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from random import Random
 
 from logbrook.model.identifiers import ProducerEpoch, ProducerId
+from logbrook.protocol.error_classes import REFRESH_METADATA
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
 from logbrook.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from logbrook.protocol.messages.fetch import (
@@ -159,6 +160,8 @@ async def read_committed(client: WorkloadClient, topic: str, partition: int, end
         )
         response = await client.request(request, FetchResponse, _FETCH)
         data = response.responses[0].partitions[0]
+        if data.error_code in REFRESH_METADATA:
+            raise ConnectionRefusedError(ErrorCode(data.error_code).name)
         assert data.error_code == ErrorCode.NONE, ErrorCode(data.error_code).name
         assert isinstance(data.records, memoryview)
         for next_offset, committed in _committed(data.records, data.aborted_transactions or ()):
