@@ -27,6 +27,7 @@ def settings(directory: str) -> dict[str, str]:
         "spark.local.dir": f"{directory}/local",
         # Plans of tiny data gain nothing from being revised after each stage.
         "spark.sql.adaptive.enabled": "false",
+        "spark.sql.streaming.pollingDelay": "100ms",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.checkpointLocation": f"{directory}/checkpoints",
         # By default `stop` waits without limit for a query.
