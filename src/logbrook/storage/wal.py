@@ -103,6 +103,16 @@ class Wal:
     def bytes_in_use(self) -> int:
         return sum(wal_file.reserved for wal_file in self._in_use)
 
+    @property
+    def pending(self) -> int:
+        """Number of submitted appends that no commit has taken."""
+        return len(self._pending)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Size of their data in bytes. Not to be called during a commit."""
+        return sum(len(entry.data) for _, _, entry in self._pending if entry is not None)
+
     def reserve(self, directory: bytes, length: int) -> None:
         """Ensure space for an entry with `length` bytes of data. Raises DiskFullError or StorageOfflineError."""
         if self._failure is not None:
