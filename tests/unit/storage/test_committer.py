@@ -192,7 +192,7 @@ class Turns:
 
     call_soon_threadsafe = call_soon
 
-    def turn(self, appends: int = 0, data: bytes | None = None) -> None:
+    def turn(self, appends: int = 0, data: bytearray | None = None) -> None:
         """Run the calls that are due, as a turn of the loop begins, then make appends, as its input arrives."""
         for _ in range(self._calls.qsize()):
             self._calls.get()()
