@@ -6,7 +6,8 @@ larger the group.
 On an event loop a commit also waits for the producers that the last one has acknowledged, because many of them send
 their next batch at once. Without this, the first of them would be synced alone while the others queue up: two syncs per
 round instead of one. It waits while each turn of the loop brings further appends, until there are as many as in the
-last group, at most `_TURNS_MAX` turns, and not at all with `_SMALL_GROUP_BYTES_MAX` or more to write.
+last group, at most `_TURNS_MAX` turns, and not at all with `_SMALL_GROUP_BYTES_MAX` or more to write. What has come
+during the last commit and is as much as that is committed at once.
 """
 
 import threading
@@ -88,16 +89,16 @@ class Committer:
         """Wake the thread, or wait another turn of the loop."""
         assert self._loop is not None
         pending, self._turns = self._wal.pending, self._turns + 1
-        if (
-            self._collected < pending < self._last_group
-            and self._turns < _TURNS_MAX
-            and self._wal.pending_bytes < _SMALL_GROUP_BYTES_MAX
-        ):
+        if pending > self._collected and self._turns < _TURNS_MAX and not self._is_group(pending):
             self._collected = pending
             self._loop.call_soon(self._collect)
             return
         self._last_group = pending
         self._wake()
+
+    def _is_group(self, pending: int) -> bool:
+        """Return True if it is not worth waiting for more appends than these."""
+        return pending >= self._last_group or self._wal.pending_bytes >= _SMALL_GROUP_BYTES_MAX
 
     def _wake(self) -> None:
         self._collected = self._turns = 0
@@ -111,12 +112,16 @@ class Committer:
             while not self._is_stopping:
                 self._wakes.get()
                 self._wal.commit()
-                if self._loop is not None:
-                    # The flag first: the owner's thread sees that it is reset, or this one sees the append.
-                    self._is_committing = False
-                    if self._wal.pending:
-                        # The responses are sent at the end of the turn that calls it; the next one collects appends.
-                        self._loop.call_soon_threadsafe(self._on_pending)
+                if self._loop is None:
+                    continue
+                while (pending := self._wal.pending) and self._is_group(pending):
+                    self._last_group = pending
+                    self._wal.commit()
+                # The flag first: the owner's thread sees that it is reset, or this one sees the append.
+                self._is_committing = False
+                if self._wal.pending:
+                    # The responses are sent at the end of the turn that calls it; the next one collects appends.
+                    self._loop.call_soon_threadsafe(self._on_pending)
         except BaseException as error:
             # Probably a bug in a callback. Without this thread nothing is committed, so fail all pending appends.
             self._wal.fail(StorageOfflineError("commit", WAL_DIRECTORY, OSError(f"the committer stopped: {error!r}")))

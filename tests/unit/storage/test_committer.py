@@ -265,20 +265,35 @@ def test_a_commit_of_much_data_does_not_wait(turns: Turns) -> None:
     assert turns.group() == 1
 
 
-def test_appends_during_a_commit_are_committed_after_it_even_if_no_others_come(new_store: NewStore) -> None:
+def turns_during_a_commit(new_store: NewStore, appends: int, during: int, data: bytearray | None = None) -> Turns:
+    """Return the turns after a commit of `appends`, during which there were `during` others."""
     files = SlowFiles(MemoryFiles())
     store = new_store(files)
     store.write(batch())
     turns = Turns(store)
     files.gate.clear()
     files.is_syncing.clear()
-    turns.turn(8)
+    turns.turn(appends)
     turns.turn()
     assert files.is_syncing.wait(PATIENCE_S)
-    turns.turn(3)
+    turns.turn(during, data)
     turns.turn()
     files.gate.set()
-    assert turns.group() == 8
+    assert turns.group() == appends
+    return turns
+
+
+@pytest.mark.parametrize(("during", "data"), [(8, None), (1, batch(bytes(100_000)))])
+def test_as_many_appends_during_a_commit_or_much_data_are_committed_without_another_turn(
+    new_store: NewStore, during: int, data: bytearray | None
+) -> None:
+    turns = turns_during_a_commit(new_store, 8, during, data)
+    assert turns.group() == during
+    turns.committer.stop()
+
+
+def test_fewer_appends_during_a_commit_are_committed_after_it_even_if_no_others_come(new_store: NewStore) -> None:
+    turns = turns_during_a_commit(new_store, 8, 3)
     turns.wait_for_call()
     turns.turn()
     turns.turn()
