@@ -215,6 +215,11 @@ class LogConfig(Settings):
         )
 
     @cached_property
+    def uses_log_append_time(self) -> bool:
+        """True if the timestamps of records are those of their append."""
+        return self.message_timestamp_type is TimestampSource.LOG_APPEND_TIME
+
+    @cached_property
     def limits_timestamps(self) -> bool:
         """True if records may be refused because of their timestamps."""
         limit_ms = min(self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms)

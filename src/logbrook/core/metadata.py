@@ -15,6 +15,7 @@ deletion.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from logbrook.model import LogbrookError, TopicPartition, check_topic_name
@@ -44,7 +45,7 @@ class Topic:
     is_creating: bool = False
     is_deleting: bool = False
 
-    @property
+    @cached_property
     def is_hidden(self) -> bool:
         """True if clients do not see the topic yet, or not any more."""
         return self.is_creating or self.is_deleting

@@ -78,71 +78,109 @@ def message_writer(message: type[Message], version: int, flexible: bool) -> Writ
     """Return the writer of one version of a message or nested struct."""
     cached = _WRITERS.get((message, version))
     if cached is None:
-        cached = _WRITERS[message, version] = _compile_writer(message, version, flexible)
+        source = _WriterSource(version, flexible)
+        source.add_struct(message, 0)
+        cached = _WRITERS[message, version] = source.compile(message.__name__)
     return cached
 
 
-def _compile_writer(message: type[Message], version: int, flexible: bool) -> Write:
-    present = [field for field in message.FIELDS if version in field.versions]
-    untagged = [field for field in present if field.tag is None]
-    tagged = [
-        (field.name, field.tag, field.default, _field_writer(field, version, flexible))
-        for field in sorted(present, key=lambda field: field.tag or 0)
-        if field.tag is not None
-    ]
-    names: dict[str, Any] = {"uvarint": uvarint, "small": _SMALL_UVARINTS}
-    lines: list[str] = []
-    for is_fixed, group in groupby(untagged, key=attrgetter("is_fixed_size")):
-        if is_fixed:
-            _add_fixed(lines, names, list(group))
+class _WriterSource:
+    """The source text of a writer, and the objects that it names.
+
+    The variable `value<depth>` holds the struct whose lines are indented by `depth`.
+    """
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        self._version = version
+        self._flexible = flexible
+        self._names: dict[str, Any] = {"uvarint": uvarint, "small": _SMALL_UVARINTS, "pack_length": _INT32.pack}
+        self._lines: list[str] = []
+
+    def compile(self, name: str) -> Write:
+        source = "def write(pieces, value0):\n" + "".join(f" {line}\n" for line in self._lines or ["pass"])
+        exec(compile(source, f"<encoder of {name} version {self._version}>", "exec"), self._names)
+        write: Write = self._names["write"]
+        return write
+
+    def add_struct(self, message: type[Message], depth: int) -> None:
+        present = [field for field in message.FIELDS if self._version in field.versions]
+        untagged = [field for field in present if field.tag is None]
+        for is_fixed, group in groupby(untagged, key=attrgetter("is_fixed_size")):
+            if is_fixed:
+                self._add_fixed(list(group), depth)
+            else:
+                for field in group:
+                    self._add_field(field, depth)
+        tagged = [
+            (field.name, field.tag, field.default, _field_writer(field, self._version, self._flexible))
+            for field in sorted(present, key=lambda field: field.tag or 0)
+            if field.tag is not None
+        ]
+        if tagged:
+            # Most messages have the defaults in all tagged fields, the very objects.
+            value = f"value{depth}"
+            is_default = " and ".join(f"{value}.{name} is {self._name(default)}" for name, _, default, _ in tagged)
+            write = self._name(_tags_writer(tagged))
+            self._add(depth, f"if {is_default}: pieces.append(b'\\0')", f"else: {write}(pieces, {value})")
+        elif self._flexible:
+            self._add(depth, "pieces.append(b'\\0')")
+
+    def _add_fixed(self, fields: Sequence[Field], depth: int) -> None:
+        """Pack fixed-size fields that follow each other in one call."""
+        pack = self._name(Struct(">" + "".join(FIXED_SIZE_CODES[str(field.kind)] for field in fields)).pack)
+        values = [f"value{depth}.{field.name}" for field in fields]
+        for field, value in zip(fields, values, strict=True):
+            if field.kind == "uuid":
+                self._add(depth, f"assert len({value}) == 16")
+        self._add(depth, f"pieces.append({pack}({', '.join(values)}))")
+
+    def _add_field(self, field: Field, depth: int) -> None:
+        """Write a field of variable size. Lines are added for the kinds that hot messages have; others are called."""
+        content = f"value{depth}.{field.name}"
+        is_struct_array = field.array and not isinstance(field.kind, str)
+        is_string = self._flexible and field.kind == "string" and not field.array
+        if not is_struct_array and not is_string:
+            write = self._name(_field_writer(field, self._version, self._flexible))
+            self._add(depth, f"{write}(pieces, {content})")
+            return
+        items = f"items{depth}"
+        self._add(depth, f"{items} = {content}")
+        if field.is_nullable(self._version):
+            null = self._name(_length(self._flexible, -1))
+            self._add(depth, f"if {items} is None: pieces.append({null})", "else:")
+            depth += 1
         else:
-            for field in group:
-                _add_field(lines, names, field, version, flexible)
-    if tagged:
-        # Most messages have the defaults in all tagged fields, the very objects.
-        names["write_tags"] = _tags_writer(tagged)
-        names |= {f"default_{name}": default for name, _, default, _ in tagged}
-        is_default = " and ".join(f"value.{name} is default_{name}" for name, *_ in tagged)
-        lines += [f"if {is_default}:", " pieces.append(b'\\0')", "else:", " write_tags(pieces, value)"]
-    elif flexible:
-        lines.append("pieces.append(b'\\0')")
-    source = "def write(pieces, value):\n" + "".join(f" {line}\n" for line in lines or ["pass"])
-    exec(compile(source, f"<encoder of {message.__name__} version {version}>", "exec"), names)
-    writer: Write = names["write"]
-    return writer
+            self._add(depth, f"assert {items} is not None, '{field.name} is not nullable in this version'")
+        if is_string:
+            self._add(depth, f"{items} = {items}.encode()")
+        self._add_length(items, depth)
+        if isinstance(field.kind, str):
+            self._add(depth, f"pieces.append({items})")
+        else:
+            self._add(depth, f"for value{depth + 1} in {items}:")
+            lines = len(self._lines)
+            self.add_struct(field.kind, depth + 1)
+            if len(self._lines) == lines:
+                self._add(depth + 1, "pass")
 
+    def _add_length(self, items: str, depth: int) -> None:
+        if self._flexible:
+            self._add(
+                depth,
+                f"length = len({items}) + 1",
+                "pieces.append(small[length] if length < 128 else uvarint(length))",
+            )
+        else:
+            self._add(depth, f"pieces.append(pack_length(len({items})))")
 
-def _add_fixed(lines: list[str], names: dict[str, Any], fields: Sequence[Field]) -> None:
-    """Pack fixed-size fields that follow each other in one call."""
-    pack = f"pack_{fields[0].name}"
-    names[pack] = Struct(">" + "".join(FIXED_SIZE_CODES[str(field.kind)] for field in fields)).pack
-    lines += [f"assert len(value.{field.name}) == 16" for field in fields if field.kind == "uuid"]
-    lines.append(f"pieces.append({pack}({', '.join(f'value.{field.name}' for field in fields)}))")
+    def _add(self, depth: int, *lines: str) -> None:
+        self._lines += [" " * depth + line for line in lines]
 
-
-def _add_field(lines: list[str], names: dict[str, Any], field: Field, version: int, flexible: bool) -> None:
-    """Write a field of variable size; the code for the two kinds that hot messages have is inlined."""
-    write = f"write_{field.name}"
-    is_nullable = field.is_nullable(version)
-    is_struct_array = field.array and not isinstance(field.kind, str)
-    is_string = field.kind == "string" and not field.array
-    if not flexible or is_nullable or not (is_struct_array or is_string):
-        names[write] = _field_writer(field, version, flexible)
-        lines.append(f"{write}(pieces, value.{field.name})")
-        return
-    lines += [
-        f"items = value.{field.name}",
-        f"assert items is not None, '{field.name} is not nullable in this version'",
-    ]
-    if is_string:
-        lines.append("items = items.encode()")
-    lines += ["length = len(items) + 1", "pieces.append(small[length] if length < 128 else uvarint(length))"]
-    if is_string:
-        lines.append("pieces.append(items)")
-    else:
-        assert not isinstance(field.kind, str)
-        names[write] = message_writer(field.kind, version, flexible)
-        lines += ["for item in items:", f" {write}(pieces, item)"]
+    def _name(self, value: object) -> str:
+        """Return a name for an object that the source refers to."""
+        name = f"name{len(self._names)}"
+        self._names[name] = value
+        return name
 
 
 def _tags_writer(tagged: Sequence[tuple[str, int, Any, Write]]) -> Write:

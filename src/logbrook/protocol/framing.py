@@ -6,12 +6,12 @@ it was received. Memory is taken as bytes arrive; the announced length alone res
 
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from logbrook.ports.buffer_pool import BUFFER_BYTES, BufferPool
 from logbrook.protocol.encoding import Piece, Pieces, ResponsePieces, assemble
 from logbrook.protocol.errors import FrameTooLargeError, MalformedMessageError
-from logbrook.protocol.reader import Reader, read_int16, read_text, skip_tags
+from logbrook.protocol.reader import Reader, read_text, skip_tags
 
 _LENGTH = Struct(">i")
 _REQUEST_START = Struct(">hhi")
@@ -19,6 +19,8 @@ _LENGTH_AND_API_KEY = Struct(">ih")
 _RESPONSE_START = Struct(">ii")
 _CORRELATION_ID_BYTES = 4
 REQUEST_START_BYTES = _REQUEST_START.size
+_CLIENT_ID_LENGTH = Struct(">h")
+_CLIENT_ID_AT = REQUEST_START_BYTES + _CLIENT_ID_LENGTH.size
 # The first bytes of a TLS connection. As a request it would be one of 369 MB, which only Produce may have.
 _TLS_HANDSHAKE = 0x1603
 _TLS_CLIENT_HELLO = 1
@@ -200,25 +202,30 @@ def frame_token(token: bytes) -> tuple[ResponsePieces, int]:
 
 def frame_response(correlation_id: int, body: Pieces, *, has_tags: bool) -> tuple[ResponsePieces, int]:
     """Return a response with its length and header in front, and its size in bytes."""
-    joined, size = assemble(body)
+    joined: ResponsePieces
+    joined, size = assemble(body)  # type: ignore[assignment]  # a list of fewer types
     size += _CORRELATION_ID_BYTES + has_tags
     head = _RESPONSE_START.pack(size, correlation_id) + b"\x00" * has_tags
     if joined and isinstance(joined[0], bytes):
         joined[0] = head + joined[0]
     else:
         joined.insert(0, head)
-    return cast(ResponsePieces, joined), size + _LENGTH.size
+    return joined, size + _LENGTH.size
 
 
 def frame_request(start: RequestStart, client_id: str | None, body: Pieces, *, has_tags: bool) -> list[Piece]:
     """Return a request with its length and header in front."""
-    client = b"\xff\xff" if client_id is None else Struct(">h").pack(len(client_id.encode())) + client_id.encode()
+    client = b"\xff\xff"
+    if client_id is not None:
+        name = client_id.encode()
+        client = _CLIENT_ID_LENGTH.pack(len(name)) + name
     joined, size = assemble([_REQUEST_START.pack(*start) + client + b"\x00" * has_tags, *body])
     return [_LENGTH.pack(size), *joined]
 
 
 def read_request_start(frame: memoryview) -> RequestStart:
-    return RequestStart._make(_REQUEST_START.unpack_from(frame))
+    # As `_make` does, without the call.
+    return tuple.__new__(RequestStart, _REQUEST_START.unpack_from(frame))
 
 
 def read_request_body(frame: memoryview, *, has_tags: bool) -> tuple[str, Reader]:
@@ -226,12 +233,18 @@ def read_request_body(frame: memoryview, *, has_tags: bool) -> tuple[str, Reader
 
     Raises MalformedMessageError.
     """
-    reader = Reader(frame, REQUEST_START_BYTES)
-    length = read_int16(reader)
-    client_id = "" if length == -1 else read_text(reader.take(length))
-    if has_tags:
-        if reader.position < reader.end and not frame[reader.position]:
-            reader.position += 1
-        else:
-            skip_tags(reader)
+    end = len(frame)
+    if end < _CLIENT_ID_AT:
+        raise MalformedMessageError(f"the request ends at byte {end}, in its header")
+    (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, REQUEST_START_BYTES)
+    position = _CLIENT_ID_AT + length if length > 0 else _CLIENT_ID_AT
+    if length < -1 or position > end:
+        raise MalformedMessageError(f"a client id of {length} bytes is claimed, {end - _CLIENT_ID_AT} are left")
+    client_id = read_text(frame[_CLIENT_ID_AT:position]) if length > 0 else ""
+    if not has_tags:
+        return client_id, Reader(frame, position)
+    if position < end and not frame[position]:
+        return client_id, Reader(frame, position + 1)
+    reader = Reader(frame, position)
+    skip_tags(reader)
     return client_id, reader

@@ -143,7 +143,8 @@ def advance_sequence(sequence: int, by: int) -> int:
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Decode the header at `position`, unchecked. The buffer must have 61 bytes there."""
-    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    # As `_make` does, without the call: every batch that is appended, read or scanned comes through here.
+    return tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
 
 
 def read_prefix(buffer: Buffer, position: int = 0) -> tuple[int, int]:
@@ -182,7 +183,7 @@ def check_batch(buffer: memoryview, position: int, end: int, header: BatchHeader
     if available < HEADER_BYTES:
         raise CorruptBatchError(f"{available} bytes are left at byte {position}, a batch header has {HEADER_BYTES}")
     if header is None:
-        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        header = read_header(buffer, position)
     if header.magic != MAGIC_V2:
         raise UnsupportedMagicError(header.magic)
     size = LENGTH_PREFIX_BYTES + header.batch_length

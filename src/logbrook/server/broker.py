@@ -87,9 +87,7 @@ class BrokerServer:
         clock: Clock | None = None,
         random: Random | None = None,
         on_many_logs_created: Callable[[], None] = lambda: None,
-        new_committer: Callable[[Wal, asyncio.AbstractEventLoop], WalCommitter] = lambda wal, loop: Committer(
-            wal, loop.call_soon
-        ),
+        new_committer: Callable[[Wal, asyncio.AbstractEventLoop], WalCommitter] = Committer,
         cluster: ClusterLink | None = None,
     ) -> None:
         self.config = config

@@ -141,7 +141,8 @@ class KafkaDispatcher:
             return self._receive_token(frame, session)
         api_key, version, correlation_id = read_request_start(frame)
         now_s = self._now_s()
-        session.check(api_key, now_s)
+        if session.expires_s is not None or not session.is_authenticated:
+            session.check(api_key, now_s)
         api = self._apis.get(api_key)
         if api is None:
             raise UnsupportedApiError(api_key)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from logbrook.config import CleanupPolicy, CompressionType, LogConfig, TimestampSource, Validation
+from logbrook.config import CleanupPolicy, CompressionType, LogConfig, Validation
 from logbrook.config.topics import DEFAULT_LEVEL, INT64_MAX
 from logbrook.model import LogbrookError
 from logbrook.model.event_log import event_logger
@@ -111,7 +111,7 @@ class RecordInspector:
             bytes_max=bytes_max,
             requires_keys=CleanupPolicy.COMPACT in config.cleanup_policy,
             is_full=config.validate is Validation.FULL,
-            is_log_append_time=config.message_timestamp_type is TimestampSource.LOG_APPEND_TIME,
+            is_log_append_time=config.uses_log_append_time,
             codec=_CODECS.get(config.compression_type),
             level=_level(config),
         )

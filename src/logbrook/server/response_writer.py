@@ -7,10 +7,9 @@ transport's write buffer while it is congested. Regions are not in memory; they 
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
 
 from logbrook.ports.buffer_pool import BufferPool
-from logbrook.protocol.encoding import IN_MEMORY, Piece, ResponsePieces
+from logbrook.protocol.encoding import IN_MEMORY, ResponsePieces
 from logbrook.server.region_sender import RegionLoader, RegionSender
 from logbrook.server.response_memory import ResponseMemory
 
@@ -114,14 +113,14 @@ class ResponseWriter:
         self._unwritten_bytes -= memory_bytes
         self.sent_bytes += size
         if not self._transport.is_closing():
-            if size > memory_bytes or self.region_bytes:
+            if size > memory_bytes or (self._regions is not None and self.region_bytes):
                 self._send_regions(out, size, buffers, loader)
             elif len(out) == 1:
-                self._transport.write(cast(Piece, out[0]))
+                self._transport.write(out[0])  # type: ignore[arg-type]  # without regions all pieces are in memory
             else:
-                self._transport.writelines(cast(list[Piece], out))
+                self._transport.writelines(out)  # type: ignore[arg-type]
         buffer_bytes = self._transport.get_write_buffer_size() if self._is_congested else 0
-        self.is_writable = buffer_bytes < WRITE_BUFFER_BYTES and not self.region_bytes
+        self.is_writable = buffer_bytes < WRITE_BUFFER_BYTES and (self._regions is None or not self.region_bytes)
         if self.unsent_memory_bytes or buffer_bytes:
             self._set_unsent(self._unwritten_bytes + buffer_bytes)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TypeAlias
 
-from logbrook.config import LogConfig, TimestampSource
+from logbrook.config import LogConfig
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.records.batch import (
@@ -38,6 +38,10 @@ class AppendOrigin(Enum):
     LEADER = "leader"
 
 
+# Python 3.11 takes as long to look up a member of an enumeration as to call a function.
+_CLIENT = AppendOrigin.CLIENT
+
+
 def check_batches(
     view: memoryview,
     partition: TopicPartition,
@@ -53,11 +57,11 @@ def check_batches(
     batches: list[CheckedBatch] = []
     position, end, records = 0, len(view), 0
     size_max = config.max_message_bytes
-    is_append_time = config.message_timestamp_type is TimestampSource.LOG_APPEND_TIME
+    is_append_time = config.uses_log_append_time
     from_producers = False
     while position < end:
         header = check_batch(view, position, end, None if position else first_header)
-        if origin is AppendOrigin.CLIENT:
+        if origin is _CLIENT:
             check_produced(header, is_log_append_time=is_append_time)
             check_record_count(view, position, header)
         elif header.is_control:

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from typing_extensions import Buffer
 
-from logbrook.config import LogConfig, TimestampSource
+from logbrook.config import LogConfig
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
@@ -127,7 +127,7 @@ class Log(ReadableLog):
         durability = environment.durability
         durability.reserve(self._directory, length)
         base_offset = self.log_end_offset
-        append_time_ms = now_ms if self._is_append_time else None
+        append_time_ms = now_ms if self.config.uses_log_append_time else None
         placed = stamp_batches(view, batches, base_offset, leader_epoch, append_time_ms)
         active = self.active
         try:
@@ -437,13 +437,9 @@ class Log(ReadableLog):
                 expected = batch.header.next_offset
         assert expected <= self.log_end_offset
 
-    @property
-    def _is_append_time(self) -> bool:
-        return self.config.message_timestamp_type is TimestampSource.LOG_APPEND_TIME
-
     def _duplicate(self, written: ProducedBatch) -> PendingAppend:
         """Return the append of a duplicate batch. It is done when the original batch is durable."""
-        append_time_ms = written.timestamp if self._is_append_time else NO_TIMESTAMP
+        append_time_ms = written.timestamp if self.config.uses_log_append_time else NO_TIMESTAMP
         append = PendingAppend(self._committed, written.base_offset, written.next_offset, append_time_ms, True)
         self.environment.durability.submit_duplicate(append)
         return append
@@ -483,10 +479,11 @@ class Log(ReadableLog):
 
     def _is_active_full(self, length: int, records: int, now_ms: int) -> bool:
         active = self.active
-        if active.size == 0:
+        size = active.size
+        if size == 0:
             return False
         return (
-            active.size + length > self.config.segment_bytes
+            size + length > self.config.segment_bytes
             or self.log_end_offset + records - active.base_offset > OFFSET_DELTA_MAX
             or (active.first_append_ms is not None and now_ms - active.first_append_ms >= self.config.roll_ms)
         )

@@ -81,6 +81,9 @@ class Wal:
         self._spares_max = spares_max
         self._failure: StorageOfflineError | None = None
         self._pending: deque[_Queued] = deque()
+        # Data of all appends so far, and of those that commits have taken. Each is set by one thread.
+        self._submitted_bytes = 0
+        self._taken_bytes = 0
         self._spares: deque[WalFile] = deque()
         self._in_use: deque[WalFile] = deque()
         self._file_numbers = count(next_file)
@@ -103,6 +106,16 @@ class Wal:
     def bytes_in_use(self) -> int:
         return sum(wal_file.reserved for wal_file in self._in_use)
 
+    @property
+    def pending(self) -> int:
+        """Number of submitted appends that no commit has taken."""
+        return len(self._pending)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Size of their data. While another thread appends or commits, it may be that of fewer appends."""
+        return self._submitted_bytes - self._taken_bytes
+
     def reserve(self, directory: bytes, length: int) -> None:
         """Ensure space for an entry with `length` bytes of data. Raises DiskFullError or StorageOfflineError."""
         if self._failure is not None:
@@ -120,6 +133,7 @@ class Wal:
         number = self.next_number
         self.next_number = wal_file.end_number = number + 1
         entry = WalEntry(number, directory, segment_base_offset, position, append.next_offset, data)
+        self._submitted_bytes += len(data)
         self._pending.append((append, wal_file, entry))
         self.on_pending()
 
@@ -138,6 +152,7 @@ class Wal:
 
     def commit(self) -> int:
         """Make everything submitted so far durable and complete its appends. Returns their number."""
+        self._taken_bytes = self._submitted_bytes
         submitted = [self._pending.popleft() for _ in range(len(self._pending))]
         if not submitted:
             return 0

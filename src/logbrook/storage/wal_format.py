@@ -48,6 +48,7 @@ MARK_BYTES = 8
 _BLOCK = Struct(">8sIIQQI")
 _CRC_COVERS_FROM = 12
 _ENTRY = Struct(">QqqqIH")
+_ENTRY_BYTES_MIN = _BLOCK.size + _ENTRY.size
 
 
 class WalEntry(NamedTuple):
@@ -76,7 +77,7 @@ class WalBlock(NamedTuple):
 
 def entry_bytes(directory: bytes, length: int) -> int:
     """Return the most bytes an entry can occupy, including a block header and padding of its own."""
-    return align(_BLOCK.size + _ENTRY.size + len(directory) + length)
+    return -(-(_ENTRY_BYTES_MIN + len(directory) + length) // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT
 
 
 def align(position: int) -> int:

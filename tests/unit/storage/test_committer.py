@@ -1,6 +1,8 @@
 """The commit thread. Nothing here sleeps: appends call back, and the waits only bound a failure."""
 
 import threading
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 
 import pytest
 
@@ -171,3 +173,129 @@ def test_many_partitions_written_while_the_thread_runs_lose_nothing(open_store: 
     again = store.killed()
     for log in again.directory:
         assert log.log_end_offset == log.high_watermark == 100
+
+
+class Turns:
+    """An event loop whose turns are run by hand, and a committer on it. `groups` has the size of each commit."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._completed: SimpleQueue[int] = SimpleQueue()
+        wal = wal_of(store)
+        wal.on_completed = lambda appends: self._completed.put(len(appends))
+        self.committer = Committer(wal, self)
+        self.committer.start()
+
+    def call_soon(self, callback: Callable[[], None], /) -> None:
+        self._calls.put(callback)
+
+    call_soon_threadsafe = call_soon
+
+    def turn(self, appends: int = 0, data: bytearray | None = None) -> None:
+        """Run the calls that are due, as a turn of the loop begins, then make appends, as its input arrives."""
+        for _ in range(self._calls.qsize()):
+            self._calls.get()()
+        for _ in range(appends):
+            self._store.append(batch() if data is None else data)
+
+    def wait_for_call(self) -> None:
+        """Run the call that the committer's thread makes after a commit."""
+        self._calls.get(timeout=PATIENCE_S)()
+
+    def group(self) -> int:
+        """Return the size of the next commit."""
+        return self._completed.get(timeout=PATIENCE_S)
+
+    @property
+    def has_committed(self) -> bool:
+        return not self._completed.empty()
+
+
+@pytest.fixture
+def turns(store: Store) -> Iterator[Turns]:
+    turns = Turns(store)
+    yield turns
+    turns.committer.stop()
+
+
+def test_the_first_append_is_committed_in_the_next_turn(turns: Turns) -> None:
+    turns.turn(1)
+    turns.turn()
+    assert turns.group() == 1
+
+
+def test_a_commit_waits_for_as_many_appends_as_the_last_one_had_while_each_turn_brings_some(turns: Turns) -> None:
+    turns.turn(8)
+    turns.turn()
+    assert turns.group() == 8
+    for appends in (1, 3, 3, 1):
+        turns.turn(appends)
+    assert not turns.has_committed
+    turns.turn()
+    assert turns.group() == 8
+
+
+def test_a_commit_waits_no_longer_after_a_turn_without_appends(turns: Turns) -> None:
+    turns.turn(8)
+    turns.turn()
+    assert turns.group() == 8
+    turns.turn(1)
+    turns.turn(1)
+    turns.turn()
+    turns.turn()
+    assert turns.group() == 2
+
+
+def test_a_commit_waits_for_a_bounded_number_of_turns(turns: Turns) -> None:
+    turns.turn(100)
+    turns.turn()
+    assert turns.group() == 100
+    for _ in range(9):
+        turns.turn(1)
+    assert turns.group() >= 8
+
+
+def test_a_commit_of_much_data_does_not_wait(turns: Turns) -> None:
+    turns.turn(8)
+    turns.turn()
+    assert turns.group() == 8
+    turns.turn(1, batch(bytes(100_000)))
+    turns.turn()
+    assert turns.group() == 1
+
+
+def turns_during_a_commit(new_store: NewStore, appends: int, during: int, data: bytearray | None = None) -> Turns:
+    """Return the turns after a commit of `appends`, during which there were `during` others."""
+    files = SlowFiles(MemoryFiles())
+    store = new_store(files)
+    store.write(batch())
+    turns = Turns(store)
+    files.gate.clear()
+    files.is_syncing.clear()
+    turns.turn(appends)
+    turns.turn()
+    assert files.is_syncing.wait(PATIENCE_S)
+    turns.turn(during, data)
+    turns.turn()
+    files.gate.set()
+    assert turns.group() == appends
+    return turns
+
+
+@pytest.mark.parametrize(("during", "data"), [(8, None), (1, batch(bytes(100_000)))])
+def test_as_many_appends_during_a_commit_or_much_data_are_committed_without_another_turn(
+    new_store: NewStore, during: int, data: bytearray | None
+) -> None:
+    turns = turns_during_a_commit(new_store, 8, during, data)
+    assert turns.group() == during
+    turns.committer.stop()
+
+
+def test_fewer_appends_during_a_commit_are_committed_after_it_even_if_no_others_come(new_store: NewStore) -> None:
+    turns = turns_during_a_commit(new_store, 8, 3)
+    turns.wait_for_call()
+    turns.turn()
+    turns.turn()
+    assert turns.group() == 3
+    turns.committer.stop()

@@ -11,6 +11,7 @@ small, and appended after that.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import CoordinatorError, ProducerIdentity
@@ -27,7 +28,14 @@ from logbrook.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from logbrook.protocol.schema import ZERO_UUID
-from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, TRANSACTIONAL_BIT, BatchHeader, read_header
+from logbrook.records.batch import (
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC_V2,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
+)
 from logbrook.records.errors import RejectedRecordsError
 from logbrook.server.api import Api, CloseConnectionError, DeferredResponse, HandlerResult, RequestContext
 from logbrook.server.cluster.errors import NotEnoughReplicasError, NotLeaderError
@@ -74,19 +82,15 @@ class _Produce:
         "_error",
         "_inspections",
         "_leaders",
-        "_listener",
         "_request",
         "_services",
         "_topics",
-        "_version",
     )
 
     def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
         self._services = services
         self._request = request
         self._context = context
-        self._version = context.version
-        self._listener = context.listener
         self._topics: list[TopicProduceResponse] = []
         self._appends_open = 0
         self._error: PartitionProduceResponse | None = None
@@ -164,7 +168,7 @@ class _Produce:
         if records is None or len(records) < HEADER_BYTES:
             raise _no_batch()
         header = read_header(records)
-        if header.magic == MAGIC_V2 and header.size < len(records):
+        if header.magic == MAGIC_V2 and LENGTH_PREFIX_BYTES + header.batch_length < len(records):
             raise RequestRefusedError(ErrorCode.INVALID_RECORD, "a partition needs exactly one batch, not several")
         if header.attributes & TRANSACTIONAL_BIT or self._request.transactional_id is not None:
             if self._services.replicas is not None and not _has_open_transaction(log, header):
@@ -179,23 +183,19 @@ class _Produce:
         """Raises LogbrookError."""
         services = self._services
         if self._request.acks == _ALL:
-            self._check_in_sync(log)
+            if services.replicas is not None:
+                services.replicas.leading.check_in_sync(log.partition)
+            elif log.config.min_insync_replicas > 1:
+                raise NotEnoughReplicasError(log.partition, 1, log.config.min_insync_replicas)
         services.appender.append(
             log,
             records,
-            lambda append: self._appended(response, log, append),
+            partial(self._appended, response, log),
             header=header,
             waits_for_replicas=self._request.acks == _ALL,
             timeout_s=self._request.timeout_ms / 1000,
         )
-        services.probe.topics[log.partition.topic].took(header.size, header.count)
-
-    def _check_in_sync(self, log: Log) -> None:
-        """Raises NotEnoughReplicasError."""
-        if self._services.replicas is not None:
-            self._services.replicas.leading.check_in_sync(log.partition)
-        elif log.config.min_insync_replicas > 1:
-            raise NotEnoughReplicasError(log.partition, 1, log.config.min_insync_replicas)
+        services.probe.topics[log.partition.topic].took(len(records), header.count)
 
     def _inspect(self, response: PartitionProduceResponse, log: Log, records: memoryview | None) -> None:
         """Raises BatchTooLargeError or RequestRefusedError."""
@@ -234,7 +234,7 @@ class _Produce:
         transaction = (transactional_id, header.producer_id, header.producer_epoch)
         transactions = self._services.transactions
         try:
-            if self._version >= _ADDS_PARTITIONS_SINCE:
+            if self._context.version >= _ADDS_PARTITIONS_SINCE:
                 transactions.add_partitions(*transaction, [partition])
             else:
                 transactions.check_partition(*transaction, partition)
@@ -251,7 +251,7 @@ class _Produce:
 
         async def join() -> None:
             try:
-                only_check = self._version < _ADDS_PARTITIONS_SINCE
+                only_check = self._context.version < _ADDS_PARTITIONS_SINCE
                 await transactions.join(transactional_id, producer, log.partition, only_check=only_check)
                 if self._services.topics.log(log.partition) is not log:
                     raise PartitionNotFoundError(log.partition)
@@ -277,7 +277,7 @@ class _Produce:
 
     def _transaction_error(self, error: LogbrookError) -> RequestRefusedError:
         code = error_code(error)
-        if code is ErrorCode.INVALID_TXN_STATE and self._version >= _ABORTABLE_SINCE:
+        if code is ErrorCode.INVALID_TXN_STATE and self._context.version >= _ABORTABLE_SINCE:
             code = ErrorCode.TRANSACTION_ABORTABLE
         return RequestRefusedError(_CODES.get(code, code), str(error))
 
@@ -302,7 +302,7 @@ class _Produce:
 
     def _refer(self, response: PartitionProduceResponse, partition: TopicPartition) -> None:
         """Tell the client the leader of a partition, so that it need not ask for the metadata (KIP-951)."""
-        leader = self._services.view.current_leader(partition, self._listener)
+        leader = self._services.view.current_leader(partition, self._context.listener)
         if leader is not None:
             address = leader.address
             response.current_leader = LeaderIdAndEpoch(leader_id=address.broker_id, leader_epoch=leader.leader_epoch)
