@@ -62,6 +62,8 @@ def assemble(pieces: Pieces) -> tuple[Pieces, int]:
 def uvarint(value: int) -> bytes:
     if value < 0x80:
         return _SMALL_UVARINTS[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)
@@ -121,14 +123,34 @@ def _add_fixed(lines: list[str], names: dict[str, Any], fields: Sequence[Field])
 
 
 def _add_field(lines: list[str], names: dict[str, Any], field: Field, version: int, flexible: bool) -> None:
-    """Write a field of variable size; the code for the two kinds that hot messages have is inlined."""
+    """Write a field of variable size; the code for the kinds that hot messages have is inlined."""
     write = f"write_{field.name}"
     is_nullable = field.is_nullable(version)
     is_struct_array = field.array and not isinstance(field.kind, str)
     is_string = field.kind == "string" and not field.array
     if not flexible or is_nullable or not (is_struct_array or is_string):
         names[write] = _field_writer(field, version, flexible)
-        lines.append(f"{write}(pieces, value.{field.name})")
+        if flexible and is_nullable and is_struct_array:
+            # Most are empty.
+            lines += [
+                f"items = value.{field.name}",
+                "if items is not None and not items: pieces.append(b'\\1')",
+                "else:",
+            ]
+            lines.append(f" {write}(pieces, items)")
+        elif flexible and field.kind == "records":
+            # Most are one slice of a segment.
+            lines += [
+                f"items = value.{field.name}",
+                "if type(items) is list and len(items) == 1:",
+                " length = len(items[0]) + 1",
+                " pieces.append(small[length] if length < 128 else uvarint(length))",
+                " pieces.append(items[0])",
+                "else:",
+                f" {write}(pieces, items)",
+            ]
+        else:
+            lines.append(f"{write}(pieces, value.{field.name})")
         return
     lines += [
         f"items = value.{field.name}",
