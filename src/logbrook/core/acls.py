@@ -91,6 +91,8 @@ class Acls:
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {kind: Counter() for kind in ResourceType}
         self._by_principal: dict[tuple[ResourceType, str], set[AclBinding]] = {}
         self._decisions: dict[_Decision, bool] = {}
+        # Counts the changes of the rules.
+        self.version = 0
         self._decisions_max = decisions_max
         self.configure(super_users, allows_without_acl=allows_without_acl)
 
@@ -102,6 +104,7 @@ class Acls:
         self._super_users = frozenset(super_users)
         self._allows_without_acl = allows_without_acl
         self._decisions.clear()
+        self.version += 1
 
     def __contains__(self, acl: AclBinding) -> bool:
         return acl in self._acls
@@ -146,6 +149,7 @@ class Acls:
         if (value is not None) == (acl in self._acls):
             return
         self._decisions.clear()
+        self.version += 1
         if value is None:
             self._remove(acl)
         else:

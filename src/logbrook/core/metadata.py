@@ -13,7 +13,7 @@ deletion.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -74,6 +74,8 @@ class ClusterMetadata:
         self._names: dict[bytes, str] = {}
         self._collisions: dict[str, str] = {}
         self.partition_count = 0
+        # Called with the name of a topic whenever a record of it was applied.
+        self.on_topic_changed: Callable[[str], None] = lambda _: None
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -253,6 +255,7 @@ class ClusterMetadata:
             self.partition_count += content["partitions"]
             self._names[topic_id] = name
             self._collisions[_without_dots(name)] = name
+        self.on_topic_changed(name)
 
     def _replay_group(self, group_id: str, settings: Any) -> None:
         if settings is None:

@@ -124,7 +124,8 @@ class OsFile:
         return _pread_into(self._fd, buffer, position)
 
     def pread_cached_into(self, buffer: memoryview, position: int) -> int:
-        self._stop_read_ahead()
+        if not self._is_random:
+            self._stop_read_ahead()
         return _pread_cached_into(self._fd, buffer, position)
 
     def region(self, position: int, length: int) -> OsRegion:

@@ -62,6 +62,8 @@ def assemble(pieces: Pieces) -> tuple[Pieces, int]:
 def uvarint(value: int) -> bytes:
     if value < 0x80:
         return _SMALL_UVARINTS[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)
@@ -141,7 +143,14 @@ class _WriterSource:
         is_string = self._flexible and field.kind == "string" and not field.array
         if not is_struct_array and not is_string:
             write = self._name(_field_writer(field, self._version, self._flexible))
-            self._add(depth, f"{write}(pieces, {content})")
+            if self._flexible and field.kind == "records":
+                # Most are one slice of a segment.
+                self._add(depth, f"items = {content}", "if type(items) is list and len(items) == 1:")
+                self._add_length("items[0]", depth + 1)
+                self._add(depth + 1, "pieces.append(items[0])")
+                self._add(depth, f"else: {write}(pieces, items)")
+            else:
+                self._add(depth, f"{write}(pieces, {content})")
             return
         items = f"items{depth}"
         self._add(depth, f"{items} = {content}")

@@ -126,7 +126,9 @@ class BrokerServer:
 
     async def _start(self, loop: asyncio.AbstractEventLoop, descriptors: int) -> None:
         config, clock, directory = self.config, self._clock, self.directory
-        fetch_purgatory = FetchPurgatory(loop)
+        fetch_sessions = FetchSessions(config.network.fetch_sessions_max, self._random)
+        fetch_purgatory = FetchPurgatory(loop, fetch_sessions.watches)
+        fetch_sessions.on_ended = fetch_purgatory.session_ended
         appender = LogAppender(loop, clock, fetch_purgatory.committed)
         self._start_storage(appender)
         tls = self._start_tls(loop)
@@ -153,7 +155,7 @@ class BrokerServer:
             inspector=inspector,
             cold_reads=cold_reads,
             fetch_purgatory=fetch_purgatory,
-            fetch_sessions=FetchSessions(config.network.fetch_sessions_max, self._random),
+            fetch_sessions=fetch_sessions,
             groups=groups,
             transactions=transactions,
             response_memory=ResponseMemory(config.network),
@@ -168,6 +170,9 @@ class BrokerServer:
             cluster_admin=None if self._node is None else self._node.cluster_admin,
             cluster_features=None if self._node is None else self._node.features,
         )
+        topics.metadata.on_topic_changed = fetch_purgatory.topic_changed
+        for member in directory.members:
+            member.environment.on_log_changed = fetch_purgatory.changed
         self.dispatchers = self._new_dispatchers(apis)
         connections_max, handshakes_max = _connection_limits(config, descriptors)
         # Frames are received and segments are read on the same thread, so they share the buffers.

@@ -16,10 +16,11 @@ changed and those that had records; the records themselves are not kept in memor
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from logbrook.core.acls import AclOperation, ResourceType
-from logbrook.core.fetch_sessions import CachedPartition, FetchContext
+from logbrook.core.fetch_sessions import FetchContext
+from logbrook.core.session_partitions import CachedPartition
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.identifiers import Offset
 from logbrook.protocol.messages.fetch import (
@@ -53,7 +54,7 @@ EXHAUSTED_WAIT_S = 1.0
 class PartitionRead:
     """The last read of one partition. `data` is None if the partition has to be read again."""
 
-    __slots__ = ("data", "next_offset", "partition", "size", "wanted")
+    __slots__ = ("data", "is_at_end", "next_offset", "partition", "size", "wanted")
 
     def __init__(self, wanted: CachedPartition) -> None:
         self.wanted = wanted
@@ -62,6 +63,8 @@ class PartitionRead:
         self.partition: TopicPartition | None = None
         self.next_offset = wanted.fetch_offset
         self.size = 0
+        # True if there are no records before the log changes.
+        self.is_at_end = False
 
 
 class PendingFetch:
@@ -69,6 +72,8 @@ class PendingFetch:
 
     # Large slices of committed records are read when they are sent.
     _is_read_to_memory = False
+    # Partitions without anything new need not be read by the next fetch of the session.
+    _may_be_idle = True
 
     def __init__(
         self,
@@ -92,6 +97,8 @@ class PendingFetch:
         self._session = session
         self._is_read_committed = request.isolation_level == _READ_COMMITTED
         self._reads = [PartitionRead(wanted) for wanted in session]
+        # The replica in a consumer's rack may change without a change of the log: then no partition becomes idle.
+        self._may_watch = self._may_be_idle and not (services.replicas is not None and request.rack_id)
         self._deadline_s = 0.0
         self._response: DeferredResponse | None = None
         self._delayed: DelayedFetch | None = None
@@ -126,7 +133,7 @@ class PendingFetch:
             # Batches are returned whole, so a response may be full although it is smaller than `min_bytes`.
             if size and self._has_more(read):
                 return True
-        return not is_any_readable
+        return not is_any_readable and not self._session.has_idle
 
     def _has_more(self, read: PartitionRead) -> bool:
         """True if there are records that did not fit into the response."""
@@ -135,7 +142,9 @@ class PendingFetch:
         return read.next_offset < end_offset
 
     def _wait(self, size: int) -> None:
-        partitions = [read.partition for read in self._reads if read.partition is not None]
+        partitions = [
+            read.partition for read in self._reads if read.partition is not None and read.wanted.watched is None
+        ]
         self._drop_records()
         missing_bytes = self._request.min_bytes - size
         deadline_s = self._deadline_s
@@ -143,13 +152,15 @@ class PendingFetch:
             deadline_s = min(deadline_s, self._services.loop.time() + EXHAUSTED_WAIT_S)
             for read in self._reads:
                 read.data = None
-        self._delayed = self._purgatory.add(partitions, missing_bytes, deadline_s, self._wake)
+        self._delayed = self._purgatory.add(partitions, missing_bytes, deadline_s, self._wake, self._session.watching)
 
     def _wake(self, is_final: bool) -> None:
         assert self._response is not None
         if self._delayed is None:
             # The client has disconnected since the fetch was queued to be woken.
             return
+        if self._may_watch and self._session.is_continued:
+            self._add_activated()
         self._forget(self._delayed.changed)
         self._delayed = None
         self._continue(is_final)
@@ -178,14 +189,27 @@ class PendingFetch:
             except ReadFailedError as error:
                 misses.add_failure(missing, error)
             self._loading = None
+            self._forget_reported()
             self._continue(is_final)
 
         self._loading = self._services.loop.create_task(load())
+
+    def _add_activated(self) -> None:
+        """Read the partitions of the session, too, that were idle and have changed."""
+        reads = {read.wanted: read for read in self._reads}
+        self._reads = [reads.get(wanted) or PartitionRead(wanted) for wanted in self._session]
 
     def _forget(self, changed: Collection[TopicPartition]) -> None:
         for read in self._reads:
             if read.partition in changed:
                 read.data = None
+
+    def _forget_reported(self) -> None:
+        """Read those partitions of the session again that had no records, and have changed while others were loaded."""
+        if self._session.watching is not None:
+            for read in self._reads:
+                if read.is_at_end and read.wanted.watched is None:
+                    read.data = None
 
     def _stop_waiting(self) -> None:
         if self._delayed is not None:
@@ -202,23 +226,22 @@ class PendingFetch:
         Returns the size of all records, in bytes.
         """
         memory = self._services.response_memory
-        cold_reads = self._services.cold_reads
         self._is_exhausted = memory.is_exhausted
         bytes_max = remaining_bytes = 0 if self._is_exhausted else memory.fetch_bytes_max(self._request.max_bytes)
-        for read in self._reads:
-            if read.data is None:
-                try:
-                    with cold_reads.cached(self._misses):
+        with self._services.cold_reads.cached(self._misses):
+            for read in self._reads:
+                if read.data is None:
+                    try:
                         is_first = remaining_bytes == bytes_max and not self._is_exhausted
                         self._read_partition(read, remaining_bytes, is_first=is_first)
-                except NotCachedError as missing:
-                    size = bytes_max - remaining_bytes
-                    if not size or size < self._request.min_bytes:
-                        self._missing = missing
-                        self._drop_records()
-                        return 0
-                    self._read_later(read, missing)
-                remaining_bytes -= read.size
+                    except NotCachedError as missing:
+                        size = bytes_max - remaining_bytes
+                        if not size or size < self._request.min_bytes:
+                            self._missing = missing
+                            self._drop_records()
+                            return 0
+                        self._read_later(read, missing)
+                    remaining_bytes -= read.size
         self._misses = None
         return bytes_max - remaining_bytes
 
@@ -241,8 +264,10 @@ class PendingFetch:
     def _read_partition(self, read: PartitionRead, remaining_bytes: int, *, is_first: bool) -> None:
         wanted = read.wanted
         key, number = wanted.key
-        data = PartitionData(partition_index=number, high_watermark=-1, records=b"")
+        preferred_replica = NO_REPLICA
+        aborted: Sequence[AbortedTransaction] = ()
         read.size = 0
+        read.is_at_end = False
         topics = self._services.topics
         try:
             name = key if isinstance(key, str) else topics.metadata.topic_with_id(key).name
@@ -259,11 +284,12 @@ class PendingFetch:
                 in_memory=self._is_read_to_memory,
             )
             if self._is_read_committed:
-                data.aborted_transactions = [
+                aborted = [
                     AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
                     for producer_id, first_offset in log.aborted_between(wanted.fetch_offset, result.next_offset)
                 ]
-            data.preferred_read_replica = self._preferred_replica(partition)
+            if self._request.rack_id:
+                preferred_replica = self._preferred_replica(partition)
         except OffsetOutOfRangeError as error:
             is_behind = error.offset > error.log_end_offset and self._may_be_behind(error.partition)
             self._fail(read, OffsetNotAvailableError(error.partition) if is_behind else error)
@@ -273,16 +299,25 @@ class PendingFetch:
             if isinstance(error, NotLeaderError) and read.data is not None:
                 self._refer(read.data, partition)
             return
-        if data.preferred_read_replica != NO_REPLICA:
+        if preferred_replica != NO_REPLICA:
             result = result._replace(slices=[])
-        read.data = data
+        read.data = PartitionData(
+            partition_index=number,
+            high_watermark=result.high_watermark,
+            last_stable_offset=result.last_stable_offset,
+            log_start_offset=result.log_start_offset,
+            aborted_transactions=aborted,
+            preferred_read_replica=preferred_replica,
+            records=[part.content for part in result.slices],
+        )
         read.partition = partition
-        data.high_watermark = result.high_watermark
-        data.last_stable_offset = result.last_stable_offset
-        data.log_start_offset = result.log_start_offset
-        data.records = [part.content for part in result.slices]
-        read.size = result.length
-        read.next_offset = result.next_offset if result.slices else wanted.fetch_offset
+        if result.slices:
+            read.size, read.next_offset = result.length, result.next_offset
+        else:
+            read.next_offset = wanted.fetch_offset
+            if self._may_watch and not self._has_more(read):
+                read.is_at_end = True
+                self._session.watch(wanted, name)
 
     def _authorize(self, topic: str) -> None:
         """Raises AuthorizationFailedError. Asked for every read: a right may be revoked while a fetch waits."""
@@ -323,6 +358,7 @@ class PendingFetch:
         code = error_code(error)
         read.data = PartitionData(partition_index=number, high_watermark=-1, records=b"", error_code=code)
         read.partition = None
+        read.is_at_end = False
 
     def _respond(self) -> FetchResponse:
         if self._quota is not None and (throttle_ms := self._quota.take(sum(read.size for read in self._reads))):
@@ -336,12 +372,11 @@ class PendingFetch:
                 bool(data.error_code) or data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA
             )
             is_due = wanted.has_news(
-                high_watermark=Offset(data.high_watermark),
-                log_start_offset=Offset(data.log_start_offset),
-                has_records=read.size > 0,
-                has_error=has_error,
+                data.high_watermark, data.log_start_offset, has_records=read.size > 0, has_error=has_error
             )
-            wanted.note_sent(Offset(data.high_watermark), Offset(data.log_start_offset), has_error=has_error)
+            wanted.note_sent(data.high_watermark, data.log_start_offset, has_error=has_error)
+            if read.is_at_end or wanted.is_swept:
+                session.answered(wanted, has_news=is_due, is_at_end=read.is_at_end)
             if not (is_due or session.is_full):
                 continue
             key = wanted.key[0]

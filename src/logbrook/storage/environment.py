@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from logbrook.config import StorageConfig
+from logbrook.model import TopicPartition
 from logbrook.ports import Files
 from logbrook.storage.closed_segment import ClosedSegmentCache
 from logbrook.storage.durability import IntervalDurability
@@ -21,6 +22,10 @@ from logbrook.storage.probe import StorageProbe
 from logbrook.storage.producer_bound import ProducerBound
 from logbrook.storage.segment_files import FileRemover
 from logbrook.storage.wal import Wal
+
+
+def _ignore(_: TopicPartition) -> None:
+    """Do nothing, until the broker sets a receiver."""
 
 
 class Health:
@@ -86,6 +91,9 @@ class Environment:
     producer_bound: ProducerBound
     # The policy that completes the appends of all logs. Set by recovery, which determines the next entry number.
     durability: Wal | IntervalDurability = field(init=False)
+    # Called on the owner's thread when what readers of a log get has changed in another way than by an append: it was
+    # deleted, quarantined, repaired or truncated, or its log start offset has moved.
+    on_log_changed: Callable[[TopicPartition], None] = _ignore
 
     def read_error(self, file: str, error: OSError | StorageOfflineError) -> StorageError:
         """Return the error to raise for a failed read. It does not affect writes.

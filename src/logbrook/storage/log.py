@@ -238,6 +238,7 @@ class Log(ReadableLog):
         self.epochs.truncate_start(offset)
         self.producers.aborted.drop_before(offset)
         self.state_version += 1
+        self.environment.on_log_changed(self.partition)
 
     def begin_sync(self) -> LogSync | None:
         """Collect what is not synced, None if there is nothing; the first step of a checkpoint. Raises OSError.
@@ -385,6 +386,7 @@ class Log(ReadableLog):
             with suppress(StorageError):
                 # A failed write must not hide the corruption. It will be detected again after a restart.
                 self.save_state(replace(self.state, quarantine=quarantine))
+            self.environment.on_log_changed(self.partition)
 
     def has_segment(self, path: str) -> bool:
         """Return True if a segment of the log has this path."""
@@ -407,6 +409,7 @@ class Log(ReadableLog):
         self._committed = CommittedOffset(offset)
         if self._replicated_high_watermark is not None:
             self._replicated_high_watermark = min(self._replicated_high_watermark, offset)
+        self.environment.on_log_changed(self.partition)
 
     def mark_deleted(self) -> None:
         """Close the log of a deleted partition; later reads and appends raise PartitionNotFoundError."""
@@ -414,6 +417,7 @@ class Log(ReadableLog):
         self.refusal = PartitionNotFoundError(self.partition)
         for segment in self.segments:
             segment.drop()
+        self.environment.on_log_changed(self.partition)
 
     def close(self) -> None:
         """Write the index and close the files. Take a checkpoint first for a fast reopen."""

@@ -379,6 +379,7 @@ class LogDirectory:
         recovered.state_version += 1
         self._logs[partition] = recovered
         environment.producer_bound.admit(len(recovered.producers))
+        environment.on_log_changed(partition)
         return repaired
 
     def remove_files(self, now_ms: int, files_max: int = 16) -> list[str]:

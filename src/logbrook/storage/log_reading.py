@@ -35,7 +35,8 @@ class LogRead(NamedTuple):
 
     @property
     def length(self) -> int:
-        return sum(part.length for part in self.slices)
+        slices = self.slices
+        return slices[0].length if len(slices) == 1 else sum(part.length for part in slices)
 
 
 class ReadableLog(ABC):
@@ -115,27 +116,30 @@ class ReadableLog(ABC):
         """
         if self.is_deleted:
             raise PartitionNotFoundError(self.partition)
-        end_offset = self.high_watermark if up_to is None else min(up_to, self.log_end_offset)
+        high_watermark, log_start_offset = self.high_watermark, self.state.log_start_offset
+        end_offset = high_watermark if up_to is None else Offset(min(up_to, self.log_end_offset))
         if self.corruption is not None:
             if offset >= self.corruption.offset:
                 # Also past the log end offset: records that cannot be read may have been there.
                 raise self.corruption.with_traceback(None)
             end_offset = min(end_offset, self.corruption.offset)
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(self.partition, offset, self.log_start_offset, self.log_end_offset)
+        if not log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(self.partition, offset, log_start_offset, self.log_end_offset)
         slices: list[LogSlice] = []
         next_offset = offset
         if offset < end_offset and (bytes_max > 0 or at_least_one):
             try:
-                read = self._read_slices(offset, Offset(end_offset), bytes_max, at_least_one, in_memory)
+                read = self._read_slices(offset, end_offset, bytes_max, at_least_one, in_memory)
             except CorruptLogError as error:
                 self.quarantine(error)
                 raise
             except IO_FAILURES as error:
                 raise self.environment.read_error(self.partition.directory, error) from error
             slices = [part for part, _ in read]
-            next_offset = Offset(read[-1][1] if read else offset)
-        return LogRead(slices, self.high_watermark, self.last_stable_offset, self.log_start_offset, next_offset)
+            if read:
+                next_offset = read[-1][1]
+        last_stable_offset = Offset(max(log_start_offset, self.producers.last_stable_offset(high_watermark)))
+        return LogRead(slices, high_watermark, last_stable_offset, log_start_offset, next_offset)
 
     def read_range(self, start_offset: Offset, end_offset: Offset, bytes_max: int = 1 << 20) -> Iterator[LogSlice]:
         """Iterate over all batches with offsets in [start_offset, end_offset), below the high watermark.
@@ -189,7 +193,7 @@ class ReadableLog(ABC):
 
     def _read_slices(
         self, offset: Offset, end_offset: Offset, bytes_max: int, at_least_one: bool, in_memory: bool
-    ) -> list[tuple[LogSlice, int]]:
+    ) -> list[tuple[LogSlice, Offset]]:
         """Return the slices, or the first batch alone if the disk cannot read all of them.
 
         So a reader gets the records before an unreadable sector, batch by batch. Raises OSError.
@@ -203,7 +207,7 @@ class ReadableLog(ABC):
 
     def _slices(
         self, offset: Offset, end_offset: Offset, bytes_max: int, at_least_one: bool, in_memory: bool
-    ) -> Iterator[tuple[LogSlice, int]]:
+    ) -> Iterator[tuple[LogSlice, Offset]]:
         """Yield slices and the offset after each. Holds no slice itself: an error's traceback would keep it alive."""
         closed, active = self.closed, self.active
         number = self.segment_of(offset)
@@ -219,7 +223,7 @@ class ReadableLog(ABC):
                 limit = position + bytes_max
                 boundary = segment.boundary_before(limit, position) if limit < end else None
                 if boundary is None or boundary.position == end:
-                    boundary = BatchBoundary(end, Offset(min(after, end_offset)))
+                    boundary = BatchBoundary(end, min(after, end_offset))
                 stop, next_offset = boundary
                 if stop > limit and not at_least_one:
                     return

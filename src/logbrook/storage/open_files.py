@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeAlias, TypeVar
 
 from logbrook.ports import File, FileRegion, Files
-from logbrook.ports.buffer_pool import BufferPool
+from logbrook.ports.buffer_pool import POOLED_BYTES_MIN, BufferPool
 from logbrook.storage.durable_files import create_or_replace, is_out_of_descriptors, sync_file
 from logbrook.storage.errors import NotCachedError, StorageOfflineError
 
@@ -94,7 +94,7 @@ class FileReader:
 
     def read(self, file: File, length: int, position: int) -> memoryview:
         """Return up to `length` bytes; fewer only at the end of the file. Raises OSError or NotCachedError."""
-        data = self.buffers.take_large(length)
+        data = self.buffers.take_large(length) if length >= POOLED_BYTES_MIN else memoryview(bytearray(length))
         if self._unreadable is None:
             return data[: file.pread_into(data, position)]
         if file.pread_cached_into(data, position) < length:
@@ -145,7 +145,10 @@ class OpenFiles:
 
     def read_or_locate(self, path: str, length: int, position: int) -> SegmentBytes:
         """Return the bytes, or their region of the file. Raises OSError or NotCachedError."""
-        return self._reader.read_or_locate(self.get(path), length, position)
+        file = self._handles.get(path) or self._open(path)
+        if length < REGION_BYTES_MIN:
+            return self._reader.read(file, length, position)
+        return self._reader.read_or_locate(file, length, position)
 
     def create(self, path: str) -> File:
         """Create an empty file, replacing one that a failed attempt may have left."""

@@ -101,6 +101,8 @@ class ProducerStateTable:
 
         A transaction is decided once its marker is below the high watermark.
         """
+        if not self._open_transactions and not self._ended_transactions:
+            return high_watermark
         stable_offset = min(self.first_unstable_offset(high_watermark), high_watermark)
         for marker_offset, first_offset in self._ended_transactions:
             if marker_offset >= high_watermark and first_offset < stable_offset:

@@ -12,13 +12,12 @@ from logbrook.core.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
-    CachedPartition,
     FetchContext,
     FetchSessionNotFoundError,
     FetchSessions,
     InvalidFetchSessionEpochError,
-    PartitionKey,
 )
+from logbrook.core.session_partitions import CachedPartition, PartitionKey
 from logbrook.model.identifiers import Offset
 from logbrook.testing.seeded_random import SeededRandom
 

@@ -89,6 +89,8 @@ class BrokerOnLoop(ABC):
         finally:
             self._end_loop()
         assert self.failures == []
+        if kind is None:
+            assert self.services.fetch_sessions.missed_changes == 0
 
     def stop(self) -> None:
         self.is_stopped = True

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from logbrook.core.session_partitions import CachedPartition, PartitionWatches, SessionPartitions
 from logbrook.model import TopicPartition
-from logbrook.server.fetch_purgatory import FetchPurgatory
+from logbrook.model.identifiers import Offset
+from logbrook.server.fetch_purgatory import DelayedFetch, FetchPurgatory
 
 A, B, C = (TopicPartition(name, 0) for name in "abc")
 LONG_S = 1_000.0
@@ -180,6 +182,126 @@ async def test_an_exception_of_one_fetch_does_not_keep_others_waiting(waits: Fet
     await turn()
     await turn()
     assert (reader.woken, len(failures)) == ([False], 2)
+
+
+# Sessions
+
+
+class Session:
+    """A session with idle partitions, and its fetches that wait."""
+
+    def __init__(self, *partitions: TopicPartition) -> None:
+        self.watches = PartitionWatches()
+        self.waits = FetchPurgatory(asyncio.get_running_loop(), self.watches)
+        self._by_name = {
+            partition: CachedPartition((partition.topic, partition.partition), Offset(0), 1_000)
+            for partition in partitions
+        }
+        self.partitions = SessionPartitions(self.watches, self._by_name.values(), now_ms=0)
+        for partition in partitions:
+            self.make_idle(partition)
+        self.woken: list[bool] = []
+
+    def make_idle(self, partition: TopicPartition) -> None:
+        self.partitions.watch(self._by_name[partition], partition.topic)
+        self.partitions.settle(self._by_name[partition])
+
+    def wait(self, *partitions: TopicPartition, missing: int = 1) -> DelayedFetch:
+        deadline_s = asyncio.get_running_loop().time() + LONG_S
+        return self.waits.add(partitions, missing, deadline_s, self.woken.append, self.partitions)
+
+    def active(self) -> list[str]:
+        return [str(partition.key[0]) for partition in self.partitions.active()]
+
+    def check_empty(self) -> None:
+        assert len(self.waits) == 0
+        assert (self.waits._delayed, self.waits._in_sessions) == ({}, {})
+
+
+def in_session(test: Callable[[Session], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run a test with a session that watches A and B, and check that no fetch is left at its end."""
+
+    def run() -> None:
+        async def run_and_check() -> None:
+            session = Session(A, B)
+            await test(session)
+            session.check_empty()
+
+        asyncio.run(run_and_check())
+
+    run.__name__ = run.__qualname__ = test.__name__
+    return run
+
+
+@in_session
+async def test_a_fetch_waits_for_the_idle_partitions_of_its_session(session: Session) -> None:
+    delayed = session.wait(missing=100)
+    # Both commits count, although the first one ends the watch.
+    for _ in range(2):
+        session.waits.committed(B, 50)
+    await turn()
+    assert (session.woken, delayed.changed, session.active()) == ([False], {B}, ["b"])
+
+
+@in_session
+async def test_a_fetch_waits_for_active_partitions_beside_the_idle_ones(session: Session) -> None:
+    session.waits.changed(A)
+    delayed = session.wait(A, missing=100)
+    session.waits.committed(A, 40)
+    session.waits.committed(B, 40)
+    session.waits.committed(A, 20)
+    await turn()
+    assert (session.woken, delayed.changed) == ([False], {A, B})
+
+
+@in_session
+async def test_a_change_makes_a_partition_active_though_no_fetch_waits(session: Session) -> None:
+    session.waits.committed(A, 1)
+    session.waits.changed(B)
+    assert session.active() == ["a", "b"]
+    assert len(session.watches) == 0
+
+
+@in_session
+async def test_a_change_of_a_topic_is_one_of_all_its_watched_partitions(session: Session) -> None:
+    session.wait(missing=1_000)
+    session.waits.topic_changed("c")
+    await turn()
+    assert (session.woken, session.active()) == ([], [])
+    session.waits.topic_changed("a")
+    await turn()
+    assert (session.woken, session.active()) == ([False], ["a"])
+
+
+@in_session
+async def test_the_end_of_a_session_answers_its_fetches(session: Session) -> None:
+    """Its partitions are not watched any more, so nothing else would wake them before the deadline."""
+    session.wait(missing=1_000)
+    session.partitions.close()
+    session.waits.session_ended(session.partitions)
+    await turn()
+    assert session.woken == [True]
+
+
+@in_session
+async def test_a_cancelled_fetch_of_a_session_is_not_woken_and_the_session_goes_on(session: Session) -> None:
+    delayed = session.wait()
+    session.waits.committed(A, 0)
+    delayed.cancel()
+    session.waits.committed(A, 1)
+    session.waits.committed(B, 1)
+    session.waits.wake_all()
+    await turn()
+    assert (session.woken, session.active()) == ([], ["a", "b"])
+
+
+@in_session
+async def test_fetches_of_sessions_are_answered_when_the_broker_stops(session: Session) -> None:
+    session.wait()
+    assert len(session.waits) == 1
+    session.waits.wake_all()
+    await turn()
+    assert session.woken == [True]
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])

@@ -20,6 +20,8 @@ class FollowerFetch(PendingFetch):
 
     # What is not committed may be truncated and overwritten before it is sent.
     _is_read_to_memory = True
+    # Every fetch reports what the follower has of every partition.
+    _may_be_idle = False
 
     def __init__(
         self, services: Services, request: FetchRequest, session: FetchContext, context: RequestContext
@@ -95,10 +97,7 @@ class FollowerFetch(PendingFetch):
     def _has_news(self, read: PartitionRead) -> bool:
         assert read.data is not None
         return read.wanted.has_news(
-            high_watermark=Offset(read.data.high_watermark),
-            log_start_offset=Offset(read.data.log_start_offset),
-            has_records=False,
-            has_error=False,
+            read.data.high_watermark, read.data.log_start_offset, has_records=False, has_error=False
         )
 
     def _fail(self, read: PartitionRead, error: LogbrookError) -> None:

@@ -277,6 +277,12 @@ class ReplicaManager:
                 self.leading.configure(replica, config)
 
     def _apply(self, key: PartitionKey) -> None:
+        """Take the role that the metadata assigns, and have consumers read again: another broker may lead now."""
+        self._change_role(key)
+        if (topic := self._metadata.topic_with_any_state(key.topic_id)) is not None:
+            self._fetches.changed(TopicPartition(topic.name, key.partition))
+
+    def _change_role(self, key: PartitionKey) -> None:
         partition = self.image.partitions.get(key)
         if partition is None or self.broker_id not in partition.registration.replicas:
             self._drop(key)
@@ -375,8 +381,7 @@ class ReplicaManager:
 
     def _drop(self, key: PartitionKey) -> None:
         """This broker has no replica of the partition any more: delete its log."""
-        replica = self._table.remove(key)
-        if replica is None:
+        if (replica := self._table.remove(key)) is None:
             return
         self.leading.resign(replica)
         self._unfollow(replica)
@@ -419,10 +424,7 @@ class ReplicaManager:
         else:
             self.directory.delete(log.partition, self._clock.now_ms())
         new_log = self.directory.create(
-            log.partition,
-            log.config,
-            topic_id=log.state.topic_id,
-            start_offset=start_offset,
+            log.partition, log.config, topic_id=log.state.topic_id, start_offset=start_offset
         )
         new_log.replicate_from(start_offset)
         replica.log = new_log

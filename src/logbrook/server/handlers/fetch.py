@@ -6,7 +6,9 @@
 from collections.abc import Iterator
 
 from logbrook.core.acls import AclOperation
-from logbrook.core.fetch_sessions import CachedPartition, FetchSessionError
+from logbrook.core.fetch_sessions import FetchSessionError
+from logbrook.core.session_partitions import CachedPartition, PartitionKey
+from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -17,6 +19,8 @@ from logbrook.server.pending_fetch import PendingFetch
 from logbrook.server.services import Services
 
 _TOPIC_IDS_SINCE = 13
+
+_logger = event_logger(__name__)
 
 
 def handle(services: Services, request: FetchRequest, context: RequestContext) -> HandlerResult:
@@ -33,9 +37,13 @@ def handle(services: Services, request: FetchRequest, context: RequestContext) -
             _forgotten(request, context.version),
             services.clock.now_ms(),
             by_id=context.version >= _TOPIC_IDS_SINCE,
+            conditions=_conditions(services, request, context),
         )
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
+    if session.missed:
+        keys = [_name(services, partition.key) for partition in session.missed]
+        _logger.error("changes of partitions not reported to a fetch session", partitions=keys, action="report a bug")
     if replica_id >= 0 and not services.authorizer.allows_cluster(context, AclOperation.CLUSTER_ACTION):
         return RefusedFollowerFetch(services, request, session, context).begin()
     if replica_id >= 0:
@@ -44,6 +52,28 @@ def handle(services: Services, request: FetchRequest, context: RequestContext) -
 
 
 API = Api(FetchRequest, FetchResponse, handle)
+
+
+def _conditions(services: Services, request: FetchRequest, context: RequestContext) -> tuple[object, ...]:
+    """Return what the answer for a partition depends on, besides its log, its topic and its replicas."""
+    client = context.session
+    return (
+        request.isolation_level,
+        request.rack_id,
+        context.version,
+        client.principal,
+        client.host,
+        services.security.acls.version,
+        services.appender.leader_epoch,
+    )
+
+
+def _name(services: Services, key: PartitionKey) -> str:
+    topic_id, number = key
+    if isinstance(topic_id, bytes):
+        topic = services.topics.metadata.topic_with_any_state(topic_id)
+        return f"{topic_id.hex() if topic is None else topic.name}-{number}"
+    return f"{topic_id}-{number}"
 
 
 def _wanted(request: FetchRequest, version: int) -> Iterator[CachedPartition]:
@@ -59,7 +89,7 @@ def _wanted(request: FetchRequest, version: int) -> Iterator[CachedPartition]:
             )
 
 
-def _forgotten(request: FetchRequest, version: int) -> Iterator[tuple[bytes | str, int]]:
+def _forgotten(request: FetchRequest, version: int) -> Iterator[PartitionKey]:
     for topic in request.forgotten_topics_data:
         key = topic.topic_id if version >= _TOPIC_IDS_SINCE else topic.topic
         for partition in topic.partitions:

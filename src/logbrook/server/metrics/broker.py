@@ -92,6 +92,11 @@ CONNECTIONS: tuple[Metric, ...] = (
         "Incremental fetch sessions (KIP-227).",
         lambda scrape: len(scrape.services.fetch_sessions),
     ),
+    counter(
+        "logbrook_fetch_session_missed_changes_total",
+        "Changes of partitions that a fetch session was not told of and found up to a minute late: bugs of the broker.",
+        lambda scrape: scrape.services.fetch_sessions.missed_changes,
+    ),
     gauge(
         "logbrook_fetch_waits",
         "Fetch requests that wait for records.",

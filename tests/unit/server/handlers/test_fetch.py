@@ -166,9 +166,9 @@ def test_patience_ends_no_later_than_an_idle_connection_does(
     until_s: list[float] = []
     add = shell.services.fetch_purgatory.add
 
-    def noting(partitions: Any, missing_bytes: int, until: float, wake: Any) -> Any:
+    def noting(partitions: Any, missing_bytes: int, until: float, *further: Any) -> Any:
         until_s.append(until)
-        return add(partitions, missing_bytes, until, wake)
+        return add(partitions, missing_bytes, until, *further)
 
     monkeypatch.setattr(shell.services.fetch_purgatory, "add", noting)
     send(client, fetch_request(topic, wait_ms=2**31 - 1))
