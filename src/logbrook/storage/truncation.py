@@ -16,7 +16,7 @@ from itertools import islice
 
 from logbrook.model.identifiers import Offset
 from logbrook.storage.durable_files import IO_FAILURES, create_or_replace, is_disk_full, sync_directory, sync_file
-from logbrook.storage.errors import CorruptLogError, OffsetOutOfRangeError, StorageOfflineError
+from logbrook.storage.errors import CorruptLogError, OffsetOutOfRangeError, StorageOfflineError, UnreadableLogError
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import (
     PartitionState,
@@ -35,12 +35,16 @@ def truncate(log: Log, offset: Offset) -> int:
     """Remove every batch with a last offset of at least `offset`. Returns the new log end offset.
 
     Batches are removed whole, so the new log end offset may be below `offset`. Raises OffsetOutOfRangeError below the
-    log start offset, DiskFullError with the log unchanged, StorageOfflineError, or CorruptLogError.
+    log start offset, DiskFullError with the log unchanged, StorageOfflineError, or CorruptLogError. An unreadable log
+    is not truncated.
     """
     if offset < log.log_start_offset:
         raise OffsetOutOfRangeError(log.partition, offset, log.log_start_offset, log.log_end_offset)
     if offset >= log.log_end_offset:
         return log.log_end_offset
+    if isinstance(log.corruption, UnreadableLogError):
+        # Where the cut would be in a file that was not read is unknown.
+        raise log.corruption
     log.environment.health.check_writable()
     try:
         number, target, position, offset = _find_cut(log, offset)

@@ -251,6 +251,15 @@ def test_no_record_is_read_while_it_is_unknown_which_were_aborted(new_store: New
     assert mended(again, open_store).values() == expected(11)
 
 
+@BOTH
+def test_an_unreadable_log_is_not_truncated(new_store: NewStore, open_store: NewStore, durability: str) -> None:
+    """The files that were not read seem to be empty, and would be cut to nothing."""
+    store = on_bad_sectors(written(new_store, durability), open_store, segment(8))
+    with pytest.raises(UnreadableLogError):
+        truncate(store.log, Offset(store.log.log_end_offset - 1))
+    assert mended(store, open_store).values() == expected(11)
+
+
 def test_a_repair_keeps_readable_records(new_store: NewStore, open_store: NewStore) -> None:
     store = new_store()
     store.write(*numbered(200))
