@@ -51,7 +51,7 @@ class ForkedConsoles:
 
     def __init__(self, consoles: Sequence[Sequence[str]]) -> None:
         """Start one console for each list of command line arguments; returns before they listen."""
-        common = ["--with-parent", "--interval-ms", "1000"]
+        common = ["--with-parent", "--interval-ms", "300"]
         arguments = json.dumps([[*common, *console] for console in consoles])
         self._count = len(consoles)
         self._process = subprocess.Popen(

@@ -172,8 +172,11 @@ def test_a_page_does_not_call_a_topic_empty_before_it_was_read(
 ) -> None:
     broker.create_topic("unread")
     write(client, "unread", 3)
+    page = open_page(f"{console}/topics/unread")
+    # From here on the console knows the topic.
+    expect(page.get_by_role("row").filter(has_text="key-0")).to_be_visible()
     # The page as it is sent, mostly before the messages are read.
-    text = open_page(f"{console}/topics/unread").request.get(f"{console}/topics/unread").text()
+    text = page.request.get(f"{console}/topics/unread").text()
     assert "Reading" in text or "key-0" in text
     assert "There is no message here" not in text
 
