@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,12 +18,11 @@ from logbrook.spark import session
 from logbrook.testing.exactly_once.driver import QUICK_JAVA
 from tests.interop.java.download_cache import MissingToolError
 from tests.interop.java.jars import spark_connector_jars
+from tests.spark.fork_server import ForkServer
 from tests.spark.pipeline_bench import Bench, Errors
 from tests.spark.quick_java import java_options, spark_home
 from tests.spark.settings import QUICK_CHECKPOINTS, settings
 
-# For the path of the Python processes that Spark starts.
-PRELOADING = Path(__file__).parent / "preloading"
 _numbers = count(1)
 # A descriptor below 1024 for the server through which Spark calls foreachBatch: py4j waits for its connections with
 # select(2), which takes no others, and brokers of other tests in this process have hundreds of files open.
@@ -47,19 +46,26 @@ def quick_options(quick_home: Path) -> str:
         return " ".join(java_options(quick_home, Path(directory)))
 
 
+@pytest.fixture(scope="session")
+def quick_environment(quick_options: str) -> Iterator[dict[str, str]]:
+    """Variables for every JVM, with which it and its Python processes start quickly."""
+    with ForkServer() as server:
+        yield {"JDK_JAVA_OPTIONS": quick_options, **server.environment()}
+
+
 @pytest.fixture(autouse=True)
-def quick_java(monkeypatch: pytest.MonkeyPatch, quick_options: str) -> None:
-    """Java options, and a path for Python workers, for tests that start their own JVM."""
-    set_for_jvm(monkeypatch, quick_options)
+def quick_starts(monkeypatch: pytest.MonkeyPatch, quick_environment: dict[str, str]) -> None:
+    """For tests that start their own JVM."""
+    set_variables(monkeypatch, quick_environment)
 
 
-def set_for_jvm(patch: pytest.MonkeyPatch, options: str) -> None:
-    patch.setenv("JDK_JAVA_OPTIONS", options)
-    patch.setenv("PYTHONPATH", str(PRELOADING), prepend=os.pathsep)
+def set_variables(patch: pytest.MonkeyPatch, variables: Mapping[str, str]) -> None:
+    for name, value in variables.items():
+        patch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")
-def spark(quick_options: str) -> Iterator[SparkSession]:
+def spark(quick_environment: dict[str, str]) -> Iterator[SparkSession]:
     """`local[2]`, and whatever it writes goes when it goes.
 
     It is not below pytest's own directory, whose path is almost too long for the sockets between Spark and its workers.
@@ -67,7 +73,7 @@ def spark(quick_options: str) -> Iterator[SparkSession]:
     with TemporaryDirectory(prefix="logbrook-spark-") as directory:
         conf = {**_connector(), **settings(directory), **QUICK_CHECKPOINTS}
         with pytest.MonkeyPatch.context() as patch:
-            set_for_jvm(patch, quick_options)
+            set_variables(patch, quick_environment)
             spark = session("logbrook-tests", master="local[2]", conf=conf)
         os.close(_reserved_descriptor)
         ensure_callback_server_started(SparkContext._gateway)  # type: ignore[no-untyped-call]
