@@ -256,6 +256,8 @@ def test_the_live_view_shows_new_messages(broker: Broker, client: Client, consol
     expect(page.get_by_role("switch", name="Live")).not_to_be_checked()
 
 
+# test_a_group_shows_its_members_and_lag_and_is_reset_and_deleted resets one partition too.
+@pytest.mark.long
 def test_a_group_is_reset_in_one_partition_of_one_topic(
     broker: Broker, client: Client, console: str, open_page: Opened
 ) -> None:
@@ -282,6 +284,8 @@ def test_a_group_is_reset_in_one_partition_of_one_topic(
     groups.delete(["resetters"])
 
 
+# The look of a page; test_a_phone_shows_messages_as_cards_behind_a_menu has one for `make test`.
+@pytest.mark.long
 def test_long_names_and_keys_leave_room_for_the_other_columns(
     broker: Broker, client: Client, console: str, open_page: Opened
 ) -> None:
@@ -300,6 +304,8 @@ def test_long_names_and_keys_leave_room_for_the_other_columns(
     Admin(client).topics.delete([name])
 
 
+# test_decoding.py has values that are nested too deeply.
+@pytest.mark.long
 def test_deeply_nested_json_is_shown_as_text(broker: Broker, client: Client, console: str, open_page: Opened) -> None:
     broker.create_topic("nested")
     client.produce("nested", 0, build_batch([Record(b"k", b"[" * 100_000, (), round(time() * 1000))]))
@@ -308,6 +314,8 @@ def test_deeply_nested_json_is_shown_as_text(broker: Broker, client: Client, con
     expect(page.locator("#message-value")).to_contain_text("[[[[")
 
 
+# The look of an error; other tests have their texts.
+@pytest.mark.long
 def test_an_error_is_readable_and_can_be_closed(console: str, open_page: Opened) -> None:
     page = open_page(f"{console}/topics")
     page.get_by_role("button", name="Create topic").click()
@@ -512,6 +520,8 @@ def test_a_pipeline_without_reports_is_shown_by_its_groups(
     expect(row).to_contain_text("running")
 
 
+# test_every_page_is_linked_and_handles_an_empty_broker opens the page.
+@pytest.mark.long
 def test_the_broker_page_shows_disks_and_settings(broker: Broker, console: str, open_page: Opened) -> None:
     page = open_page(f"{console}/broker")
     expect(page.get_by_text(broker.data)).to_be_visible()
@@ -545,6 +555,8 @@ def test_numbers_are_sorted_as_numbers(broker: Broker, client: Client, console: 
         expect(page.locator("tbody tr td:first-child")).to_have_text(["2", "0", "1"])
 
 
+# The look of a page; test_a_phone_shows_messages_as_cards_behind_a_menu has one for `make test`.
+@pytest.mark.long
 def test_on_a_phone_text_beyond_the_screen_does_not_make_rows_tall(console: str, open_page: Opened) -> None:
     page = open_page(f"{console}/broker", on_phone=True)
     row = page.get_by_role("row").filter(has_text="auto.create.topics.enable")

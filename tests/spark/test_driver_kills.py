@@ -12,14 +12,12 @@ from logbrook.testing.exactly_once.scenario_outcome import ScenarioOutcome, Scen
 from logbrook.testing.exactly_once.stops import StopPoint
 from tests.spark.exactly_once import RestartableKafka, kafka_is_available
 
-# `make test` kills once, with the scenarios that have every kind of writer: a table and a topic, of a stream, a batch
-# query and a pipeline. One of each kind stops before its commit or after it.
-NAMES = ("pipeline", "windows", "batch")
+# `make test` kills once, with the pipeline, whose streams write to a table, to a topic and to one of dead letters. A
+# table and a topic stop before their commit, the other topic after it.
+NAMES = ("pipeline",)
 STOPS = {
-    "windows-windows": StopPoint.BEFORE_COMMIT,
-    "batch-sent": StopPoint.BEFORE_COMMIT,
-    "pipeline-orders": StopPoint.AFTER_COMMIT,
-    "pipeline-copies": StopPoint.BEFORE_COMMIT,
+    "pipeline-orders": StopPoint.BEFORE_COMMIT,
+    "pipeline-copies": StopPoint.AFTER_COMMIT,
     "pipeline-dead": StopPoint.BEFORE_COMMIT,
 }
 KILLS = 2
@@ -57,9 +55,8 @@ def test_a_driver_killed_in_its_commits_leaves_every_row_to_be_written_once() ->
         campaign.kill_at(STOPS)
         campaign.finish()
         outcomes = compare(campaign, kills=1)
-    assert {outcome.name for outcome in outcomes if outcome.in_table_commit} >= {"windows"}
-    assert {outcome.name for outcome in outcomes if outcome.in_transaction} == {"batch", "pipeline"}
-    assert {outcome.name for outcome in outcomes if outcome.after_commit} == {"pipeline"}
+    (pipeline,) = outcomes
+    assert min(pipeline.in_table_commit, pipeline.in_transaction, pipeline.after_commit) > 0
 
 
 @pytest.mark.timeout(900)

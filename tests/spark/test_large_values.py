@@ -18,7 +18,9 @@ TOTALS = ("count(*)", "sum(length(value))")
 TOTAL_BYTES = 400_000_000
 
 
-@pytest.mark.parametrize("value_bytes", [pytest.param(1_000_000, marks=pytest.mark.long), 10_000_000])
+# test_batches_from_spark_are_limited_in_rows_and_bytes has the rule that keeps such values from exhausting the memory.
+@pytest.mark.long
+@pytest.mark.parametrize("value_bytes", [1_000_000, 10_000_000])
 def test_large_values_go_through_topics_and_tables(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, value_bytes: int
 ) -> None:

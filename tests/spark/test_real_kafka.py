@@ -1,4 +1,7 @@
-"""The Spark source and sink against a real Apache Kafka: only Kafka's protocol is used."""
+"""The Spark source and sink against a real Apache Kafka: only Kafka's protocol is used.
+
+`make test` has the same queries with Logbrook, and in test_kafka_connector.py beside Spark's own connector.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +30,7 @@ from tests.interop.java.kafka_broker import KafkaBroker
 from tests.interop.waiting import Deadline, wait_until
 from tests.spark.limits import finish
 
+pytestmark = pytest.mark.long
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME_MS = 1_700_000_000_000
 PER_PARTITION = 60
@@ -197,7 +201,6 @@ def test_a_filter_spares_tasks_and_changes_no_result(spark: SparkSession, kafka:
     assert [record.offset for record in reads(late.collect())] == list(range(50, PER_PARTITION))
 
 
-@pytest.mark.long
 def test_committed_records_are_distinguished_from_aborted_ones(
     spark: SparkSession, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
@@ -267,7 +270,6 @@ def test_the_sink_writes_what_librdkafka_reads(
     ]
 
 
-@pytest.mark.long
 def test_kafka_takes_batches_of_every_codec(spark: SparkSession, kafka: Kafka, everything: str, topic: str) -> None:
     """Without Spark's tasks, which would take longer and do the same."""
     rows = read(spark, kafka, everything, includeHeaders=True, columns="key,value,headers")
@@ -292,7 +294,6 @@ def contents(records: list[Read]) -> list[Any]:
     return sorted((str(record.key), str(record.value), str(record.headers)) for record in records)
 
 
-@pytest.mark.long
 def test_a_topic_that_was_created_again_is_an_error_that_names_it(
     spark: SparkSession, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:

@@ -186,6 +186,8 @@ spark.stop()
 """
 
 
+# tests/unit/spark/test_session_settings.py has the rules that this test shows with spark-submit.
+@pytest.mark.long
 def test_settings_of_spark_submit_apply_and_unix_sockets_avoid_a_long_temporary_directory(
     quick_home: Path, tmp_path: Path
 ) -> None:

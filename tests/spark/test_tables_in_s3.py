@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from logbrook.spark import register
@@ -28,6 +29,8 @@ def with_settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[Non
         register(spark)
 
 
+# tests/object_store/ has tables in S3, and tests/unit/spark/tables/ the settings that they take from a session.
+@pytest.mark.long
 def test_a_stream_into_a_table_in_s3_uses_the_settings_of_the_session(
     spark: SparkSession,
     s3_server: S3Server,  # noqa: F811 - the fixture
