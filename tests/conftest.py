@@ -20,44 +20,44 @@ HERE = Path(__file__).parent
 # Estimated seconds of the costly files and folders in a run of `make test`, by the beginning of their tests' ids. Only
 # their proportions matter; `make test` prints the times of a run. Longer beginnings count before shorter ones.
 SECONDS: dict[str, float] = {
-    "tests/spark/test_driver_kills.py": 50,
-    "tests/spark/test_pipeline_command.py": 15,
-    "tests/spark/test_cluster": 15,
-    "tests/spark/test_jvm.py": 4,
-    "tests/spark/test_session.py": 20,
+    "tests/spark/test_driver_kills.py": 35,
+    "tests/spark/test_pipeline_command.py": 20,
+    "tests/spark/test_jvm.py": 10,
+    "tests/spark/test_session.py": 5,
     "tests/spark/test_pipeline.py": 60,
-    "tests/spark/test_outages.py": 25,
-    "tests/spark/test_foreach_batch.py": 25,
-    "tests/spark/test_real_kafka.py": 25,
+    "tests/spark/test_outages.py": 30,
+    "tests/spark/test_foreach_batch.py": 15,
+    "tests/spark/test_kafka_connector.py": 15,
     "tests/spark/test_schemas.py": 20,
     "tests/spark/test_tables.py": 15,
-    "tests/spark/test_jobs.py": 12,
-    "tests/spark/test_large_values.py": 12,
+    "tests/spark/test_jobs.py": 15,
+    "tests/spark/test_large_values.py": 5,
     "tests/spark/test_read_stream.py": 12,
-    "tests/cluster/test_chaos.py": 55,
-    "tests/cluster/": 85,
+    "tests/cluster/test_chaos.py": 50,
+    "tests/cluster/": 200,
     "tests/console/": 130,
-    "tests/crash/": 70,
-    "tests/kill/": 30,
-    "tests/hostile/": 55,
-    "tests/interop/java/": 80,
-    "tests/interop/node/": 12,
-    "tests/interop/test_security": 45,
-    "tests/interop/": 85,
-    "tests/object_store/": 40,
-    "tests/property/": 30,
-    "tests/simulation/": 45,
-    "tests/unit/bench/": 10,
-    "tests/unit/cli/": 55,
+    "tests/crash/": 90,
+    "tests/kill/": 65,
+    "tests/hostile/": 70,
+    "tests/interop/java/": 105,
+    "tests/interop/node/": 18,
+    "tests/interop/test_security": 65,
+    "tests/interop/": 160,
+    "tests/object_store/": 75,
+    "tests/property/": 35,
+    "tests/simulation/": 90,
+    "tests/unit/bench/": 20,
+    "tests/unit/cli/": 90,
     "tests/unit/testing/": 35,
-    "tests/test_": 20,
+    "tests/test_": 12,
+    "tests/test_tidy.py": 15,
 }
 # The beginning of the names of groups that share a Spark session.
 SPARK = "spark session: "
 # Tests of this time and more are begun first.
 LONGEST_S = 15.0
 # The time of a file that shares a Spark session and has no entry above.
-SPARK_FILE_S = 10.0
+SPARK_FILE_S = 8.0
 
 # Files and folders that are slow as a whole: they start processes, restart brokers, or explore long sequences of
 # operations. `make test-fast` leaves them out.
@@ -150,10 +150,10 @@ def in_order(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     with short ones, so that the last tests to run are short. Files and folders stay together: they share brokers, JVMs
     and browsers.
 
-    The tests that share a Spark session are at the beginning of two parts: one worker alone would take longer for them
-    than all others for the rest, and each further session has to start a JVM. They stay on
-    these two workers until nothing else is left to take. `--dist loadgroup` would exclude even that, but deals all
-    other tests out one by one, which takes 2 ms for each and starts the brokers of every folder on every worker.
+    The tests that share a Spark session are at the beginning of one part, because each further session has to start a
+    JVM. They stay on this worker until nothing else is left to take. `--dist loadgroup` would exclude even that, but
+    deals all other tests out one by one, which takes 2 ms for each and starts the brokers of every folder on every
+    worker.
     """
     groups: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -161,7 +161,7 @@ def in_order(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     short = groups.pop("", [])
     parts = [Part() for _ in range(workers)]
     for name in sorted(groups, key=lambda name: (not name.startswith(SPARK), -seconds_of(name), name)):
-        allowed = parts[:2] if name.startswith(SPARK) else parts
+        allowed = parts[:1] if name.startswith(SPARK) else parts
         min(allowed, key=lambda part: part.seconds).add(seconds_of(name), groups[name])
     ordered: list[pytest.Item] = []
     for number, part in enumerate(parts):

@@ -16,7 +16,7 @@ expect.set_options(timeout=15_000)
 # converted by a canvas, because they may be in any notation.
 _UNREADABLE = """() => {
     const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true})
-    const rgba = color => {
+    const pixel = color => {
         canvas.clearRect(0, 0, 1, 1)
         canvas.fillStyle = color
         canvas.fillRect(0, 0, 1, 1)
@@ -24,13 +24,21 @@ _UNREADABLE = """() => {
         return [red, green, blue, alpha / 255]
     }
     const blend = (top, alpha, bottom) => [0, 1, 2].map(n => top[n] * alpha + bottom[n] * (1 - alpha))
-    const background = element => {
+    const once = compute => {
+        const results = new Map()
+        return key => {
+            if (!results.has(key)) results.set(key, compute(key))
+            return results.get(key)
+        }
+    }
+    const rgba = once(pixel)
+    const background = once(element => {
         if (element === null) return [255, 255, 255]
         const color = rgba(getComputedStyle(element).backgroundColor)
         return blend(color, color[3], background(element.parentElement))
-    }
-    const opacity = element => element === null ? 1
-        : parseFloat(getComputedStyle(element).opacity) * opacity(element.parentElement)
+    })
+    const opacity = once(element => element === null ? 1
+        : parseFloat(getComputedStyle(element).opacity) * opacity(element.parentElement))
     const luminance = color => {
         const [red, green, blue] = color.map(part => part / 255)
             .map(part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)

@@ -3,8 +3,8 @@
 Afterwards the disk works again and the directory is opened, after a kill and after a power loss: all acknowledged
 records are present, no refused ones, and the directory takes appends.
 
-The calls are divided into shards, every eighth call to a shard. `make test` takes one shard of each mode, another one
-for each; `make test-all` takes all of them.
+The calls are divided into shards, every sixteenth call to a shard. `make test` takes one shard of each mode, another
+one for each; `make test-all` takes all of them.
 """
 
 import errno
@@ -28,7 +28,7 @@ from logbrook.testing.forwarding import CALLS, MUTATING_CALLS, WRITE_CALLS
 from tests.crash.kit import BEGINNING, WRITES, Session, opened
 from tests.crash.script import Outcome, run_script
 
-SHARDS = 8
+SHARDS = 16
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def test_no_acknowledged_record_is_lost_if_any_call_fails(mode: str, shard: int)
     assert broken == [], f"{len(broken)} broken rules, the first: {broken[:3]}"
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 3])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 6])
 @pytest.mark.parametrize("seed", range(len(KINDS)))
 @pytest.mark.parametrize("mode", ["any call fails", "the disk is full in the middle of a write"])
 def test_a_recovery_that_fails_is_done_again_on_a_mended_disk(mode: str, seed: int, step: int) -> None:

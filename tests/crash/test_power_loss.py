@@ -17,7 +17,7 @@ from tests.crash.conftest import SECOND_STATES_CHECKED, STATES_CHECKED
 
 STATES_MIN = 20_000
 # As many as `test_planted_bugs` takes from a seed to find each of its bugs.
-STATES_PER_SEED = 80
+STATES_PER_SEED = 50
 # Shares no factor with the number of kinds, so that each shard has workloads of many kinds.
 SHARDS = 13
 STATES_PER_SHARD = 1540

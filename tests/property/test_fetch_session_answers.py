@@ -430,7 +430,7 @@ async def _turns() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(rounds=st.lists(ROUND, min_size=2, max_size=20))
 def test_a_session_with_idle_partitions_answers_like_one_that_reads_all(

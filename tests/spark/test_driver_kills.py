@@ -48,14 +48,11 @@ NUMBERS = 60
 
 
 @pytest.mark.timeout(900)
-def test_a_driver_killed_in_its_commits_leaves_every_row_to_be_written_once() -> None:
-    """It does not use the session of the other tests, so that it can run beside them."""
+def test_a_driver_killed_in_its_commits_leaves_every_row_to_be_written_once(spark: SparkSession) -> None:
     with ScenarioCampaign(ScenarioPlan(1, names=NAMES, parallelism=1)) as campaign:
         campaign.write_input(NUMBERS)
         campaign.kill_at(STOPS)
-        campaign.finish()
-        outcomes = compare(campaign, kills=1)
-    (pipeline,) = outcomes
+        (pipeline,) = finish(campaign, spark, kills=1)
     assert min(pipeline.in_table_commit, pipeline.in_transaction, pipeline.after_commit) > 0
 
 
@@ -87,15 +84,11 @@ def test_drivers_and_brokers_killed_at_random_leave_every_row_to_be_written_once
     assert all(outcome.restarts for outcome in outcomes)
 
 
-def finish(campaign: ScenarioCampaign, spark: SparkSession) -> list[ScenarioOutcome]:
+def finish(campaign: ScenarioCampaign, spark: SparkSession, kills: int = KILLS) -> list[ScenarioOutcome]:
     """Process everything with the session of the tests, and compare it with the oracles."""
     campaign.write_last_input()
     for scenario in campaign.scenarios:
         scenario.finish(spark)
-    return compare(campaign)
-
-
-def compare(campaign: ScenarioCampaign, kills: int = KILLS) -> list[ScenarioOutcome]:
     outcomes = campaign.compare()
     assert all(outcome.is_good for outcome in outcomes), "\n".join(map(str, outcomes))
     assert {outcome.kills for outcome in outcomes} == {kills}
