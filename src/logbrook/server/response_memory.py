@@ -27,6 +27,8 @@ class ResponseMemory:
         self._bytes_max = config.answers_bytes_max
         self._scarce_from_bytes = self._bytes_max - self._bytes_max // 4
         self._fetch_bytes_max = config.fetch_bytes_max
+        # Time of the event loop at which the last response without regions of files was written: see `region_sender`.
+        self.small_response_s = float("-inf")
 
     @property
     def is_scarce(self) -> bool:

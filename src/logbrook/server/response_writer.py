@@ -115,10 +115,12 @@ class ResponseWriter:
         if not self._transport.is_closing():
             if size > memory_bytes or (self._regions is not None and self.region_bytes):
                 self._send_regions(out, size, buffers, loader)
-            elif len(out) == 1:
-                self._transport.write(out[0])  # type: ignore[arg-type]  # without regions all pieces are in memory
             else:
-                self._transport.writelines(out)  # type: ignore[arg-type]
+                self._memory.small_response_s = self._loop.time()
+                if len(out) == 1:
+                    self._transport.write(out[0])  # type: ignore[arg-type]  # without regions, pieces are in memory
+                else:
+                    self._transport.writelines(out)  # type: ignore[arg-type]
         buffer_bytes = self._transport.get_write_buffer_size() if self._is_congested else 0
         self.is_writable = buffer_bytes < WRITE_BUFFER_BYTES and (self._regions is None or not self.region_bytes)
         if self.unsent_memory_bytes or buffer_bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from logbrook.config import NetworkConfig
 from logbrook.ports import FileRegion, OsFiles
-from logbrook.ports.buffer_pool import BUFFER_BYTES, BufferPool
+from logbrook.ports.buffer_pool import BUFFER_BYTES, POOLED_BYTES_MIN, BufferPool
 from logbrook.protocol.encoding import ResponsePieces
 from logbrook.server.region_sender import RegionSender
 from logbrook.server.response_memory import ResponseMemory
@@ -240,6 +240,26 @@ def test_pieces_are_small_while_memory_is_scarce_and_wait_while_there_is_none(
         assert not bench.sender.waits_for_memory
         assert bench.transport.get_write_buffer_size() <= 64 * 1024 + 64 * 1024
         assert await bench.received((2 << 20) - 10) == CONTENT[10 : 2 << 20]
+
+    run(Loader(), scene)
+
+
+def test_pieces_are_smaller_while_other_clients_are_served(region_of: Callable[[int, int], FileRegion]) -> None:
+    async def first_piece(bench: Bench, small_response_s: float) -> int:
+        bench.memory.small_response_s = small_response_s
+        bench.is_sent.clear()
+        pieces: ResponsePieces = [region_of(0, 2 << 20)]
+        bench.sender.send(pieces, whole(pieces))
+        piece_bytes = (2 << 20) - bench.sender.queued_bytes
+        assert await bench.received(2 << 20) == CONTENT[: 2 << 20]
+        await asyncio.wait_for(bench.is_sent.wait(), 30)
+        return piece_bytes
+
+    async def scene(bench: Bench) -> None:
+        now_s = asyncio.get_running_loop().time()
+        assert await first_piece(bench, float("-inf")) == BUFFER_BYTES
+        assert await first_piece(bench, now_s + 60) == POOLED_BYTES_MIN
+        assert await first_piece(bench, now_s - 1) == BUFFER_BYTES
 
     run(Loader(), scene)
 

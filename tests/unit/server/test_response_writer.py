@@ -5,6 +5,8 @@ import os
 import socket
 from pathlib import Path
 
+import pytest
+
 from logbrook.config import NetworkConfig
 from logbrook.ports import FileRegion, OsFiles
 from logbrook.ports.buffer_pool import BufferPool
@@ -57,6 +59,10 @@ def test_responses_follow_one_whose_last_piece_had_to_wait_for_the_client(tmp_pa
             assert writer.is_writable
             assert memory.used_bytes == 0
         assert writable
+        assert memory.small_response_s < 0
+        writer.add([b"small"], 5, writer.count([b"small"], 5))
+        writer.write(BufferPool(), Loader())
+        assert memory.small_response_s == pytest.approx(loop.time(), abs=60)
         writer.close()
         transport.abort()
         client.close()
