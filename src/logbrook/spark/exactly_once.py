@@ -36,7 +36,7 @@ from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.spark.errors import OptionError, SparkError, UnreachableError
 from logbrook.spark.micro_batch import current_micro_batch, identify_write
-from logbrook.spark.sending import RowSender
+from logbrook.spark.sending import RowSender, suggesting_batch_size
 from logbrook.spark.write_options import WriteOptions
 
 # Replaced in tests by producers that fail at chosen points.
@@ -107,7 +107,8 @@ def send_once(options: WriteOptions, part: TaskBatch, batches: Iterator[Any]) ->
             return 0
         producer = _producer(options, client, part)
         try:
-            return _send(options, producer, part, chain([first], batches))
+            with suggesting_batch_size(options):
+                return _send(options, producer, part, chain([first], batches))
         finally:
             producer.close()
 

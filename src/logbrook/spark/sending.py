@@ -46,13 +46,26 @@ def send_rows(options: WriteOptions, batches: Iterator[Any]) -> int:
     if first is None:
         return 0
     rows = 0
-    with _producer(options) as producer:
+    with suggesting_batch_size(options), _producer(options) as producer:
         sending = RowSender(options, producer)
         for batch in chain([first], batches):
             sending.send(batch)
             rows += batch.num_rows
         producer.flush()
     return rows
+
+
+@contextmanager
+def suggesting_batch_size(options: WriteOptions) -> Iterator[None]:
+    """Add the option to change to the error of a batch that is larger than the topic permits."""
+    try:
+        yield
+    except BrokerError as error:
+        if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+            raise
+        suggestion = f"batch.size is {options.batch_bytes_max}: set it to less than the topic's max.message.bytes"
+        message = "; ".join(filter(None, (error.message, suggestion)))
+        raise BrokerError(error.code, error.operation, message) from error
 
 
 class RowSender:

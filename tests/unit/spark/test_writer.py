@@ -244,8 +244,11 @@ def test_a_record_that_is_too_large_is_named(broker: Broker, topic: str) -> None
 
 def test_a_record_that_the_broker_finds_too_large_is_named(broker: Broker) -> None:
     broker.create_topic("narrow", 1, {"max.message.bytes": "2000"})
-    with pytest.raises(BrokerError, match=r"narrow-0.*MESSAGE_TOO_LARGE"):
+    with pytest.raises(BrokerError, match=r"narrow-0.*MESSAGE_TOO_LARGE.*batch\.size is 1000000: set it to less"):
         write(options(broker, topic="narrow"), batch_of(value=[bytes(3000)]))
+    # Records that fit are not too large together if the batches are small enough.
+    write(options(broker, topic="narrow", batch_bytes_max=1_900), batch_of(value=[bytes(1000)] * 5))
+    assert sum(map(len, values(broker, "narrow").values())) == 5
 
 
 def test_a_header_without_a_key_is_named(broker: Broker, topic: str) -> None:

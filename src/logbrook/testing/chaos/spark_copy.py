@@ -38,7 +38,9 @@ class SparkCopy:
     def start(self, replicas: int) -> None:
         """Create the target, start the query, and wait until it copies. Raises KafkaException or TimeoutError."""
         topic = NewTopic(COPY, len(self._state.partitions), replicas)
-        clients.admin_client(self._state.address).create_topics([topic])[COPY].result(_ANSWER_TIMEOUT_S)
+        # The result fails if the client is freed before it arrives.
+        admin = clients.admin_client(self._state.address)
+        admin.create_topics([topic])[COPY].result(_ANSWER_TIMEOUT_S)
         files = self._directory / "spark"
         files.mkdir()
         command = [sys.executable, str(_SCRIPT), self._state.address, TOPIC, COPY, str(files)]

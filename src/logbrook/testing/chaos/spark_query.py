@@ -10,8 +10,11 @@ from threading import Thread
 
 from logbrook.spark import session
 from logbrook.testing.exactly_once.driver import quick_settings, stop
+from logbrook.testing.kill.plan import MESSAGE_BYTES_MAX
 from logbrook.testing.processes import wait_until
 
+# Less than the brokers of a chaos test accept.
+BATCH_BYTES = MESSAGE_BYTES_MAX // 2
 _START_S_MAX = 300.0
 _POLL_S = 0.2
 
@@ -24,6 +27,7 @@ def main() -> int:
     frame = reader.load().select("value", "partition")
     writer = frame.writeStream.format("logbrook").option("kafka.bootstrap.servers", servers).option("topic", target)
     writer = writer.option("delivery", "exactly-once").option("checkpointLocation", f"{directory}/checkpoint")
+    writer = writer.option("batch.size", BATCH_BYTES)
     query = writer.trigger(processingTime="500 milliseconds").start()
     Thread(target=_report_start, args=(query,), daemon=True).start()
     sys.stdin.read()
