@@ -6,6 +6,7 @@ it follows the rule of `steady.py`. Rows of different machines are not comparabl
 """
 
 import json
+import re
 import statistics
 import sys
 from collections.abc import Iterable
@@ -166,13 +167,21 @@ def _row(stored: dict[str, Any]) -> Row:
 
 
 def read_for(machine: dict[str, str], path: Path) -> Results:
-    """Return the stored results for new rows to be merged into; empty if they are of another machine."""
+    """Return the stored results for new rows to be merged into; empty if they are of another machine.
+
+    Patches of the same version of the kernel are the same machine.
+    """
     results = read(path)
-    if results.rows and results.machine != machine:
+    if results.rows and _without_patches(results.machine) != _without_patches(machine):
         print(f"the rows in {path.name} are of another machine and are dropped", file=sys.stderr)
         return Results(machine=machine)
     results.machine = machine
     return results
+
+
+def _without_patches(machine: dict[str, str]) -> dict[str, str]:
+    version = re.match(r"\S+ \d+\.\d+", machine.get("kernel", ""))
+    return machine | {"kernel": version[0] if version else ""}
 
 
 def write(results: Results, path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
@@ -48,7 +49,10 @@ def quick_options(quick_home: Path) -> str:
 
 @pytest.fixture(scope="session")
 def quick_environment(quick_options: str) -> Iterator[dict[str, str]]:
-    """Variables for every JVM, with which it and its Python processes start quickly."""
+    """Variables for every JVM, with which it and, on Linux, its Python processes start quickly."""
+    if sys.platform != "linux":
+        yield {"JDK_JAVA_OPTIONS": quick_options}
+        return
     with ForkServer() as server:
         yield {"JDK_JAVA_OPTIONS": quick_options, **server.environment()}
 

@@ -39,6 +39,15 @@ def test_rows_of_another_machine_are_dropped_with_a_message(tmp_path: Path, caps
     assert "another machine" in capsys.readouterr().err
 
 
+def test_results_of_a_patched_kernel_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "peers.json"
+    write(Results(machine={"kernel": "Linux 6.18.44-fc-v445"}, rows=[row("Logbrook", 1.0)]), path)
+    patched = {"kernel": "Linux 6.18.51-fc-v595"}
+    assert len(read_for(patched, path).rows) == 1
+    assert read_for(patched, path).machine == patched
+    assert read_for({"kernel": "Linux 6.19.1-fc-v595"}, path).rows == []
+
+
 def test_a_note_of_any_round_is_kept() -> None:
     samples = Samples("latency")
     samples.add(("Logbrook", "disk"), "1 KB", "ack, p99", "ms", 2.0, note="rate")
