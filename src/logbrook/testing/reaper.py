@@ -1,9 +1,9 @@
 """A helper process that kills process groups and removes directories when the test process ends, however it ends.
 
 Finalizers do not run in a process that is killed, and brokers in their own session survive it. The reaper process reads
-commands from a pipe; at end of file it kills the watched process groups and all processes that name a watched directory
-in their command line, unmounts the watched file systems and removes the watched directories. It is this file run as a
-script, and imports nothing of Logbrook so that it starts immediately.
+commands from a pipe; at end of file it kills the watched process groups and all processes that use a watched directory,
+unmounts the watched file systems and removes the watched directories. It is this file run as a script, and imports
+nothing of Logbrook so that it starts immediately.
 """
 
 import contextlib
@@ -72,23 +72,35 @@ def _main() -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(int(pid), signal.SIGKILL)
     for path in watched["directory"]:
-        _kill_processes_that_name(path)
+        _kill_processes_that_use(path)
     for path in watched["mount"]:
         subprocess.run(["umount", "--lazy", path], capture_output=True, check=False)
     for path in watched["directory"]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _kill_processes_that_name(directory: str) -> None:
-    """Kill every process with this directory in its command line: one that was started just before the test process
-    was killed is not watched yet. Linux only.
+def _kill_processes_that_use(directory: str) -> None:
+    """Kill every process with this directory in its command line or with a file of it open, except the test process.
+
+    One that was started just before the test process was killed is not watched yet. Until its exec it has the command
+    line of the test process; its log file is open by then. Linux only.
     """
-    for path in glob.glob("/proc/[0-9]*/cmdline"):
+    for process in glob.glob("/proc/[0-9]*"):
+        pid = int(process.rpartition("/")[2])
         with contextlib.suppress(OSError):
-            with open(path, "rb") as file:
-                command_line = file.read()
-            if directory.encode() in command_line:
-                os.kill(int(path.split("/")[2]), signal.SIGKILL)
+            if pid not in (os.getpid(), os.getppid()) and _uses(process, directory):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _uses(process: str, directory: str) -> bool:
+    with open(f"{process}/cmdline", "rb") as file:
+        if directory.encode() in file.read():
+            return True
+    for link in glob.glob(f"{process}/fd/*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(link).startswith(f"{directory}/"):
+                return True
+    return False
 
 
 if __name__ == "__main__":
