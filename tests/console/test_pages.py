@@ -544,8 +544,6 @@ def test_dark_mode_follows_the_system_until_chosen(console: str, open_page: Open
     page.context.clear_cookies(name="logbrook_dark")
 
 
-# The columns of tables sort in the browser; other tests show their rows.
-@pytest.mark.long
 def test_numbers_are_sorted_as_numbers(broker: Broker, client: Client, console: str, open_page: Opened) -> None:
     broker.create_topic("sorted", 3)
     for partition, count in enumerate((900, 1_200, 20)):

@@ -50,7 +50,7 @@ MODULES = (
     "pyiceberg.catalog.sql",
     "sqlalchemy.dialects.sqlite",
 )
-_START_S_MAX = 60.0
+_STOP_S_MAX = 60.0
 
 
 class ForkServer:
@@ -70,7 +70,7 @@ class ForkServer:
         return self
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._process.communicate(timeout=_START_S_MAX)
+        self._process.communicate(timeout=_STOP_S_MAX)
         self._directory.cleanup()
 
     def environment(self) -> dict[str, str]:
