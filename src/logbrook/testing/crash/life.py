@@ -56,6 +56,7 @@ class Life:
         self.partitions = partitions
         self.checkpoint: CheckpointRun | None = None
         self.is_checkpoint_run = False
+        self.is_committing = False
         self._files = files
         self._is_interval = directory.environment.config.durability is Durability.INTERVAL
         self._ends_at_checkpoint: dict[TopicPartition, tuple[int, int]] = {}

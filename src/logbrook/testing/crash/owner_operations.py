@@ -17,13 +17,19 @@ from logbrook.testing.crash.settings import PRODUCER_ID_EXPIRATION_MS, config_of
 
 
 def commit(life: Life) -> None:
-    with life.interrupted((append, append_set, roll, create)):
-        life.directory.commit()
+    life.is_committing = True
+    try:
+        with life.interrupted((append, append_set, roll, create)):
+            life.directory.commit()
+    finally:
+        life.is_committing = False
 
 
 def append_and_commit(life: Life) -> None:
+    """Append, and commit unless this interrupts a commit: production has one thread for them."""
     append(life)
-    life.directory.commit()
+    if not life.is_committing:
+        life.directory.commit()
 
 
 def checkpoint(life: Life) -> None:
