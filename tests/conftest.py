@@ -50,7 +50,6 @@ SECONDS: dict[str, float] = {
     "tests/unit/cli/": 90,
     "tests/unit/testing/": 35,
     "tests/test_": 12,
-    "tests/test_tidy.py": 15,
 }
 # The beginning of the names of groups that share a Spark session.
 SPARK = "spark session: "

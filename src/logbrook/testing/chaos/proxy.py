@@ -137,6 +137,8 @@ class _Link:
 
     def accepted(self, near: "_LinkEnd") -> None:
         self.near = near
+        if near.is_closed:
+            return
         self._proxy.links.add(self)
         if self.source:
             self.apply_cuts()
@@ -227,7 +229,8 @@ class _LinkEnd(asyncio.Protocol):
         transport.set_write_buffer_limits(_BUFFER_BYTES_MAX)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._link.near is None:
-            self._link.accepted(self)
+            # Not at once: a transport that is paused here reads nevertheless before Python 3.11.4.
+            asyncio.get_running_loop().call_soon(self._link.accepted, self)
 
     def data_received(self, data: bytes) -> None:
         self._link.received(self, data)
