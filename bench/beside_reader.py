@@ -1,8 +1,11 @@
 """Latency of a small producer alone, and beside a consumer that reads old records at full speed: Logbrook and Kafka.
 
 The producer, the consumer and the broker are processes of their own. The consumer's records are in the page cache
-(warm), or dropped from it before each pass (cold), or cold on a disk that is limited to 50 MB/s. Both brokers run at
+(warm), or dropped from it before each pass (cold), or cold on a disk that is limited to 50 MB/s. All brokers run at
 the same time and take turns. Before the rounds that count, each is warmed up, so that the JVM has compiled its code.
+
+Producer, consumer and broker share the processors, so a consumer costs every other process something. A consumer of
+another broker, which has nothing to do with the producer's, shows how much: the goal is for what is added to that.
 """
 
 import os
@@ -58,10 +61,13 @@ class BesideCase(NamedTuple):
     # "warm" or "cold"; None without a consumer.
     reader: str | None = None
     is_limited: bool = False
+    # Reads from a broker other than the producer's.
+    reads_elsewhere: bool = False
 
 
 CASES = (
     BesideCase("alone"),
+    BesideCase("beside a warm reader of another broker", "warm", reads_elsewhere=True),
     BesideCase("beside a warm reader", "warm"),
     BesideCase("beside a cold reader", "cold"),
     BesideCase("beside a cold reader at 50 MB/s", "cold", is_limited=True),
@@ -87,7 +93,8 @@ def run() -> list[Row]:
     with ExitStack() as stack:
         limit = _read_limit(stack)
         brokers = [stack.enter_context(_serving(system, limit)) for system in _systems()]
-        for broker in brokers:
+        elsewhere = stack.enter_context(_serving(Logbrook(), limit))
+        for broker in (*brokers, elsewhere):
             fill(broker)
             _latency_ms(broker, _WARM_UP_RATE, _WARM_UP_S)
         for number in range(-1, _ROUNDS):
@@ -95,19 +102,24 @@ def run() -> list[Row]:
                 for broker in brokers:
                     if case.is_limited and limit is None:
                         continue
-                    sample = measure(broker, case, limit)
+                    sample = measure(broker, case, limit, read=elsewhere if case.reads_elsewhere else broker)
                     if number >= 0:
                         samples[broker.system, case.name].append(sample)
     return [row for broker in brokers for row in _rows(broker.system, samples)]
 
 
 def _rows(system: str, samples: dict[tuple[str, str], list[BesideSample]]) -> Iterator[Row]:
-    alone_ms = statistics.median(sample.p99_ms for sample in samples[system, CASES[0].name])
+    elsewhere = next(case for case in CASES if case.reads_elsewhere)
+    elsewhere_ms = statistics.median(sample.p99_ms for sample in samples[system, elsewhere.name])
     for case in CASES:
         if measured := samples[system, case.name]:
-            p99_ms = statistics.median(sample.p99_ms for sample in measured)
-            goal_ms = alone_ms + _ADDED_MS_MAX if system == Logbrook.name and case.reader else None
+            has_goal = system == Logbrook.name and case.reader and not case.reads_elsewhere
+            goal_ms = elsewhere_ms + _ADDED_MS_MAX if has_goal else None
             title = f"{system}, acks=all, {_RATE:,} messages/s, {case.name}"
+            yield Row(
+                f"{title}: p50", statistics.median(sample.p50_ms for sample in measured), "ms", higher_is_better=False
+            )
+            p99_ms = statistics.median(sample.p99_ms for sample in measured)
             yield Row(f"{title}: p99", p99_ms, "ms", goal_ms, higher_is_better=False)
             if case.reader:
                 yield Row(f"{title}: reader", statistics.median(sample.mb_per_s for sample in measured), "MB/s")
@@ -172,15 +184,22 @@ def fill(broker: BesideBroker) -> None:
 
 
 def measure(
-    broker: BesideBroker, case: BesideCase, limit: ReadLimit | None = None, duration_s: float = _SECONDS
+    broker: BesideBroker,
+    case: BesideCase,
+    limit: ReadLimit | None = None,
+    duration_s: float = _SECONDS,
+    *,
+    read: BesideBroker | None = None,
 ) -> BesideSample:
+    """Measure a producer at `broker`, and a consumer at `read`, by default the same one."""
+    read = read or broker
     if case.reader is None:
         return BesideSample(*_latency_ms(broker, _RATE, duration_s), 0.0)
     with ExitStack() as stack:
         if case.is_limited:
             assert limit is not None
             stack.enter_context(limit.at(_LIMIT_BYTES_PER_S))
-        command = [sys.executable, "-m", "bench.beside_reader", broker.address, str(broker.directory), case.reader]
+        command = [sys.executable, "-m", "bench.beside_reader", read.address, str(read.directory), case.reader]
         reader = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
         stack.callback(reader.kill)
         assert reader.stdout is not None
