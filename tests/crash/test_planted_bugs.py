@@ -13,10 +13,10 @@ from typing import NamedTuple
 import pytest
 
 from logbrook.model.identifiers import Offset
-from logbrook.ports import Files
+from logbrook.ports import File, Files
 from logbrook.records.batch import HEADER_BYTES, MAGIC_V2, BatchHeader, read_header
 from logbrook.records.errors import CorruptBatchError, UnsupportedMagicError
-from logbrook.storage import checkpoint, compaction, durable_files, partition_files, segment, transaction_index
+from logbrook.storage import checkpoint, compaction, durable_files, partition_files, segment, transaction_index, wal
 from logbrook.storage.checkpoint import CheckpointRun
 from logbrook.storage.compaction_state import CleanedTransactions
 from logbrook.storage.durable_files import sync_directory, sync_file
@@ -24,7 +24,7 @@ from logbrook.storage.index import ENTRY_BYTES, Index, IndexColumn, IndexEntry
 from logbrook.storage.index import HEADER_BYTES as HEADER_BYTES_OF_INDEX
 from logbrook.storage.log_directory import LogDirectory
 from logbrook.storage.partition_files import Checkpoint
-from logbrook.storage.paths import swap_path
+from logbrook.storage.paths import WAL_DIRECTORY, swap_path
 from logbrook.storage.segment import Segment, Window
 from logbrook.storage.transaction_index import TransactionIndex
 from logbrook.storage.wal import Wal
@@ -178,9 +178,19 @@ def vouch_for_everything_appended(files: Files, written: Checkpoint) -> None:
     partition_files.write_checkpoint(files, written._replace(number=written.number + 2))
 
 
+def sync_no_segment(file: File) -> None:
+    if not file.path.endswith(".log"):
+        sync_file(file)
+
+
+def sync_no_partition(files: Files, path: str) -> None:
+    if path == WAL_DIRECTORY:
+        sync_directory(files, path)
+
+
 # The kind of workload, a first seed that makes the search short, and the bug to plant.
 ENGINE_BUGS: dict[str, tuple[str, int, object, str, object]] = {
-    "a checksum that is not looked at": ("interval", 0, segment, "check_batch", check_all_but_the_checksum),
+    "a checksum that is not looked at": ("interval", 7, segment, "check_batch", check_all_but_the_checksum),
     "a small file that is renamed before it is synced": (
         "truncation",
         0,
@@ -190,14 +200,14 @@ ENGINE_BUGS: dict[str, tuple[str, int, object, str, object]] = {
     ),
     "a compacted segment whose name is not synced before the old ones go": (
         "compaction",
-        31,
+        6,
         compaction,
         "commit_swap",
         remove_and_then_swap,
     ),
     "a compaction that takes aborted records for committed ones": (
         "compaction of transactions",
-        8,
+        50,
         CleanedTransactions,
         "is_aborted",
         take_all_for_committed,
@@ -225,10 +235,24 @@ ENGINE_BUGS: dict[str, tuple[str, int, object, str, object]] = {
     ),
     "a write-ahead log that is released before its checkpoint is durable": (
         "checkpoints",
-        18,
+        21,
         CheckpointRun,
         "run",
         release_after_the_sync,
+    ),
+    "a commit that does not sync the segments of entries without data": (
+        "appends",
+        0,
+        wal,
+        "sync_file",
+        sync_no_segment,
+    ),
+    "a commit that does not sync the names of such segments": (
+        "checkpoints",
+        0,
+        wal,
+        "sync_directory",
+        sync_no_partition,
     ),
     "a checkpoint that covers more of the write-ahead log than it has synced": (
         "checkpoints",

@@ -51,6 +51,13 @@ class StorageConfig(Settings):
         "after a crash.",
         at_least=4096,
     )
+    segment_sync_min_bytes: int = setting(
+        1 * _MIB,
+        "With durability = fsync: a segment that gets at least this much in one commit is synced itself, instead of "
+        "writing the data to the write-ahead log too. Small commits cost one sync for all partitions; large ones do "
+        "not write every byte twice.",
+        at_least=1,
+    )
     open_segments_max: int = setting(
         256,
         "Number of closed segments kept open for reading, each with a file descriptor and its index in memory; the "

@@ -129,6 +129,7 @@ def _make_durability(
         environment.health.fail,
         # Enough spares for all WAL bytes between two checkpoints: reusing a file is cheaper than creating one.
         spares_max=max(2, environment.config.wal_bytes_max // environment.config.wal_file_bytes),
+        segment_sync_min_bytes=environment.config.segment_sync_min_bytes,
     )
     # After any failure of the directory, the WAL acknowledges nothing more.
     environment.health.add_failure_callback(durability.fail)

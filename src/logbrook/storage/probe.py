@@ -36,6 +36,7 @@ class StorageProbe:
     wal_commits: int = 0
     wal_entries: int = 0
     wal_bytes: int = 0
+    wal_segment_syncs: int = 0
     # A commit lasts from its first write to its last sync.
     wal_commit_latency: Histogram = field(default_factory=Histogram)
     wal_sync_latency: Histogram = field(default_factory=Histogram)

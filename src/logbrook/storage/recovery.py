@@ -15,7 +15,8 @@ Bytes that the disk cannot read are neither: the partition is offline, nothing i
 them again. Without `UnreadableLogError` one bad sector would keep the broker from starting.
 
 A WAL entry holds bytes and their position in a segment, so redo writes them there again. Redo is idempotent: a crash
-during recovery is recovered like any other. Checkpoint, WAL entries and snapshot older than the partition's last
+during recovery is recovered like any other. An entry without bytes tells that the segment itself was synced (ADR 27).
+Checkpoint, WAL entries and snapshot older than the partition's last
 truncation (`floor_number`, see `partition_files`) are ignored, because they may refer to truncated bytes.
 """
 
@@ -156,6 +157,9 @@ def redo(files: Files, wal: WalContents, images: dict[bytes, PartitionImage]) ->
         image = images.get(entry.directory)
         if image is None or entry.number < image.state.floor_number or image.state.truncate_to is not None:
             continue
+        image.durable_offset = entry.next_offset
+        if not entry.data:
+            continue
         path = log_path(image.directory, entry.segment_base_offset)
         if entry.segment_base_offset in image.base_offsets:
             file = files.open(path)
@@ -165,23 +169,22 @@ def redo(files: Files, wal: WalContents, images: dict[bytes, PartitionImage]) ->
             image.base_offsets.sort()
         try:
             with closing(file):
-                _write_entry(file, entry)
+                _write_entry(file, entry, wal)
         except OSError as error:
             if not is_unreadable(error):
                 raise
             image.unreadable = error
             wal.damage.append(f"entry {entry.number} cannot be written to {path} ({error.strerror})")
             wal.damaged_paths.update(wal.paths)
-        image.durable_offset = entry.next_offset
         redone += 1
     return redone
 
 
-def _write_entry(file: File, entry: WalEntry) -> None:
+def _write_entry(file: File, entry: WalEntry, wal: WalContents) -> None:
     try:
         file.pwrite(entry.data, entry.position)
     except OSError as error:
-        if not is_unreadable(error):
+        if not is_unreadable(error) or wal.is_synced_after(entry):
             raise
         # The kernel reads a page that is written in part, such as one with a sector that a power loss left unreadable.
         # So the last page is written whole. What it had after this entry is in the next entries, if it was durable.
@@ -336,6 +339,10 @@ class LogRecovery:
                 log.active = log.new_active(Offset(base_offset))
             if not self._scan(log.active, image.point.position if number == 0 else 0, tail[number + 1 :]):
                 return
+        is_whole = log.log_end_offset >= image.durable_offset
+        if not is_whole and image.state.truncate_to is None and image.state.quarantine is None:
+            reason = f"the log ends at offset {log.log_end_offset}, but was durable up to {image.durable_offset}"
+            raise CorruptLogError(log.partition, log.active.path, log.active.size, log.log_end_offset, reason)
 
     def _is_next(self, base_offset: int) -> bool:
         """True if a segment with this base offset may follow the batches that were read."""

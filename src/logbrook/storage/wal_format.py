@@ -11,14 +11,15 @@ before. A block is what one commit wrote:
     24-31   end number of this block: its last entry's number + 1
     32-35   bytes of entries that follow
 
-An entry is physical (ADR 2): it has bytes and their position in a segment, and redo writes them there again.
+An entry is physical (ADR 2): it has bytes and their position in a segment, and redo writes them there again. An entry
+without data (ADR 27) only tells that the segment was synced up to the next offset before the block was written.
 
     bytes   field
     0-7     number; ascending over the whole life of the directory
     8-15    base offset of the segment
     16-23   position in the segment
     24-31   next offset after the last record
-    32-35   length of the data
+    32-35   length of the data; 0 if the segment was synced instead
     36-37   length of the partition's directory name
     38-     the name, then the data: one or more whole record batches
 
@@ -49,10 +50,11 @@ _BLOCK = Struct(">8sIIQQI")
 _CRC_COVERS_FROM = 12
 _ENTRY = Struct(">QqqqIH")
 _ENTRY_BYTES_MIN = _BLOCK.size + _ENTRY.size
+_NO_DATA = memoryview(b"")
 
 
 class WalEntry(NamedTuple):
-    """A segment write to redo."""
+    """A segment write, with the data to write again unless the segment was synced after it."""
 
     number: int
     directory: bytes
@@ -60,6 +62,14 @@ class WalEntry(NamedTuple):
     position: int
     next_offset: Offset
     data: memoryview
+
+    @property
+    def segment(self) -> tuple[bytes, Offset]:
+        return self.directory, self.segment_base_offset
+
+    def without_data(self) -> "WalEntry":
+        """Return the entry of a segment that is synced."""
+        return self._replace(data=_NO_DATA)
 
 
 class WalBlock(NamedTuple):
@@ -161,6 +171,13 @@ class WalContents:
                 block = read_block(file, self.mark, place.position, file.size())
             assert block is not None, "a block that was valid before is not"
             yield from (entry for entry in iter_entries(block) if entry.number >= self.floor)
+
+    def is_synced_after(self, entry: WalEntry) -> bool:
+        """Return True if the segment was synced with this entry's data: a later entry for it has no data."""
+        return any(
+            later.number > entry.number and later.segment == entry.segment and not later.data
+            for later in self.entries()
+        )
 
 
 def read_wal(files: Files, mark: bytes, floor: int, *, skip: bool = False) -> WalContents:

@@ -312,6 +312,39 @@ def test_a_segment_whose_name_was_lost_is_rebuilt(new_store: NewStore) -> None:
     assert store.killed(lambda disk: disk.unlink(log_path(DIRECTORY, Offset(8)))).values() == expected(10)
 
 
+def test_records_of_a_synced_segment_survive_a_power_loss_without_their_data_in_the_write_ahead_log(
+    new_store: NewStore,
+) -> None:
+    store = new_store(RecordingFiles(MemoryFiles()), **SMALL, segment_sync_min_bytes=2 * BATCH_BYTES)
+    store.write(*numbered(1))
+    store.write(*numbered(9, first=1))
+    again = store.without_power()
+    assert again.values() == expected(10)
+    # The first batch was committed alone, and the last segment has two.
+    assert again.directory.report.entries_redone == 1
+
+
+def lose_the_last_batch(disk: MemoryFiles) -> None:
+    path = log_path(DIRECTORY, Offset(8))
+    put(disk, path, content(disk, path)[:-BATCH_BYTES])
+
+
+def lose_the_last_segment(disk: MemoryFiles) -> None:
+    disk.unlink(log_path(DIRECTORY, Offset(8)))
+
+
+@pytest.mark.parametrize("damage", [lose_the_last_batch, lose_the_last_segment])
+def test_records_missing_at_the_end_of_a_synced_segment_are_corruption(
+    new_store: NewStore, damage: Callable[[MemoryFiles], None]
+) -> None:
+    store = new_store(**SMALL, segment_sync_min_bytes=1)
+    store.write(*numbered(10))
+    again = store.killed(damage)
+    (error,) = again.directory.report.quarantined
+    assert "was durable up to 10" in error.reason
+    assert again.log.log_end_offset == 10
+
+
 # Corruption: bad bytes below the durable point.
 
 

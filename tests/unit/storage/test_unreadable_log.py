@@ -193,6 +193,21 @@ def test_entries_that_cannot_be_redone_take_their_partition_offline_and_are_kept
     assert [name for name in disk.list(WAL_DIRECTORY) if name.endswith(".damaged")]
 
 
+def test_a_page_with_records_that_only_the_segment_has_is_not_overwritten(
+    new_store: NewStore, open_store: NewStore
+) -> None:
+    settings = SMALL | {"segment_sync_min_bytes": 2 * BATCH_BYTES}
+    store = new_store(**settings)
+    store.write(*numbered(1))
+    store.write(*numbered(2, first=1))
+    assert isinstance(store.files, MemoryFiles)
+    disk = MemoryFiles(store.files)
+    store = open_store(PartialWritesFail(disk, segment(0)), **settings)
+    (error,) = store.directory.report.quarantined
+    assert isinstance(error, UnreadableLogError)
+    assert open_store(MemoryFiles(disk), **settings).values() == expected(3)
+
+
 class PartialWritesFail(ForwardingFiles):
     """Writes that end inside a page of the file at `path` fail, and with `from_position` all from there on."""
 

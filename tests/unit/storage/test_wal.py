@@ -9,7 +9,7 @@ import pytest
 from logbrook.model.identifiers import Offset
 from logbrook.ports import Files
 from logbrook.storage.errors import DiskFullError, StorageOfflineError
-from logbrook.storage.paths import WAL_DIRECTORY
+from logbrook.storage.paths import WAL_DIRECTORY, log_path
 from logbrook.storage.pending_append import CommittedOffset, PendingAppend
 from logbrook.storage.probe import StorageProbe
 from logbrook.storage.wal import Wal
@@ -18,6 +18,8 @@ from logbrook.testing import FaultyFiles, MemoryFiles
 from logbrook.testing.clock import FakeClock
 
 FILE_BYTES = 4096
+# A segment is synced when it gets this much in one commit. The segments exist in the tests of it only.
+LARGE = 600
 NAME = b"orders-0"
 MARK = b"our mark"
 
@@ -31,15 +33,25 @@ class Bench:
             self.files.make_dir(WAL_DIRECTORY)
         self.probe = StorageProbe()
         self.failures: list[StorageOfflineError] = []
-        self.wal = Wal(self.files, MARK, FILE_BYTES, next_number, 0, FakeClock(), self.probe, self.failures.append)
+        self.wal = Wal(
+            self.files,
+            MARK,
+            FILE_BYTES,
+            next_number,
+            0,
+            FakeClock(),
+            self.probe,
+            self.failures.append,
+            segment_sync_min_bytes=LARGE,
+        )
         self.line = CommittedOffset(Offset(0))
         self._offsets = count()
 
-    def append(self, data: bytes = b"data") -> PendingAppend:
+    def append(self, data: bytes = b"data", directory: bytes = NAME, segment: int = 0) -> PendingAppend:
         offset = next(self._offsets)
-        self.wal.reserve(NAME, len(data))
+        self.wal.reserve(directory, len(data))
         append = PendingAppend(self.line, Offset(offset), Offset(offset + 1), -1, False)
-        self.wal.submit(append, NAME, Offset(0), offset * 100, memoryview(data))
+        self.wal.submit(append, directory, Offset(segment), offset * 100, memoryview(data))
         return append
 
     def stored(self, floor: int = 0) -> list[bytes]:
@@ -356,3 +368,83 @@ def test_a_spare_that_is_too_small_is_left_for_smaller_entries() -> None:
     bench.wal.commit()
     assert len(bench.names()) == 2
     assert bench.stored(floor=1) == [bytes(2 * FILE_BYTES), b"small"]
+
+
+def with_segments(*directories: bytes, on: Files | None = None) -> Bench:
+    """Return a bench whose partitions have two segments each."""
+    bench = Bench(on)
+    for directory in directories:
+        bench.files.make_dir(directory.decode())
+        for base_offset in (0, 100):
+            bench.files.create(log_path(directory.decode(), Offset(base_offset))).close()
+    return bench
+
+
+def test_a_segment_that_gets_much_data_is_synced_and_the_data_is_not_written_twice() -> None:
+    files = FaultyFiles(MemoryFiles(), only={"fsync", "fsync_dir", "pwritev"})
+    bench = with_segments(NAME, on=files)
+    first, second = bench.append(bytes(LARGE - 1)), bench.append(b"!")
+    before = files.calls
+    bench.wal.commit()
+    segment = log_path(NAME.decode(), Offset(0))
+    wal = f"{WAL_DIRECTORY}/{bench.names()[0]}"
+    calls = [(call.op, call.path) for call in files.log[before:]]
+    assert calls == [("fsync", segment), ("fsync_dir", NAME.decode()), ("pwritev", wal), ("fsync", wal)]
+    assert first.done
+    assert second.done
+    entries = list(read_wal(bench.files, MARK, 0).entries())
+    assert [(entry.number, entry.next_offset, len(entry.data)) for entry in entries] == [(0, 1, 0), (1, 2, 0)]
+    assert bench.probe.wal_segment_syncs == 1
+
+
+def test_the_data_of_other_segments_is_written_to_the_write_ahead_log() -> None:
+    bench = with_segments(NAME, b"small-0")
+    bench.append(b"small", b"small-0")
+    bench.append(bytes(LARGE))
+    bench.append(b"next segment", segment=100)
+    bench.wal.commit()
+    assert bench.stored() == [b"small", b"", b"next segment"]
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_the_name_of_a_segment_is_synced_once_and_again_after_a_truncation(truncates: bool) -> None:
+    """A truncation may replace the segment by another of the same name."""
+    files = FaultyFiles(MemoryFiles(), only={"fsync_dir"})
+    bench = with_segments(NAME, on=files)
+    bench.append(bytes(LARGE))
+    bench.wal.commit()
+    if truncates:
+        bench.wal.skip_number()
+    before = files.calls
+    bench.append(bytes(LARGE))
+    bench.wal.commit()
+    assert files.calls - before == truncates
+
+
+def test_the_data_of_a_segment_that_was_removed_is_written_to_the_write_ahead_log() -> None:
+    bench = Bench()
+    append = bench.append(bytes(LARGE))
+    bench.wal.commit()
+    assert append.result() is append
+    assert bench.stored() == [bytes(LARGE)]
+
+
+def test_without_a_free_descriptor_the_data_is_written_to_the_write_ahead_log() -> None:
+    files = FaultyFiles(MemoryFiles(), error=errno.EMFILE, only={"open"})
+    bench = with_segments(NAME, on=files)
+    append = bench.append(bytes(LARGE))
+    files.fail_at = files.calls + 1
+    bench.wal.commit()
+    assert append.result() is append
+    assert bench.stored() == [bytes(LARGE)]
+
+
+@pytest.mark.parametrize("call", ["fsync", "fsync_dir"])
+def test_a_segment_that_cannot_be_synced_is_the_end_of_writing(call: str) -> None:
+    files = FaultyFiles(MemoryFiles(), only={call})
+    bench = with_segments(NAME, on=files)
+    append = bench.append(bytes(LARGE))
+    files.fail_at = files.calls + 1
+    bench.wal.commit()
+    assert append.error is bench.failures[0]
+    assert bench.stored() == []

@@ -104,9 +104,14 @@ WAL: tuple[Metric, ...] = (
         "Bytes written to the write-ahead log.",
         lambda scrape: scrape.storage.wal_bytes,
     ),
+    counter(
+        "logbrook_wal_segment_syncs_total",
+        "Segments that a group commit has synced instead of writing their data to the write-ahead log too.",
+        lambda scrape: scrape.storage.wal_segment_syncs,
+    ),
     gauge(
         "logbrook_wal_in_use_bytes",
-        "Bytes of the write-ahead log that the next checkpoint releases.",
+        "Space of the write-ahead log that the next checkpoint releases.",
         lambda scrape: sum(environment.durability.bytes_in_use for environment in scrape.environments),
     ),
     latencies(

@@ -67,6 +67,7 @@ _STORAGE_CONFIGS = {
         durability=durability,
         wal_file_bytes=4096,
         wal_bytes_max=12288,
+        segment_sync_min_bytes=400,
         open_segments_max=2,
         open_files_max=3,
         compaction_map_bytes_max=4096,
