@@ -2,6 +2,10 @@
 
 A consumer continues with the offset after its last record unless its position was set. Every record below a group's
 committed offset was received by a member of the group, not necessarily the one that committed.
+
+One exception: after a kill, a consumer may receive again what it has received since. librdkafka validates its position
+when the leader epoch changes (KIP-320), and compares the answer with the position that it has by then: a record that
+arrives meanwhile looks truncated, and is fetched again.
 """
 
 from collections import defaultdict
@@ -9,7 +13,7 @@ from operator import attrgetter
 
 from logbrook.model import TopicPartition
 from logbrook.testing.history.anomalies import Rule
-from logbrook.testing.history.events import Committed, Polled, Resumed
+from logbrook.testing.history.events import BrokerKilled, Committed, Polled, Resumed
 from logbrook.testing.history.index import HistoryIndex, PartitionHistory, between, offset_ranges
 
 
@@ -32,17 +36,27 @@ def _check_positions(
 ) -> dict[str, set[int]]:
     """Check each consumer separately. Returns the offsets that the members of each group skipped."""
     positions: dict[str, int] = {}
+    # The positions of consumers at the last kill; a consumer that resumed later has none.
+    at_kill: dict[str, int] = {}
+    killed_at_ns = -1
     skipped: dict[str, set[int]] = defaultdict(set)
     # A consumer resumes before it receives the first record, though both may have the same timestamp.
-    events: list[Resumed | Polled] = [*resumed, *partition.polled]
+    events: list[BrokerKilled | Resumed | Polled] = [*history.of(BrokerKilled), *resumed, *partition.polled]
     events.sort(key=attrgetter("at_ns"))
     for event in events:
+        if isinstance(event, BrokerKilled):
+            killed_at_ns = event.at_ns
+            at_kill = dict(positions)
+            continue
         if isinstance(event, Resumed):
             positions[event.consumer] = event.offset
+            at_kill.pop(event.consumer, None)
+            if event.begun_at_ns < killed_at_ns:
+                at_kill[event.consumer] = event.offset
             continue
         position = positions.get(event.consumer, event.offset)
         positions[event.consumer] = event.offset + 1
-        if event.offset < position:
+        if event.offset < min(position, at_kill.get(event.consumer, position)):
             history.report(
                 Rule.READ_AGAIN,
                 partition=partition.partition,

@@ -4,6 +4,7 @@ A plant gets a history and returns it with one bug, or None if the history has n
 """
 
 from collections.abc import Callable
+from itertools import takewhile
 from random import Random
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from logbrook.testing.history import Event
 from logbrook.testing.history.anomalies import Rule
 from logbrook.testing.history.events import (
     Acknowledged,
+    BrokerKilled,
     Committed,
     CommittedSeen,
     CommitUnknown,
@@ -393,7 +395,9 @@ def commit_what_was_never_given(garden: Garden) -> list[Event] | None:
 
 @finds(Rule.READ_AGAIN)
 def give_a_record_again(garden: Garden) -> list[Event] | None:
-    polled = [event for event in garden.events if isinstance(event, Polled)]
+    # After a kill, a consumer may receive again what it has received since.
+    before_kills = takewhile(lambda event: not isinstance(event, BrokerKilled), garden.events)
+    polled = [event for event in before_kills if isinstance(event, Polled)]
     if not polled:
         return None
     event = garden.rng.choice(polled)

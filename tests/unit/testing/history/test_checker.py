@@ -234,6 +234,29 @@ def test_a_consumer_that_does_not_resume_may_not_read_again(recorder: Recorder) 
     assert found(recorder) == [Anomaly.of(Rule.READ_AGAIN, partition=P0, consumer="c", position=2, offset=0)]
 
 
+@pytest.mark.parametrize(("again", "is_allowed"), [(2, True), (1, False)])
+def test_after_a_kill_a_consumer_may_read_again_what_it_has_read_since(
+    recorder: Recorder, again: int, is_allowed: bool
+) -> None:
+    write(recorder, "abcd")
+    poll(recorder, [0, 1], "abcd")
+    recorder.record(BrokerKilled)
+    poll(recorder, [2, *range(again, 4)], "abcd")
+    end(recorder, "abcd")
+    assert (found(recorder) == []) == is_allowed
+
+
+@pytest.mark.parametrize("joins_before", [True, False])
+def test_only_consumers_from_before_a_kill_may_read_again(recorder: Recorder, joins_before: bool) -> None:
+    write(recorder, "ab")
+    joined_at_ns = recorder.now_ns()
+    recorder.record(BrokerKilled)
+    recorder.record(Resumed, joined_at_ns if joins_before else recorder.now_ns(), "c", "g", P0, 0)
+    poll(recorder, [0, 0, 1], "ab")
+    end(recorder, "ab")
+    assert (found(recorder) == []) == joins_before
+
+
 def test_offsets_without_records_are_no_skip(recorder: Recorder) -> None:
     recorder.record(Sent, "plain", P0, "a")
     recorder.record(Sent, "plain", P0, "b")
