@@ -1,6 +1,6 @@
 # Every target installs what it needs into a virtual environment. Needed: python3 (3.11 or newer), make, a package index.
 # The distribution's Python is preferred: it is built with profile-guided optimization, those of version managers often are
-# not, and then everything takes a third more processor time. `make PYTHON=python3.13` chooses another one.
+# not, and brokers and tests take more processor time then (docs/OPERATIONS.md). `make PYTHON=python3.13` chooses another.
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell /usr/bin/python3 -c '$(USABLE)' 2>/dev/null && echo /usr/bin/python3 || echo python3)
 VENV := .venv

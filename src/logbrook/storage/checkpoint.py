@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from logbrook.model.identifiers import Offset
 from logbrook.ports import Files
 from logbrook.storage.durable_files import sync_directory, sync_file
+from logbrook.storage.errors import StorageOfflineError
 from logbrook.storage.partition_files import (
     Checkpoint,
     RecoveryPoint,
@@ -54,6 +55,10 @@ class LogSync(NamedTuple):
         except FileNotFoundError:
             if not self.is_outdated:
                 raise
+        except StorageOfflineError as failure:
+            # At once, not in `finish`: a commit that opens the segment from now on does not get the kernel's error.
+            self.log.environment.health.fail(failure)
+            raise
 
     def sync_segments(self, files: Files) -> None:
         """Sync the segments and their names, without the snapshot. Raises OSError or StorageOfflineError."""

@@ -16,8 +16,8 @@ them again. Without `UnreadableLogError` one bad sector would keep the broker fr
 
 A WAL entry holds bytes and their position in a segment, so redo writes them there again. Redo is idempotent: a crash
 during recovery is recovered like any other. An entry without bytes tells that the segment itself was synced (ADR 27).
-Checkpoint, WAL entries and snapshot older than the partition's last
-truncation (`floor_number`, see `partition_files`) are ignored, because they may refer to truncated bytes.
+Checkpoint, WAL entries and snapshot older than the partition's last truncation (`floor_number`, see `partition_files`)
+are ignored, because they may refer to truncated bytes.
 """
 
 from bisect import bisect_left

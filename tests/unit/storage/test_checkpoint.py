@@ -250,15 +250,19 @@ def test_a_checkpoint_whose_sync_fails_takes_the_directory_offline(new_store: Ne
     assert store.values() == expected(3)
 
 
-def test_a_checkpoint_that_fails_in_another_thread_is_dealt_with_by_the_owner(new_store: NewStore) -> None:
+def test_a_checkpoint_that_fails_in_another_thread_takes_the_directory_offline_at_once(new_store: NewStore) -> None:
+    """The next handle of the segment would not get the error, and a commit would acknowledge what it has lost."""
     files = FaultyFiles(MemoryFiles(), only={"fsync"})
     store = new_store(files)
     store.write(*numbered(3))
+    pending = store.append(batch())
     run = store.directory.begin_checkpoint()
     files.fail_at = files.calls + 1
     with pytest.raises(StorageOfflineError) as raised:
         run.run()
-    assert store.directory.environment.health.failure is None
+    assert store.directory.environment.health.failure is raised.value
+    store.directory.commit()
+    assert pending.error is raised.value
     with pytest.raises(StorageOfflineError):
         store.directory.finish_checkpoint(run, raised.value)
     assert store.directory.environment.health.failure is raised.value

@@ -3,9 +3,9 @@
 A consumer continues with the offset after its last record unless its position was set. Every record below a group's
 committed offset was received by a member of the group, not necessarily the one that committed.
 
-One exception: after a kill, a consumer may receive again what it has received since. librdkafka validates its position
-when the leader epoch changes (KIP-320), and compares the answer with the position that it has by then: a record that
-arrives meanwhile looks truncated, and is fetched again.
+One exception: after a kill, a consumer may receive again what it has received since. It was seen once, with librdkafka.
+The probable cause is the check of its position when the leader epoch changes (KIP-320): a record that arrives before
+the answer looks truncated, and is fetched again.
 """
 
 from collections import defaultdict
