@@ -5,7 +5,8 @@ offset of its open transaction. The rules are Kafka's:
 
 - A batch or marker with an older epoch is fenced. A newer epoch starts at sequence 0.
 - A batch whose base sequence follows the last batch is in order. Sequences wrap from 2^31 - 1 to 0.
-- A batch equal to one of the last five is a duplicate and is answered with its original offset.
+- A batch equal to one of the last five is a duplicate and is answered with its original offset. Unlike in Kafka, one of
+  an earlier transaction does not count: the batch is out of order (ADR 28).
 - Any other sequence is out of order. A producer id without state may start at any sequence, since its state may have
   expired.
 - Batches written by a coordinator on behalf of a producer have no sequence; only their epoch is checked.
@@ -283,9 +284,11 @@ class ProducerStateTable:
 
 
 def _find(producer: ProducerStateEntry, header: BatchHeader) -> ProducedBatch | None:
+    """Return the batch of which this one is a duplicate. In a transaction, it is a batch of that transaction."""
+    start_offset = producer.transaction_start_offset if header.is_transactional else 0
     for batch in producer.batches:
         if (batch.base_sequence, batch.last_sequence) == (header.base_sequence, header.last_sequence):
-            return batch
+            return batch if start_offset is not None and batch.base_offset >= start_offset else None
     return None
 
 

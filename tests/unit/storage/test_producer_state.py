@@ -195,6 +195,25 @@ def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker(log:
     assert log.first_undecided is None
 
 
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_batch_of_an_ended_transaction_has_no_duplicates(log: Log, commits: bool) -> None:
+    """librdkafka gives sequence numbers of aborted records to others: as duplicates these would be lost."""
+    reused = header(1, transactional=True)
+    log.take(header(0, transactional=True))
+    log.take(reused)
+    duplicate = log.producers.check([reused])
+    assert duplicate is not None
+    assert duplicate.base_offset == 1
+    log.mark(commits=commits)
+    for sequence in (2, 3):
+        with pytest.raises(OutOfOrderSequenceError):
+            log.producers.check([reused])
+        log.take(header(sequence, transactional=True))
+    duplicate = log.producers.check([header(2, transactional=True)])
+    assert duplicate is not None
+    assert duplicate.base_offset == 3
+
+
 def test_the_oldest_open_transaction_decides(log: Log) -> None:
     log.take(header(0, producer_id=1, transactional=True))
     log.take(header(0, producer_id=2, transactional=True))
