@@ -46,6 +46,20 @@ def test_the_test_kit_reads_and_writes_over_tls(secured: SecuredBroker) -> None:
     assert [record.value for record in secured.broker.records("orders")][:2] == [b"first", large.encode()]
 
 
+def test_a_connection_is_used_again_until_the_broker_has_closed_it(tmp_path: Path) -> None:
+    secured = SecuredBroker(tmp_path)
+    security = parse_client_security(secured.options())
+    with secured.broker as broker, Client(broker.bootstrap_servers, security=security) as client:
+        address = ("127.0.0.1", int(broker.bootstrap_servers.rpartition(":")[2]))
+        client.metadata()
+        connection = client.connection(address)
+        client.metadata()
+        assert client.connection(address) is connection
+        broker.restart()
+        client.metadata()
+        assert client.connection(address) is not connection
+
+
 def test_a_wrong_password_and_an_unknown_user_get_the_same_sentence(secured: SecuredBroker) -> None:
     messages = []
     for options in (secured.options(sasl_password="wrong"), secured.options(sasl_username="mallory")):

@@ -280,9 +280,15 @@ class Client:
             raise
 
     def connection(self, address: Address) -> Connection:
-        """Return the client's own connection to a broker, opened if there is none. Raises ConnectFailedError."""
+        """Return the client's own connection to a broker, opened if there is none. Raises ConnectFailedError.
+
+        One that the broker has closed meanwhile is replaced, as after a restart or a long time without requests.
+        """
         connection = self._connections.get(address)
-        if connection is None or connection.is_closed:
+        if connection is not None and not connection.is_usable:
+            connection.close()
+            connection = None
+        if connection is None:
             connection = self._connections[address] = self.connect(*address)
         return connection
 

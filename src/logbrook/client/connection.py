@@ -131,6 +131,11 @@ class Connection:
         """True if bytes of a response are in this process already, which polling the descriptor does not tell."""
         return bool(self._kept_frames) or self._transport.has_bytes
 
+    @property
+    def is_usable(self) -> bool:
+        """False if the connection is closed, by this side or, while no request is unanswered, by the broker."""
+        return not self.is_closed and (bool(self._pending) or not self._transport.is_ended)
+
     def close(self) -> None:
         self.is_closed = True
         self._transport.close()

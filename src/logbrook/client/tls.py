@@ -20,6 +20,7 @@ from logbrook.client.errors import (
 from logbrook.client.tls_options import TlsOptions
 
 SSLError = ssl.SSLError
+SSLWantReadError = ssl.SSLWantReadError
 
 _CONTEXTS_MAX = 16
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}

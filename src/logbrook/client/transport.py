@@ -51,6 +51,18 @@ class Transport:
         """True if received bytes wait in this process, where polling the socket does not see them."""
         return False
 
+    @property
+    def is_ended(self) -> bool:
+        """True if the broker has closed the connection, as far as is known here; only while no bytes are awaited."""
+        # With a timeout Python would wait for bytes, whatever the flags say. `send` and `receive` set theirs.
+        self._socket.setblocking(False)
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def send(self, pieces: Sequence[Piece], until_s: float) -> None:
         unsent = deque(memoryview(piece) for piece in pieces if len(piece))
         while unsent:
@@ -111,6 +123,20 @@ class TlsTransport(Transport):
     @property
     def has_bytes(self) -> bool:
         return self._tls.pending() > 0
+
+    @property
+    def is_ended(self) -> bool:
+        from logbrook.client.tls import SSLWantReadError  # noqa: PLC0415
+
+        self._tls.setblocking(False)
+        try:
+            # Processes session tickets, which arrive unasked. Bytes of a response that nobody awaits are an error too.
+            self._tls.recv(1)
+        except SSLWantReadError:
+            return False
+        except OSError:
+            return True
+        return True
 
     def send(self, pieces: Sequence[Piece], until_s: float) -> None:
         with self._explaining():

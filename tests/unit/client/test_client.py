@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -212,6 +213,13 @@ def test_a_broker_that_restarts_is_found_again(tmp_path: object) -> None:
     with pytest.raises((ConnectionClosedError, ConnectFailedError)):
         client.produce("t", 0, batch_of("lost"))
     with Broker(data=str(tmp_path), settings={"network": {"listen": address}}), client:
+        assert client.produce("t", 0, batch_of("after")) == 1
+
+
+def test_a_restart_of_the_broker_between_two_requests_is_no_error(tmp_path: Path) -> None:
+    with Broker(["t"], data=str(tmp_path)) as broker, Client(broker.bootstrap_servers) as client:
+        client.produce("t", 0, batch_of("before"))
+        broker.restart()
         assert client.produce("t", 0, batch_of("after")) == 1
 
 
