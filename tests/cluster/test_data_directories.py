@@ -13,6 +13,7 @@ from logbrook.ports import OsFiles
 from logbrook.server.broker import BrokerServer
 from logbrook.testing.broker_faults import DiskFaults, FaultableFiles
 from logbrook.testing.cluster import Cluster, ClusterBroker
+from logbrook.testing.forwarding import MUTATING_CALLS
 
 TOPICS = [f"topic-{number}" for number in range(4)]
 
@@ -67,7 +68,7 @@ def test_the_replicas_of_a_failed_directory_are_created_again_in_the_other_one(
     broker = two_disks(cluster)
     on_first, on_second = topics_on(cluster, 0), topics_on(cluster, 1)
     assert len(on_first) == len(on_second) == 2
-    broker.second_faults.is_failing = True
+    broker.second_faults.failing_calls = MUTATING_CALLS
     for topic in TOPICS:
         cluster.wait_for_leader(topic)
         wait_until(lambda topic=topic: is_written(cluster, topic))  # type: ignore[misc]
@@ -78,7 +79,7 @@ def test_the_replicas_of_a_failed_directory_are_created_again_in_the_other_one(
     assert all(cluster.leader(topic) == 2 for topic in on_first), "the other directory is not affected"
 
     # The disk works again: its logs are older than those that were created meanwhile.
-    broker.second_faults.is_failing = False
+    broker.second_faults.failing_calls = frozenset()
     cluster.restart(2)
     for topic in TOPICS:
         cluster.wait_for_isr(topic)

@@ -4,7 +4,8 @@ Each function takes pytest's monkeypatch. docs/CLUSTER.md has the number of sche
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from logbrook.core.cluster.partition import PartitionRegistration, elect_unclean
 from logbrook.core.replication import leader as leader_rules
 from logbrook.core.replication.leader import PartitionLeader, ProposeRegistration
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, Offset
+from logbrook.ports import File
 from logbrook.server.cluster import membership
 from logbrook.server.cluster.leading import LeadingReplicas
 from logbrook.server.cluster.membership import Membership
@@ -52,13 +54,24 @@ def change_the_isr_without_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader drops followers on its own."""
 
     async def apply(
-        leading: LeadingReplicas, replica: Replica, leader: PartitionLeader, proposal: ProposeRegistration
+        leading: LeadingReplicas, proposals: Sequence[tuple[Replica, PartitionLeader, ProposeRegistration]]
     ) -> None:
-        effects = leader.on_registration(proposal.registration, leader.partition_epoch + 1)
-        leader.partition_epoch = proposal.partition_epoch
-        leading._carry_out(replica, effects)
+        for replica, leader, proposal in proposals:
+            effects = leader.on_registration(proposal.registration, leader.partition_epoch + 1)
+            leader.partition_epoch = proposal.partition_epoch
+            leading._carry_out(replica, effects)
 
     monkeypatch.setattr(LeadingReplicas, "_propose", apply)
+
+
+def acknowledge_after_a_failed_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync of the write-ahead log that fails is taken for one that succeeded."""
+
+    def sync(file: File) -> None:
+        with suppress(OSError):
+            file.fsync()
+
+    monkeypatch.setattr("logbrook.storage.wal.sync_file", sync)
 
 
 def never_compare_logs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from logbrook.records.record import Record
 from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.node import ClusterLink
 from logbrook.server.cluster.peer_connection import PeerConnection
+from logbrook.testing.forwarding import SYNC_CALLS
 from logbrook.testing.memory_metadata_store import MemoryMetadataStore, MemoryStore
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
 from logbrook.testing.simulation.client import SimulatedClient
@@ -264,6 +265,37 @@ def test_a_broker_that_stops_stays_eligible_if_too_few_are_left_without_it() -> 
         await cluster.brokers[3].stop()
         registration = cluster.registration()
         assert (registration.leader, registration.isr, registration.elr) == (1, (1,), (3,))
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_broker_whose_disk_failed_is_dropped_by_its_leader_and_hands_over_what_it_leads() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([3, 1, 2], [1, 2, 3])
+        cluster.brokers[3].disk_faults.failing_calls = SYNC_CALLS
+        assert await cluster.produce(leader=1, partition=1) == ErrorCode.NONE
+        await pause(1.0)
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        assert [cluster.registration(partition).isr for partition in (0, 1)] == [(1, 2), (1, 2)]
+        await cluster.kill(3)
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_broker_whose_disk_failed_stays_in_the_isr_if_its_leader_has_just_died() -> None:
+    """The leader may have lost its disk: then the failed one has the last complete copy."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([2, 3], [3, 1])
+        assert await cluster.produce(leader=2) == ErrorCode.NONE
+        cluster.loop.network.cut_off(host_of(2), host_of(3))
+        cluster.brokers[3].disk_faults.failing_calls = SYNC_CALLS
+        await cluster.produce(leader=3, partition=1)
+        await cluster.kill(2)
+        await pause(1.0)
+        assert cluster.registration(1).leader == 1
+        assert 3 in cluster.registration().isr
+        await cluster.kill(3)
 
     ThreeBrokers().run(scenario)
 

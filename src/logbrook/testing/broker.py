@@ -31,6 +31,7 @@ from logbrook.testing import broker_client, broker_report
 from logbrook.testing.broker_client import Field, TopicRecord
 from logbrook.testing.broker_faults import DiskFaults, FaultableFiles, FaultName, check_fault
 from logbrook.testing.broker_thread import BrokerThread
+from logbrook.testing.forwarding import MUTATING_CALLS
 
 _NO_REPORT = (GeneratorExit, KeyboardInterrupt, SystemExit)
 
@@ -149,7 +150,7 @@ class Broker:
         if name == "disk_full":
             self._disk_faults.is_full = True
         elif name == "disk_failure":
-            self._disk_faults.is_failing = True
+            self._disk_faults.failing_calls = MUTATING_CALLS
         elif name == "slow_sync":
             self._begin_slow_sync(delay_ms)
         else:
@@ -387,7 +388,7 @@ class Broker:
         if name == "disk_full":
             self._disk_faults.is_full = False
         elif name == "disk_failure":
-            self._disk_faults.is_failing = False
+            self._disk_faults.failing_calls = frozenset()
         elif name == "slow_sync":
             self._disk_faults.end_slow_sync()
         elif self._is_refusing:

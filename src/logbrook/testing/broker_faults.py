@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias, get_args
 from logbrook.ports import File, FileRegion, Files, Space
 from logbrook.storage.paths import WAL_DIRECTORY
 from logbrook.testing.forwarding import MUTATING_CALLS, SYNC_CALLS, WRITE_CALLS, ForwardingFile, ForwardingFiles
+from logbrook.testing.recording_files import RecordingFile
 
 FaultName: TypeAlias = Literal["disk_full", "disk_failure", "slow_sync", "refuse_connections"]
 
@@ -38,7 +39,8 @@ class DiskFaults:
 
     def __init__(self) -> None:
         self.is_full = False
-        self.is_failing = False
+        # Calls of `Files` and `File` that fail with EIO.
+        self.failing_calls: frozenset[str] = frozenset()
         self._sync_delay_s = 0.0
         self._ended = threading.Event()
 
@@ -71,7 +73,7 @@ class FaultableFiles(ForwardingFiles):
     def before(self, call: str, path: str) -> None:
         if self._is_killed and call in MUTATING_CALLS:
             raise OSError(errno.EIO, "the test has killed the broker", path)
-        if self._faults.is_failing and call in MUTATING_CALLS:
+        if call in self._faults.failing_calls:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         if self._faults.is_full and _needs_space(call, path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
@@ -88,6 +90,15 @@ class FaultableFiles(ForwardingFiles):
 
 class _FaultableFile(ForwardingFile):
     """No fault concerns reads, so that records are sent from files as by other brokers."""
+
+    def fsync(self) -> None:
+        """A sync that fails makes the unsynced bytes impossible to sync, where the disk is a simulated one."""
+        try:
+            super().fsync()
+        except OSError:
+            if isinstance(self.inner, RecordingFile):
+                self.inner.forget_unsynced()
+            raise
 
     def region(self, position: int, length: int) -> FileRegion | None:
         return self.inner.region(position, length)

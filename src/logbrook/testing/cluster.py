@@ -360,6 +360,12 @@ class ClusterBroker(Broker):
             for record in iter_records(part.data, position, bytes_max=1 << 30)
         ]
 
+    def kill(self) -> None:
+        """End the broker. Its metadata store gets nothing more of it: a paused one has changes to process."""
+        if self._connection is not None:
+            self._connection.set_cut_off(True)
+        super().kill()
+
     def set_store_cut_off(self, is_cut_off: bool) -> None:
         self.is_cut_off = is_cut_off
         if self._connection is not None:

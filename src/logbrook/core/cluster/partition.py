@@ -134,14 +134,23 @@ def hand_over(
 
 
 def step_down(
-    partition: PartitionRegistration, leader: BrokerId, broker_epoch: BrokerEpoch, min_insync: int
+    partition: PartitionRegistration, leader: BrokerId, broker_epoch: BrokerEpoch
 ) -> PartitionRegistration | None:
-    """Move the leadership as `hand_over` does, from a leader whose disk is full: it leaves the ISR, too.
-
-    Otherwise writes to the new leader would wait for it.
-    """
+    """Move the leadership as `hand_over` does, from a leader whose disk is full: it steps aside, too."""
     after = hand_over(partition, leader, broker_epoch)
-    return None if after is None else _with_isr(after, set(after.isr) - {partition.leader}, min_insync)
+    return None if after is None else step_aside(after, partition.leader)
+
+
+def step_aside(partition: PartitionRegistration, replica: BrokerId) -> PartitionRegistration:
+    """A replica whose disk is full leaves the ISR, because writes would wait for it, and stays eligible.
+
+    The leader clears the ELR before it commits anything. If it has just died, and lost its disk, the replica has the
+    last complete copy.
+    """
+    assert replica in partition.isr
+    assert replica != partition.leader
+    isr = tuple(member for member in partition.isr if member != replica)
+    return replace(partition, isr=isr, elr=(*partition.elr, replica))
 
 
 def leave(partition: PartitionRegistration, replica: BrokerId) -> PartitionRegistration | None:

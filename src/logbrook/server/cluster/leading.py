@@ -160,7 +160,7 @@ class LeadingReplicas:
         The first in the list of replicas takes over. A broker that stops stays in the ISR until the new leader drops
         it: if the new leader has died just now, this broker's copy may be the last one. A broker with a `full` data
         directory hands over what is there, to the replica after it, so that every one has its turn if others hand over,
-        too; it leaves the ISR at once, since writes would wait for it.
+        too; it leaves the ISR at once, since writes would wait for it, and stays eligible.
         """
         for replica in self._table.by_key.values():
             if replica.leader is None or replica.log is None:
@@ -179,7 +179,7 @@ class LeadingReplicas:
                 if full is None:
                     after = hand_over(registration, successor, epoch)
                 else:
-                    after = step_down(registration, successor, epoch, replica.leader.min_insync)
+                    after = step_down(registration, successor, epoch)
                 if after is not None:
                     yield self._elector.change_of(replica.leader.partition_epoch, replica.key, after)
                     break

@@ -6,7 +6,7 @@ whose topic was deleted are deleted.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from logbrook.config import LogConfig
@@ -18,7 +18,7 @@ from logbrook.core.cluster.image import (
     PartitionKey,
     parse_partition_key,
 )
-from logbrook.core.cluster.partition import PartitionRegistration, change_isr, step_down, withdraw
+from logbrook.core.cluster.partition import PartitionRegistration, step_aside, step_down
 from logbrook.core.metadata import TOPIC_PREFIX, ClusterMetadata, Topic
 from logbrook.core.replication.follower import PartitionFollower
 from logbrook.model import LogbrookError, TopicPartition
@@ -182,31 +182,19 @@ class ReplicaManager:
         )
 
     async def withdraw(self) -> None:
-        """Leave every ISR that has other members, and hand the leadership over, as long as this broker runs.
+        """Hand over every partition that another in-sync replica can lead, as long as this broker runs.
 
-        Its data directory takes no more writes. Where it is the only replica in sync it keeps its place: readers get
-        what it has.
+        Its data directory takes no more writes. It is marked as stopping, so that other leaders drop it from the ISR.
+        It does not leave by itself: a leader that has just died, and lost its disk, would leave no complete copy.
         """
         self.elector.end_elections()
         while True:
             try:
                 await self.membership.begin_stop()
-                await self.elector.commit(list(self._withdrawals()))
+                await self.elector.commit(list(self.leading.hand_overs()))
             except MetadataStoreError as error:
                 _logger.warning("broker not withdrawn", broker_id=self.broker_id, error=error)
             await pause(_WITHDRAWAL_S)
-
-    def _withdrawals(self) -> Iterator[StoreTransaction]:
-        epochs = {
-            broker_id: broker.epoch
-            for broker_id, broker in self.image.brokers.items()
-            if not broker.registration.is_stopping
-        }
-        for key in self._table.by_key:
-            partition = self.image.partitions.get(key)
-            after = None if partition is None else withdraw(partition.registration, self.broker_id, epochs)
-            if partition is not None and after is not None:
-                yield self.elector.change_of(partition.epoch, key, after)
 
     async def stop(self) -> None:
         """Stop fetching and fail the appends that wait."""
@@ -470,13 +458,13 @@ class ReplicaManager:
         partition = self.image.partitions.get(key)
         if partition is None or self.broker_id not in partition.registration.isr:
             return None
-        registration, min_insync = partition.registration, self._min_insync_of(key)
+        registration = partition.registration
         others = [member for member in registration.isr if member != self.broker_id and member in self.liveness]
         after: PartitionRegistration | None = None
         if others and registration.leader == self.broker_id:
-            after = step_down(registration, others[0], self.image.brokers[others[0]].epoch, min_insync)
+            after = step_down(registration, others[0], self.image.brokers[others[0]].epoch)
         elif registration.leader in others:
-            after = change_isr(registration, set(registration.isr) - {self.broker_id}, min_insync)
+            after = step_aside(registration, self.broker_id)
         return None if after is None else self.elector.change_of(partition.epoch, key, after)
 
     def _min_insync_of(self, key: PartitionKey) -> int:

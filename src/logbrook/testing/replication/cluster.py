@@ -206,7 +206,7 @@ class ModelCluster:
         epochs = broker.image.broker_epochs
         if broker.leader is None or broker.broker_epoch is None or successor not in epochs:
             return False
-        after = step_down(broker.leader.registration, BrokerId(successor), epochs[BrokerId(successor)], self.min_insync)
+        after = step_down(broker.leader.registration, BrokerId(successor), epochs[BrokerId(successor)])
         return after is not None and self._change(broker, broker.leader.partition_epoch, after)
 
     def reassign(self, target: Sequence[int]) -> bool:

@@ -30,10 +30,10 @@ def main(arguments: list[str] | None = None) -> int:
         file=options.campaign,
         earlier=earlier,
     )
-    # Brokers that are killed again and again have much to warn of.
+    # Brokers that are killed again and again, and whose disks fail, have much to report.
     logger = logging.getLogger("logbrook")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    logger.setLevel(logging.CRITICAL + 1)
     try:
         simulation.run()
     except KeyboardInterrupt:

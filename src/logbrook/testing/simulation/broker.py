@@ -7,6 +7,7 @@ from logbrook.config import BrokerConfig, Durability
 from logbrook.server.broker import BrokerServer
 from logbrook.server.cluster.node import ClusterLink
 from logbrook.storage.wal import Wal
+from logbrook.testing.broker_faults import DiskFaults, FaultableFiles
 from logbrook.testing.crash_states import materialise
 from logbrook.testing.memory_files import MemoryFiles
 from logbrook.testing.recording_files import RecordingFiles
@@ -76,6 +77,7 @@ class SimulatedBroker:
         self._new_link = new_link
         self.host = host
         self.files = RecordingFiles()
+        self.disk_faults = DiskFaults()
         self.is_up = False
         self._loop = loop
         self._seed = seed
@@ -94,7 +96,7 @@ class SimulatedBroker:
         self._starts += 1
         self._server = BrokerServer(
             self._config,
-            files=self.files,
+            files=FaultableFiles(self.files, self.disk_faults),
             clock=LoopClock(self._loop),
             random=SeededRandom(f"{self._seed}/{self.host}/{self._starts}"),
             new_committer=lambda wal, loop: LoopCommitter(wal, loop, self._sync_latency_s),

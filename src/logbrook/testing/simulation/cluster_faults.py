@@ -10,6 +10,7 @@ from random import Random
 
 from logbrook.core.cluster.image import BROKER_PREFIX
 from logbrook.model import LogbrookError, TopicPartition
+from logbrook.testing.forwarding import MUTATING_CALLS, SYNC_CALLS
 from logbrook.testing.simulation.cluster import SimulatedCluster, host_of
 from logbrook.testing.simulation.cluster_plan import ClusterFault
 from logbrook.testing.variants import Variant
@@ -58,6 +59,8 @@ class ClusterFaults:
             ClusterFault.MOVE: self._move,
             ClusterFault.ELECT: self._elect,
             ClusterFault.REPLACE_DISK: self._replace_disk,
+            ClusterFault.FILL_DISK: self._fill_disk,
+            ClusterFault.FAIL_DISK: self._fail_disk,
         }
 
     async def run(self) -> None:
@@ -115,7 +118,12 @@ class ClusterFaults:
         if number is None:
             return
         self._note(f"restart broker {number}")
-        await self._cluster.brokers[number].stop()
+        try:
+            await self._cluster.brokers[number].stop()
+        except LogbrookError as error:
+            # The process exits without a clean stop, and its lease expires.
+            self._note(f"broker {number} did not stop cleanly: {error}")
+            await self._cluster.connections[number].close()
         await self._cluster.start_broker(number)
 
     async def _replace_disk(self, choices: Random) -> None:
@@ -142,6 +150,31 @@ class ClusterFaults:
         """True if every partition has an in-sync replica on another broker, and none is being moved away from it."""
         registrations = [partition.registration for partition in self._cluster.image().partitions.values()]
         return all(set(each.isr) - {number} and not each.is_reassigning for each in registrations)
+
+    async def _fill_disk(self, choices: Random) -> None:
+        """A disk has no space for a while. The other sequence may kill the broker meanwhile; it may not start then."""
+        number = choices.choice(self._numbers)
+        disk = self._cluster.brokers[number].disk_faults
+        if disk.is_full:
+            return
+        self._note(f"the disk of broker {number} is full")
+        disk.is_full = True
+        await self._pause(choices.uniform(0.05, 3.0) * self._lease_s)
+        disk.is_full = False
+        self._note(f"the disk of broker {number} has space")
+
+    async def _fail_disk(self, choices: Random) -> None:
+        """Syncs fail, or writes too, and what was not synced never is. After a while the broker is restarted."""
+        number = self._take_broker(choices)
+        if number is None:
+            return
+        disk = self._cluster.brokers[number].disk_faults
+        # Where only syncs fail, writes go into the page cache.
+        disk.failing_calls = choices.choice((SYNC_CALLS, MUTATING_CALLS))
+        self._note(f"{'syncs' if disk.failing_calls == SYNC_CALLS else 'writes and syncs'} of broker {number} fail")
+        await self._pause(choices.uniform(0.05, 3.0) * self._lease_s)
+        disk.failing_calls = frozenset()
+        await self._kill_broker(number, choices.choice((Variant.KEPT, Variant.LOST, Variant.TORN)), choices)
 
     # The network
 

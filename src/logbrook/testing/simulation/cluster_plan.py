@@ -44,6 +44,8 @@ class ClusterFault(Enum):
     MOVE = auto()
     ELECT = auto()
     REPLACE_DISK = auto()
+    FILL_DISK = auto()
+    FAIL_DISK = auto()
 
 
 @dataclass(frozen=True, slots=True)

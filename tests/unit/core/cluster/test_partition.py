@@ -16,6 +16,7 @@ from logbrook.core.cluster.partition import (
     leave,
     new_partition,
     reassign,
+    step_aside,
     step_down,
     take_over,
 )
@@ -110,15 +111,20 @@ def test_leadership_is_handed_over_to_an_in_sync_replica_only() -> None:
     assert hand_over(partition(), ONE, EPOCHS[ONE]) is None
 
 
-def test_a_leader_with_a_full_disk_leaves_the_isr_with_its_leadership() -> None:
-    left = checked(step_down(partition(), THREE, EPOCHS[THREE], min_insync=2))
-    assert (left.leader, left.isr, left.elr, left.leader_epoch) == (THREE, (TWO, THREE), (), 6)
-    assert step_down(partition((ONE, TWO)), THREE, EPOCHS[THREE], min_insync=2) is None
+def test_a_leader_with_a_full_disk_leaves_the_isr_with_its_leadership_and_stays_eligible() -> None:
+    """The successor may have died just now, and its disk with it (seed 1210 of the simulation)."""
+    left = checked(step_down(partition(), THREE, EPOCHS[THREE]))
+    assert (left.leader, left.isr, left.elr, left.leader_epoch) == (THREE, (TWO, THREE), (ONE,), 6)
+    assert step_down(partition((ONE, TWO)), THREE, EPOCHS[THREE]) is None
 
 
-def test_a_leader_with_a_full_disk_stays_eligible_below_the_minimum() -> None:
-    left = checked(step_down(partition((ONE, TWO)), TWO, EPOCHS[TWO], min_insync=2))
-    assert (left.leader, left.isr, left.elr) == (TWO, (TWO,), (ONE,))
+def test_a_follower_with_a_full_disk_leaves_the_isr_and_stays_eligible() -> None:
+    left = checked(step_aside(partition((ONE, TWO)), TWO))
+    assert (left.leader, left.isr, left.elr, left.leader_epoch) == (ONE, (ONE,), (TWO,), 5)
+    # The leader has lost its disk.
+    lost = checked(leave(left, ONE))
+    taken = checked(take_over(lost, TWO, EPOCHS[TWO], {TWO}, min_insync=1))
+    assert (taken.leader, taken.isr, taken.elr) == (TWO, (TWO,), ())
 
 
 def test_a_replica_that_lost_its_disk_leaves_isr_and_elr_alone() -> None:
