@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -106,6 +107,17 @@ def test_a_failed_start_is_reported_with_the_end_of_the_brokers_log(tmp_path: Pa
 def test_a_port_is_one_that_outgoing_connections_never_get() -> None:
     first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert all(free_port() < first_outgoing for _ in range(20))
+
+
+def test_a_port_is_reserved_and_a_server_can_be_restarted_on_it() -> None:
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+            pass
 
 
 @pytest.mark.parametrize("length", [0, 1, 9, 10, 11, 25, 1000])

@@ -95,7 +95,10 @@ class ChildProcess:
 
 
 def free_port() -> int:
-    """Return a free port below the kernel's ephemeral range. Raises OSError if there is none.
+    """Return a free port of 127.0.0.1 below the kernel's ephemeral range. Raises OSError if there is none.
+
+    No other call returns it while this process lives, in any process: a socket stays bound to it, without listening.
+    Servers can bind it too, because they set SO_REUSEADDR.
 
     A client that keeps reconnecting to a dead broker on an ephemeral port could be given that port as its own source
     port: it would then be connected to itself, and the broker could not bind the port again.
@@ -104,13 +107,23 @@ def free_port() -> int:
     end = max(_PORT_FIRST + 1, _ephemeral_port_first())
     for _ in range(_TRIES):
         port = rng.randrange(_PORT_FIRST, end)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        if _reserve(port):
             return port
     raise OSError(f"no free port from {_PORT_FIRST} to {end - 1} in {_TRIES} tries")
+
+
+def _reserve(port: int) -> bool:
+    """Bind a socket to the port until the process ends. False if another socket is bound to it."""
+    with socket.socket() as holder:
+        try:
+            # Without SO_REUSEADDR, which would allow two processes to reserve the port.
+            holder.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # From here on only the end of the process closes it.
+        holder.detach()
+    return True
 
 
 def _ephemeral_port_first() -> int:
