@@ -3,9 +3,10 @@
 A consumer continues with the offset after its last record unless its position was set. Every record below a group's
 committed offset was received by a member of the group, not necessarily the one that committed.
 
-One exception: after a kill, a consumer may receive again what it has received since. It was seen once, with librdkafka.
-The probable cause is the check of its position when the leader epoch changes (KIP-320): a record that arrives before
-the answer looks truncated, and is fetched again.
+One exception, which was seen twice with librdkafka: after a kill, a consumer may receive again what it has received
+since, and once after it has resumed, it may receive the first record again. The probable cause is the check of its
+position when it learns of a leader epoch (KIP-320): a record that arrives before the answer looks truncated, and is
+fetched again.
 """
 
 from collections import defaultdict
@@ -38,6 +39,8 @@ def _check_positions(
     positions: dict[str, int] = {}
     # The positions of consumers at the last kill; a consumer that resumed later has none.
     at_kill: dict[str, int] = {}
+    # The offset of each consumer that may receive it again.
+    first: dict[str, int] = {}
     killed_at_ns = -1
     skipped: dict[str, set[int]] = defaultdict(set)
     # A consumer resumes before it receives the first record, though both may have the same timestamp.
@@ -49,7 +52,7 @@ def _check_positions(
             at_kill = dict(positions)
             continue
         if isinstance(event, Resumed):
-            positions[event.consumer] = event.offset
+            positions[event.consumer] = first[event.consumer] = event.offset
             at_kill.pop(event.consumer, None)
             if event.begun_at_ns < killed_at_ns:
                 at_kill[event.consumer] = event.offset
@@ -57,6 +60,9 @@ def _check_positions(
         position = positions.get(event.consumer, event.offset)
         positions[event.consumer] = event.offset + 1
         if event.offset < min(position, at_kill.get(event.consumer, position)):
+            if event.offset == first.get(event.consumer):
+                del first[event.consumer]
+                continue
             history.report(
                 Rule.READ_AGAIN,
                 partition=partition.partition,

@@ -395,9 +395,14 @@ def commit_what_was_never_given(garden: Garden) -> list[Event] | None:
 
 @finds(Rule.READ_AGAIN)
 def give_a_record_again(garden: Garden) -> list[Event] | None:
-    # After a kill, a consumer may receive again what it has received since.
-    before_kills = takewhile(lambda event: not isinstance(event, BrokerKilled), garden.events)
-    polled = [event for event in before_kills if isinstance(event, Polled)]
+    # After a kill, a consumer may receive again what it has received since, and its first record at any time.
+    before_kills = list(takewhile(lambda event: not isinstance(event, BrokerKilled), garden.events))
+    first = {(event.consumer, event.partition, event.offset) for event in before_kills if isinstance(event, Resumed)}
+    polled = [
+        event
+        for event in before_kills
+        if isinstance(event, Polled) and (event.consumer, event.partition, event.offset) not in first
+    ]
     if not polled:
         return None
     event = garden.rng.choice(polled)

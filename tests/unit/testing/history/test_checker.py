@@ -252,9 +252,22 @@ def test_only_consumers_from_before_a_kill_may_read_again(recorder: Recorder, jo
     joined_at_ns = recorder.now_ns()
     recorder.record(BrokerKilled)
     recorder.record(Resumed, joined_at_ns if joins_before else recorder.now_ns(), "c", "g", P0, 0)
-    poll(recorder, [0, 0, 1], "ab")
+    poll(recorder, [0, 0, 0, 1], "ab")
     end(recorder, "ab")
     assert (found(recorder) == []) == joins_before
+
+
+@pytest.mark.parametrize(
+    ("offsets", "is_allowed"), [([0, 0, 1, 2], True), ([0, 1, 0, 1, 2], True), ([0, 1, 1, 2], False)]
+)
+def test_a_consumer_that_resumed_may_receive_its_first_record_again_once(
+    recorder: Recorder, offsets: list[int], is_allowed: bool
+) -> None:
+    write(recorder, "abc")
+    recorder.record(Resumed, recorder.now_ns(), "c", "g", P0, 0)
+    poll(recorder, offsets, "abc")
+    end(recorder, "abc")
+    assert (found(recorder) == []) == is_allowed
 
 
 def test_offsets_without_records_are_no_skip(recorder: Recorder) -> None:
