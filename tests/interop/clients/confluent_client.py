@@ -33,6 +33,8 @@ from tests.interop.waiting import WITHIN_S, Deadline
 
 _QUICK_CONSUMER = {"fetch.wait.max.ms": 50, "fetch.error.backoff.ms": 20, "auto.commit.interval.ms": 50}
 _AT_ONCE = 500
+# A consumer that gets nothing for so long has no events to be told either.
+_IDLE_S = 0.1
 
 
 class ConfluentClient(Client):
@@ -217,6 +219,7 @@ class ConfluentMember(Member):
             config["group.instance.id"] = options.instance_id
         self._topic = topic
         self._positions: dict[int, int] = {}
+        self._is_stalled = False
         self._consumer = Consumer(config)
         self._consumer.subscribe([topic])
 
@@ -244,8 +247,23 @@ class ConfluentMember(Member):
             for partition in self._consumer.commit(offsets=self.positions, asynchronous=False) or []:
                 checked(partition)
 
+    def stall(self) -> None:
+        self._is_stalled = True
+
     def close(self) -> None:
+        if self._is_stalled:
+            self._rejoin()
         self._consumer.close()
+
+    def _rejoin(self) -> None:
+        """Poll until a member that was removed from its group, and is its only one now, has partitions again.
+
+        The application has not been told of the removal yet. If `close` told it, librdkafka could wait forever: its
+        assign() is never answered once the consumer terminates (librdkafka issue 4884).
+        """
+        deadline = Deadline()
+        while self._consumer.poll(_IDLE_S) is not None or not self._consumer.assignment():
+            deadline.check("the member has no partition, or still gets records")
 
 
 def _poll(consumer: Consumer, within_s: float) -> list[Received]:

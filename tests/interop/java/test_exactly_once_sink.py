@@ -74,16 +74,21 @@ def test_a_transaction_that_takes_too_long_is_named(
     kafka: KafkaBroker, client: Client, topic: str, is_second: bool
 ) -> None:
     partition = TopicPartition(topic, 0)
-    with TransactionalProducer(client, topic, transaction_timeout_ms=100) as producer:
-        producer.begin()
-        produce(producer, topic, 0, b"too late")
+
+    def commit_late(producer: TransactionalProducer) -> None:
+        # The broker may already refuse the record, if the machine is busy.
         producer.flush()
         wait_until(
             lambda: PartitionRequests(client).list_offsets({partition: LATEST}, committed_only=True)[partition] == 2,
             "that the broker aborts the transaction",
         )
+        producer.commit()
+
+    with TransactionalProducer(client, topic, transaction_timeout_ms=100) as producer:
+        producer.begin()
+        produce(producer, topic, 0, b"too late")
         with pytest.raises(TransactionTimedOutError):
-            producer.commit()
+            commit_late(producer)
     assert committed(kafka.bootstrap_servers, topic) == []
 
 
