@@ -25,6 +25,8 @@ LIBRARIES = NAMES[:3]
 _numbers = count(1)
 
 NewTopic = Callable[..., str]
+# For records with timestamps of long ago, which retention would delete.
+KEPT_FOREVER = {"retention.ms": "-1"}
 # Threads of a client that is closed end within this time.
 _QUICK_END_S = 0.3
 

@@ -4,7 +4,7 @@ import pytest
 
 from logbrook.protocol.error_codes import ErrorCode
 from tests.interop.clients.interface import Client, Feature, MemberOptions, Outgoing, RefusedError
-from tests.interop.conftest import NewTopic
+from tests.interop.conftest import KEPT_FOREVER, NewTopic
 from tests.interop.members import poll_until
 
 
@@ -179,7 +179,7 @@ def test_the_sizes_of_logs_are_described(client: Client, servers: str, new_topic
 
 def test_offsets_are_listed_by_earliest_latest_and_timestamp(client: Client, servers: str, new_topic: NewTopic) -> None:
     client.needs(Feature.LIST_OFFSETS, Feature.TIMESTAMPS)
-    topic = new_topic()
+    topic = new_topic(settings=KEPT_FOREVER)
     with client.admin(servers) as admin, client.producer(servers) as producer:
         assert admin.earliest_latest_newest(topic, 0) == (0, 0, -1)
         producer.deliver(*[Outgoing(topic, b"v", timestamp_ms=1_000 + number) for number in (1, 3, 2)])

@@ -16,7 +16,7 @@ from tests.interop.clients.interface import (
     Received,
     Stored,
 )
-from tests.interop.conftest import NewTopic
+from tests.interop.conftest import KEPT_FOREVER, NewTopic
 from tests.interop.waiting import Deadline
 
 
@@ -77,7 +77,7 @@ def test_a_compacted_topic_refuses_records_without_a_key_and_the_others_of_their
 
 def test_a_producer_chooses_the_timestamps(client: Client, servers: str, new_topic: NewTopic) -> None:
     client.needs(Feature.TIMESTAMPS)
-    topic = new_topic()
+    topic = new_topic(settings=KEPT_FOREVER)
     times = [1_000_000_000_000, 1_600_000_000_123, 1_500_000_000_000]
     with client.producer(servers) as producer:
         producer.deliver(*[Outgoing(topic, b"v", timestamp_ms=timestamp_ms) for timestamp_ms in times])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.interop.clients.interface import Client, Outgoing
-from tests.interop.conftest import NewTopic
+from tests.interop.conftest import KEPT_FOREVER, NewTopic
 
 _TIMES = [1_000, 3_000, 2_000, 5_000, 4_000]
 
@@ -13,7 +13,7 @@ _TIMES = [1_000, 3_000, 2_000, 5_000, 4_000]
 @pytest.fixture
 def timed_topic(servers: str, new_topic: NewTopic, get_client: Callable[[str], Client]) -> str:
     """A topic with the timestamps above in partition 0; partition 1 is empty."""
-    topic = new_topic(partitions=2)
+    topic = new_topic(partitions=2, settings=KEPT_FOREVER)
     with get_client("confluent").producer(servers) as producer:
         for timestamp_ms in _TIMES:
             producer.deliver(Outgoing(topic, b"%d" % timestamp_ms, timestamp_ms=timestamp_ms))
