@@ -63,6 +63,8 @@ SPARK_FILE_S = 8.0
 SLOW = (
     "tests/unit/cli/",
     "tests/unit/bench/",
+    "tests/unit/compactor/",
+    "tests/unit/server/test_compaction_worker.py",
     "tests/unit/server/test_run.py",
     "tests/unit/server/test_maintenance.py",
     "tests/unit/server/json/test_connection.py",
