@@ -8,6 +8,7 @@ connections of a host. `take_down` does so too, and refuses new ones until `brin
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from logbrook.testing.simulation.loop import SimulationLoop
 
 _FIRST_PORT = 20_000
+_TIME = Struct("<d")
 
 
 class SimulatedNetwork:
@@ -77,8 +79,7 @@ class SimulatedNetwork:
         return near, near.protocol
 
     def on_delivered(self, transport: "SimulatedTransport", data: bytes) -> None:
-        start = f"{self.loop.time()} {transport.remote} {transport.local}"
-        self.digest = crc32(data, crc32(start.encode(), self.digest))
+        self.digest = crc32(data, crc32(_TIME.pack(self.loop.now_s), crc32(transport.addresses, self.digest)))
 
     def is_cut_off(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) in self._cut_off
@@ -172,6 +173,8 @@ class SimulatedTransport(asyncio.Transport):
         self.protocol = protocol
         self.local = local
         self.remote = remote
+        # For the digest of the network.
+        self.addresses = f"{remote} {local}".encode()
         self._network = network
         # Sent by the peer, not yet received; None is the end of the stream.
         self._incoming: deque[bytes | None] = deque()
