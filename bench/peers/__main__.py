@@ -12,7 +12,6 @@ python -m bench.peers --table                      only print every row of the r
 
 import argparse
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from bench.peers.redis import Redis
 from bench.peers.results import FILE, Results, Row, State, read, read_for, stamped, write
 from bench.peers.system import Promise, System, UnavailableError
 from bench.peers.workers import Workers
+from logbrook.testing.reaper import Reaper
 
 SYSTEMS: dict[str, Callable[[], System]] = {"logbrook": Logbrook, "kafka": Kafka, "redis": Redis, "nats": Nats}
 _IN_MEMORY = {"tmpfs", "ramfs"}
@@ -55,13 +55,14 @@ def main(arguments: list[str]) -> int:
     is_trial = options.quick or options.warm_up is not None
     path = options.results or (None if is_trial else FILE)
     data = Path(tempfile.mkdtemp(prefix="logbrook-peers-", dir=options.data))
-    try:
-        return _measure(options, data, path)
-    except KeyboardInterrupt:
-        print("\ninterrupted; finished measurements are saved", file=sys.stderr)
-        return 130
-    finally:
-        shutil.rmtree(data, ignore_errors=True)
+    # It kills all servers and removes their data, even if this process is killed.
+    with Reaper() as reaper:
+        reaper.watch_directory(str(data))
+        try:
+            return _measure(options, data, path)
+        except KeyboardInterrupt:
+            print("\ninterrupted; finished measurements are saved", file=sys.stderr)
+            return 130
 
 
 def _measure(options: argparse.Namespace, data: Path, path: Path | None) -> int:
