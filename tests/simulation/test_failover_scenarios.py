@@ -9,6 +9,7 @@ import pytest
 from logbrook.core.cluster.image import ClusterImage, PartitionKey
 from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.core.metadata import TOPIC_PREFIX
+from logbrook.model import TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -112,9 +113,9 @@ class ThreeBrokers:
         client.close()
         await pause(0.1)
 
-    async def produce(self, leader: int, partition: int = 0, name: str = TOPIC) -> ErrorCode:
+    async def produce(self, leader: int, partition: int = 0, name: str = TOPIC, value: bytes = b"v") -> ErrorCode:
         """Write a record with acks=all."""
-        data = PartitionProduceData(index=partition, records=build_batch([Record(value=b"v")]))
+        data = PartitionProduceData(index=partition, records=build_batch([Record(value=value)]))
         topic = TopicProduceData(name=name, partition_data=[data])
         request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
         client = await SimulatedClient.connect(host_of(leader), PORT)
@@ -193,6 +194,33 @@ def test_followers_that_lag_are_dropped_by_a_tick() -> None:
             cluster.loop.network.reconnect(host_of(number), host_of(3))
 
     ThreeBrokers().run(scenario)
+
+
+def test_a_follower_that_catches_up_fetches_while_it_syncs_and_joins_when_all_is_synced() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3])
+        for number in (1, 2):
+            cluster.loop.network.cut_off(host_of(number), host_of(3))
+        # More than a response may have of a partition.
+        values = [bytes([number]) * 700_000 for number in range(4)]
+        for value in values:
+            assert await cluster.produce(leader=1, value=value) == ErrorCode.NONE
+        assert cluster.registration().isr == (1, 2)
+        for number in (1, 2):
+            cluster.loop.network.reconnect(host_of(number), host_of(3))
+
+        log = cluster.brokers[3].server.directory.get(TopicPartition(TOPIC, 0))
+        unsynced_max = 0
+        while log.synced_end_offset < len(values):
+            unsynced_max = max(unsynced_max, log.log_end_offset - log.synced_end_offset)
+            assert cluster.registration().isr == (1, 2)
+            await pause(0.1)
+        # The records of two responses.
+        assert unsynced_max == 2
+        await pause(SOON_S)
+        assert cluster.registration().isr == (1, 2, 3)
+
+    ThreeBrokers(sync_s=(0.001, 0.001, 2.0)).run(scenario)
 
 
 def test_a_follower_killed_between_two_fetches_is_detected() -> None:

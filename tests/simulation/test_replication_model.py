@@ -248,6 +248,52 @@ def test_members_of_an_isr_change_in_flight_count(monkeypatch: pytest.MonkeyPatc
         commit_during_an_unknown_expansion()
 
 
+def fetches_unsynced_at_the_high_watermark(
+    self: follower_rules.PartitionFollower, log_end_offset: Offset, synced_end_offset: Offset
+) -> bool:
+    """A fetch at the high watermark makes the follower a member of the ISR."""
+    return log_end_offset == synced_end_offset or log_end_offset <= self.leader_high_watermark
+
+
+def catch_up_and_lose_power() -> None:
+    """A replica that has caught up loses what it has not synced, after the other replicas have died."""
+    model = ReplicationModel(min_insync=1)
+    model.now_ms += 2_000
+    model.replicate(2)
+    model.tick(1)
+    assert set(model.registration.isr) == {1, 2}
+    for _ in range(2):
+        model.produce(1)
+        model.sync(1)
+        model.replicate(2)
+        model.replicate(2)
+    # The leader sends a record at a time.
+    assert model.fetch(3)
+    model.receive(0, records_max=1)
+    model.receive(0)
+    assert (model.log_end(3), model.synced_end(3)) == (1, 0)
+    assert model.fetch(3), "the leader does not count the offset"
+    model.receive(0)
+    model.receive(0)
+    assert (model.log_end(3), model.synced_end(3)) == (2, 0)
+    if model.fetch(3):
+        model.deliver_all()
+        model.receive(0)
+    lose(model, 2)
+    lose(model, 1)
+    model.elect(3)
+    model.stop(3, keep=0)
+    model.heal()
+    model.judge()
+
+
+def test_a_replica_does_not_join_the_isr_with_records_that_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    catch_up_and_lose_power()
+    monkeypatch.setattr(follower_rules.PartitionFollower, "may_fetch", fetches_unsynced_at_the_high_watermark)
+    with pytest.raises(ModelViolationError, match="acknowledged"):
+        catch_up_and_lose_power()
+
+
 # The command
 
 

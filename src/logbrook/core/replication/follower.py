@@ -5,6 +5,9 @@ own epochs: if that epoch ends earlier in its log, the logs diverge, and it answ
 up to that one, and its end offset (KIP-595). The follower truncates to the smaller of the two ends of that epoch and
 fetches again, until the logs agree (KIP-101, KIP-279). It never truncates by the high watermark, and takes the high
 watermark of the leader over only from an answer without divergence.
+
+The leader takes the offset of a fetch for a durable end, so a follower fetches when all its records are synced. Below
+the leader's high watermark it need not wait (ADR 29): the leader counts the offset only at or above it.
 """
 
 from dataclasses import dataclass
@@ -46,7 +49,7 @@ class StartAt:
 
 @dataclass(frozen=True, slots=True)
 class AppendFetched:
-    """Append the records of the answer at their offsets. Fetch again when they are synced."""
+    """Append the records of the answer at their offsets. Fetch again when `may_fetch` is true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +93,16 @@ class PartitionFollower:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.high_watermark = high_watermark
+        # The newest that the leader has told in this term. Its own is never smaller.
+        self.leader_high_watermark = Offset(0)
+
+    def may_fetch(self, log_end_offset: Offset, synced_end_offset: Offset) -> bool:
+        """True if everything is synced, or the leader does not count the offset of the fetch."""
+        return log_end_offset == synced_end_offset or log_end_offset < self.leader_high_watermark
 
     def fetch(self, log_end_offset: Offset, synced_end_offset: Offset, last_epoch: LeaderEpoch) -> ReplicaFetch:
-        """Return the next fetch. Everything that was received must be synced: the offset is reported as durable."""
-        assert log_end_offset == synced_end_offset, "the offset of a fetch is a durable end"
+        """Return the next fetch. `may_fetch` must be true."""
+        assert self.may_fetch(log_end_offset, synced_end_offset), "the offset of a fetch is a durable end"
         return ReplicaFetch(log_end_offset, last_epoch, self.leader_epoch)
 
     def on_divergence(
@@ -133,6 +142,7 @@ class PartitionFollower:
     ) -> list[FollowerEffect]:
         """An answer without divergence. `log_end_offset` is that after the records of the answer are appended."""
         effects: list[FollowerEffect] = [AppendFetched()] if has_records else []
+        self.leader_high_watermark = max(self.leader_high_watermark, leader_high_watermark)
         offset = min(leader_high_watermark, log_end_offset)
         if offset > self.high_watermark:
             self.high_watermark = Offset(offset)

@@ -29,7 +29,7 @@ _LENGTH = Struct(">i")
 _FRAME_BYTES_MAX = 256 << 20
 # Small responses, and the beginning of each.
 _START_BYTES = 4096
-# Memory up to this size is kept for the next response: the kernel clears every page of fresh memory.
+# Memory up to this size is kept for a later response: the kernel clears every page of fresh memory.
 _KEPT_BYTES_MAX = 8 << 20
 _ELEMENTS_MAX = 10_000_000
 
@@ -38,7 +38,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     """Connect with `connect`. `client_id` names this broker in the logs of the other one.
 
     `on_lost()` is called when the other broker closes the connection, or the network does. With `reuses_memory` a
-    response is valid until the next request is sent, of which there is one at a time.
+    response is valid until the request after the next one is sent. There is one request at a time then.
     """
 
     def __init__(self, client_id: str) -> None:
@@ -46,7 +46,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.reuses_memory = False
         self._client_id = client_id
         self._start = memoryview(bytearray(_START_BYTES))
-        self._memory = self._start[:0]
+        # The memory of the last two large responses, the older one first.
+        self._memories = deque([self._start[:0], self._start[:0]])
         # The memory of the response that is being received, None while its length is unknown, and the bytes it has.
         self._frame: memoryview | None = None
         self._filled = 0
@@ -174,9 +175,11 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _take(self, length: int) -> memoryview:
         if not self.reuses_memory or length > _KEPT_BYTES_MAX:
             return memoryview(bytearray(length))
-        if len(self._memory) < length:
-            self._memory = memoryview(bytearray(length))
-        return self._memory[:length]
+        memory = self._memories.popleft()
+        if len(memory) < length:
+            memory = memoryview(bytearray(length))
+        self._memories.append(memory)
+        return memory[:length]
 
     def _respond(self, frame: memoryview) -> None:
         if self._responses:

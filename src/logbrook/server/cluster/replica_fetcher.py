@@ -4,7 +4,9 @@ A leader has two fetchers: one for the partitions of which this broker is an in-
 replica that has much to catch up with then does not delay the acknowledgements of writes.
 
 A fetch reports the follower's log end offset as durable, so the next one is sent when all records of the last response
-are synced. Fetch sessions (KIP-227) keep the requests small: a fetch lists only partitions whose position has changed.
+are synced. A replica that catches up fetches while they are synced, as far as the leader does not count what it reports
+(`PartitionFollower.may_fetch`); the records of at most two responses are unsynced. Fetch sessions (KIP-227) keep the
+requests small: a fetch lists only partitions whose position has changed.
 
 A partition that fails, or whose records are not synced yet, is left out for a while and does not stop the others. The
 fetch of the others then waits for a shorter time, and the next one has it. When a partition is added, the fetch that
@@ -232,18 +234,24 @@ class ReplicaFetcher:
         except OSError as error:
             self._owner.on_unreachable(self.leader, error)
             raise
-        # The next fetch is sent when all records of the last response are synced.
+        # Before a fetch is sent, all records of the response before the last one are synced.
         self._connection.reuses_memory = True
         self._owner.on_connected(self._connection, self.leader)
         self._session_id = self._session_epoch = 0
         self._forgotten.clear()
         for fetched in self._partitions.values():
             fetched.is_in_session, fetched.sent = False, None
+        # The appends of the last response.
+        unsynced: list[asyncio.Future[None]] = []
         while True:
             self._changed.clear()
             positions = self._positions()
             if not positions:
-                await self._pause(_FAILED_S)
+                if unsynced:
+                    await asyncio.wait(unsynced)
+                    unsynced = []
+                else:
+                    await self._pause(_FAILED_S)
                 continue
             self._is_fetching = True
             try:
@@ -257,7 +265,10 @@ class ReplicaFetcher:
                 raise ConnectionResetError(ErrorCode(response.error_code).name)
             self._session_id = response.session_id
             self._session_epoch = self._session_epoch + 1 if self._session_id else 0
-            await self._accept(response, positions)
+            appends = self._accept(response, positions)
+            if awaited := (appends if self._throttle is None else unsynced):
+                await asyncio.wait(awaited)
+            unsynced = appends
 
     def _positions(self) -> dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]]:
         """Return the next fetch of each partition that can be fetched, and set how long it may wait."""
@@ -277,8 +288,9 @@ class ReplicaFetcher:
             if log.corruption is not None or log.environment.health.failure is not None:
                 # It is repaired first (`replica_repair`), and must not join the ISR before.
                 continue
-            if log.synced_end_offset != log.log_end_offset:
-                # Appends of this broker's own term as a leader, or fetched from another one, are not synced yet.
+            if not follower.may_fetch(log.log_end_offset, log.synced_end_offset):
+                # The last records are those of this broker's own term as a leader, were fetched from another one, or
+                # are the last ones that this replica was behind.
                 self._wait_ms = min(self._wait_ms, _UNSYNCED_WAIT_MS)
                 continue
             fetch = follower.fetch(log.log_end_offset, log.synced_end_offset, _last_epoch(log))
@@ -328,10 +340,10 @@ class ReplicaFetcher:
             ],
         )
 
-    async def _accept(
+    def _accept(
         self, response: FetchResponse, positions: dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]]
-    ) -> None:
-        """Apply the response, and return when all its records are synced."""
+    ) -> list[asyncio.Future[None]]:
+        """Apply the response. Returns what is done when its records are synced."""
         appends: list[asyncio.Future[None]] = []
         for topic in response.responses:
             for data in topic.partitions:
@@ -361,8 +373,7 @@ class ReplicaFetcher:
                         self._owner.on_disk_full(replica.log)
                 if data.error_code:
                     fetched.blocked_until_s = self._clock.monotonic_s() + _FAILED_S
-        if appends:
-            await asyncio.wait(appends)
+        return appends
 
     def _accept_partition(
         self,
@@ -375,6 +386,9 @@ class ReplicaFetcher:
         """Raises LogbrookError."""
         effects: list[FollowerEffect] = []
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if log.synced_end_offset != log.log_end_offset:
+                # Replaced when the next fetch fails, since the appends to it are not done yet.
+                return
             start = Offset(data.log_start_offset)
             effects = follower.on_out_of_range(start, log.log_start_offset, log.log_end_offset)
         elif data.error_code:

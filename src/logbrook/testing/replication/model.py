@@ -105,7 +105,7 @@ class ReplicationModel(ModelCluster):
         if not broker.is_up or follower is None or broker.broker_epoch is None:
             return False
         synced = log.log_end_offset if self.faults.reports_unsynced_offsets else log.synced_end_offset
-        if synced != log.log_end_offset:
+        if not follower.may_fetch(log.log_end_offset, synced):
             return False
         broker.fetch_number += 1
         fetch = follower.fetch(log.log_end_offset, synced, log.last_epoch)

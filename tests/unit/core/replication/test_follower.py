@@ -47,6 +47,22 @@ def test_an_answer_moves_high_watermark_and_log_start_up_to_the_log_end(follower
     assert effects == [AppendFetched(), MoveHighWatermark(Offset(30)), MoveLogStart(Offset(30))]
 
 
+def test_a_follower_fetches_with_unsynced_records_only_below_the_high_watermark_of_this_leader(
+    follower: PartitionFollower,
+) -> None:
+    assert not follower.may_fetch(Offset(30), Offset(20)), "the leader has not told its high watermark yet"
+    follower.on_answer(
+        has_records=True,
+        leader_high_watermark=Offset(40),
+        leader_log_start_offset=Offset(0),
+        log_start_offset=Offset(0),
+        log_end_offset=Offset(30),
+    )
+    assert follower.may_fetch(Offset(39), Offset(20))
+    assert not follower.may_fetch(Offset(40), Offset(39)), "the leader would add it to the ISR"
+    assert follower.may_fetch(Offset(40), Offset(40))
+
+
 def test_the_high_watermark_of_a_follower_does_not_fall(follower: PartitionFollower) -> None:
     effects = follower.on_answer(
         has_records=False,

@@ -70,18 +70,19 @@ def test_responses_arrive_in_parts_of_any_size(size: int) -> None:
     asyncio.run(check())
 
 
-def test_a_large_response_is_received_into_memory_that_the_next_one_reuses() -> None:
+def test_a_large_response_is_received_into_memory_that_the_one_after_the_next_reuses() -> None:
     async def check() -> None:
         connection = connected()
         connection.reuses_memory = True
         frames: list[memoryview] = []
-        for byte in (b"a", b"b"):
+        for byte in (b"a", b"b", b"c"):
             future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
             connection._responses.append(future)
             receive(connection, pack(">i", 100_000) + byte * 100_000)
             frames.append(await future)
         assert bytes(frames[1]) == b"b" * 100_000
-        assert frames[0].obj is frames[1].obj
+        assert bytes(frames[2]) == b"c" * 100_000
+        assert frames[0].obj is frames[2].obj
 
     asyncio.run(check())
 
