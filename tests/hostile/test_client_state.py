@@ -4,10 +4,14 @@ Without sockets: the bounds are settings of the handlers' services, lowered for 
 """
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from logbrook.core.acls import AclOperation, PatternType, PermissionType, ResourceType
+from logbrook.core.users import ITERATIONS_MIN, SCRAM_NUMBERS
 from logbrook.model.identifiers import ProducerEpoch, ProducerId
+from logbrook.model.security import ANONYMOUS, SaslMechanism
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from logbrook.protocol.messages.add_partitions_to_txn import (
@@ -15,6 +19,20 @@ from logbrook.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
+from logbrook.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from logbrook.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from logbrook.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from logbrook.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -349,3 +367,80 @@ def test_settings_of_topics() -> None:
         response = client.request(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse)
         assert response.topics[0].error_code == ErrorCode.INVALID_CONFIG
         assert "t" not in shell.services.topics.metadata.topics
+
+
+# Each of the three requests creates an entry of about 550 bytes and a key.
+SECURITY_STATE = {"security": {"authorization": True, "super_users": str(ANONYMOUS), "state_bytes_max": 8 * KIB}}
+
+
+def create_user(client: HandlerClient, name: str, salt: bytes = b"salt") -> str:
+    upsert = ScramCredentialUpsertion(
+        name=name,
+        mechanism=SCRAM_NUMBERS[SaslMechanism.SCRAM_SHA_256],
+        iterations=ITERATIONS_MIN,
+        salt=salt,
+        salted_password=bytes(32),
+    )
+    request = AlterUserScramCredentialsRequest(upsertions=[upsert])
+    (result,) = client.request(request, AlterUserScramCredentialsResponse).results
+    return ErrorCode(result.error_code).name
+
+
+def delete_user(client: HandlerClient, name: str) -> str:
+    deletion = ScramCredentialDeletion(name=name, mechanism=SCRAM_NUMBERS[SaslMechanism.SCRAM_SHA_256])
+    request = AlterUserScramCredentialsRequest(deletions=[deletion])
+    (result,) = client.request(request, AlterUserScramCredentialsResponse).results
+    return ErrorCode(result.error_code).name
+
+
+def create_acl(client: HandlerClient, name: str) -> str:
+    creation = AclCreation(
+        resource_type=ResourceType.TOPIC,
+        resource_name=name,
+        resource_pattern_type=PatternType.LITERAL,
+        principal="User:mallory",
+        host="*",
+        operation=AclOperation.READ,
+        permission_type=PermissionType.ALLOW,
+    )
+    (result,) = client.request(CreateAclsRequest(creations=[creation]), CreateAclsResponse).results
+    return ErrorCode(result.error_code).name
+
+
+def create_quota(client: HandlerClient, name: str) -> str:
+    entry = EntryData(
+        entity=[EntityData(entity_type="client-id", entity_name=name)],
+        ops=[OpData(key="producer_byte_rate", value=1e6, remove=False)],
+    )
+    request = AlterClientQuotasRequest(entries=[entry], validate_only=False)
+    (result,) = client.request(request, AlterClientQuotasResponse).entries
+    return ErrorCode(result.error_code).name
+
+
+@pytest.mark.parametrize("create", [create_user, create_acl, create_quota])
+def test_users_acls_and_quotas(create: Callable[[HandlerClient, str], str]) -> None:
+    with HandlerShell(SECURITY_STATE) as shell:
+        client = shell.client()
+        codes = [create(client, f"name-{number}") for number in range(30)]
+        created = codes.count(NONE)
+        assert 5 <= created <= 15
+        assert codes == [NONE] * created + ["POLICY_VIOLATION"] * (30 - created)
+        assert shell.services.security.bytes <= 8 * KIB
+        assert create(client, "name-0") == NONE, "what exists may be set again"
+
+
+def test_users_with_long_names_and_salts() -> None:
+    with HandlerShell(SECURITY_STATE) as shell:
+        client = shell.client()
+        assert create_user(client, "x" * 10_000) == "POLICY_VIOLATION"
+        assert create_user(client, "x", salt=bytes(10_000)) == "POLICY_VIOLATION"
+        assert shell.services.security.bytes == 0
+
+
+def test_a_deleted_user_makes_room_for_another() -> None:
+    with HandlerShell(SECURITY_STATE) as shell:
+        client = shell.client()
+        while create_user(client, f"u{len(shell.services.security.users):02}") == NONE:
+            pass
+        assert delete_user(client, "u00") == NONE
+        assert create_user(client, "new") == NONE

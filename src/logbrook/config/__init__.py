@@ -1,7 +1,7 @@
 """Settings of the broker: declarations, loading, Kafka's names for them, and the generated reference.
 
-- Declarations: each section is a frozen dataclass of type `setting.Settings` (`network`, `topics`, `storage`,
-  `coordinators`), and `broker.BrokerConfig` holds them all.
+- Declarations: each section is a frozen dataclass of type `setting.Settings` (`network`, `security`, `topics`,
+  `storage`, `coordinators`, `cluster`), and `broker.BrokerConfig` holds them all.
 - `catalogue` lists every setting with its flag, environment variable and key; `values` parses and formats values.
 - `loading.load_settings` merges command line, environment and TOML file into a `LoadedSettings`, or raises
   `errors.SettingsRefusedError` with every mistake and its line (`toml_lines`).

@@ -109,6 +109,12 @@ class SecurityConfig(Settings):
         "Allow every operation on resources that no ACL names.",
         kafka="allow.everyone.if.no.acl.found",
     )
+    state_bytes_max: int = setting(
+        64 << 20,
+        "Maximum memory of all users, ACLs and quotas, about 100,000 of them. Further ones are refused with "
+        "POLICY_VIOLATION.",
+        at_least=1024,
+    )
     audit_file: str = setting(
         "", "File for the audit log, one JSON object per line. Empty: audit events are in the broker's log only."
     )

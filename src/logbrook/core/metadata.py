@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from logbrook.model import LogbrookError, TopicPartition, check_topic_name
-from logbrook.model.identifiers import BrokerId
+from logbrook.model.identifiers import BrokerId, LeaderEpoch
 
 MetadataRecord: TypeAlias = tuple[str, bytes | None]
 
@@ -64,7 +64,7 @@ class ClusterMetadata:
         self.cluster_id = ""
         # Finalized levels of features; empty on a single node.
         self.feature_levels: Mapping[str, int] = {}
-        self.epoch = -1
+        self.epoch = LeaderEpoch(-1)
         self.next_producer_id = 0
         # Dynamic settings of this broker, and of all brokers that do not set them.
         self.broker_settings: Mapping[str, str] = {}
@@ -221,7 +221,7 @@ class ClusterMetadata:
             self.cluster_id = content["id"]
             self.feature_levels = content.get("features", {})
         elif key == _EPOCH:
-            self.epoch = content["epoch"]
+            self.epoch = LeaderEpoch(content["epoch"])
         elif key == _PRODUCER_IDS:
             self.next_producer_id = content["next"]
         elif key == self._own_settings_key:

@@ -24,6 +24,7 @@ from logbrook.server.cluster import errors as cluster_errors
 from logbrook.server.cluster import identity_file, membership, peer_security
 from logbrook.server.security import errors as security_errors
 from logbrook.server.security import quotas as security_quotas
+from logbrook.server.security import state as security_state
 from logbrook.storage import errors as storage
 
 T = TypeVar("T")
@@ -107,6 +108,7 @@ _CODES: dict[type[LogbrookError], ErrorCode] = {
     users.UnknownCredentialError: ErrorCode.RESOURCE_NOT_FOUND,
     session.NotAuthenticatedError: ErrorCode.ILLEGAL_SASL_STATE,
     session.SessionExpiredError: ErrorCode.SASL_AUTHENTICATION_FAILED,
+    security_state.SecurityStateFullError: ErrorCode.POLICY_VIOLATION,
     security_errors.AuthenticationFailedError: ErrorCode.SASL_AUTHENTICATION_FAILED,
     features.InvalidLevelError: ErrorCode.INVALID_UPDATE_VERSION,
     # Errors of a start, which no client gets.

@@ -85,7 +85,7 @@ class Topics:
         self.directory = directory
         self.metadata = ClusterMetadata()
         # Users, ACLs and quotas, whose entries are in the same store.
-        self.security = SecurityState()
+        self.security = SecurityState(config.security.state_bytes_max)
         self._config = config
         self._appender = appender
         self._clock = clock
@@ -371,7 +371,7 @@ class Topics:
         In a cluster `decide` is called again if another broker changed one of the entries. Raises StorageError,
         MetadataStoreError, and what `decide` raises.
         """
-        await self._change(decide)
+        await self._change(lambda: self.security.checked(decide()))
 
     async def new_producer_id(self) -> ProducerId:
         """Return a producer id that was never returned before. Raises StorageError."""
@@ -416,7 +416,7 @@ class Topics:
         except DiskFullError as error:
             self._appender.refusal = error
             raise
-        self._appender.leader_epoch = LeaderEpoch(self.metadata.epoch)
+        self._appender.leader_epoch = self.metadata.epoch
 
     def _new_cluster_id(self) -> str:
         return base64.urlsafe_b64encode(self._random.token(16)).rstrip(b"=").decode()
