@@ -1,7 +1,7 @@
 """Calls of gRPC over HTTP/2, as far as etcd needs them: requests with one response, and streams in both directions.
 
-A message is a byte that says that it is not compressed, its length in four bytes, and the message. A call ends with a
-status in the trailers of its response, or in its headers if there is no response.
+A gRPC message has a prefix: the compressed flag, always 0 here, and the length in four bytes. A call ends with a status
+in the trailers of its response, or in its headers (Trailers-Only).
 
     https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 
@@ -41,7 +41,7 @@ Headers = Sequence[tuple[str, str]]
 
 _PREFIX = Struct(">BL")
 _MESSAGE_BYTES_MAX = 1 << 30
-# The server may send so many bytes before this client has read any.
+# HTTP/2 flow-control window: the bytes that the server may have in flight.
 _WINDOW_BYTES = 1 << 20
 # Pings find a server that is gone without closing its connections. etcd refuses more than one in 5 s, and those on a
 # connection without a call.
@@ -152,7 +152,7 @@ class GrpcConnection(asyncio.Protocol):
             for event in self._http.receive_data(data):
                 self._handle(event)
         except H2Error as error:
-            self._fail(ConnectionResetError(f"not HTTP/2: {error}"))
+            self._fail(ConnectionResetError(f"HTTP/2 protocol error: {error}"))
             return
         self.flush()
 
@@ -168,7 +168,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, DataReceived):
-            # Acknowledged at once: whoever reads is not slower than the network.
+            # On receipt, so there is no back-pressure: the messages of a call are queued until they are read.
             self._http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             self._with_call(event.stream_id, lambda call: call.on_data(event.data))
         elif isinstance(event, ResponseReceived | TrailersReceived):
@@ -184,10 +184,8 @@ class GrpcConnection(asyncio.Protocol):
             self._pong_timer.cancel()
             self._pong_timer = None
         elif isinstance(event, ConnectionTerminated):
-            # The server finishes the calls that it has accepted, and takes no more.
-            self._is_open = False
-            if event.error_code != ErrorCodes.NO_ERROR:
-                self._fail(ConnectionResetError(f"the server has closed the connection: error {event.error_code}"))
+            # h2 accepts no frames after a GOAWAY, not even those of calls that the server would finish.
+            self._fail(ConnectionResetError(f"the server shuts the connection down: error {event.error_code}"))
 
     def _with_call(self, number: int, action: "Callable[[GrpcCall], None]") -> None:
         call = self._calls.get(number)
@@ -240,11 +238,14 @@ class GrpcCall:
         data = memoryview(_PREFIX.pack(0, len(message)) + message)
         while True:
             self._check()
-            room = self._room()
-            part, data = data[:room], data[room:]
-            if part:
-                self._http.send_data(self._number, bytes(part), end_stream=is_last and not data)
-                self._connection.flush()
+            try:
+                room = self._room()
+                part, data = data[:room], data[room:]
+                if part:
+                    self._http.send_data(self._number, bytes(part), end_stream=is_last and not data)
+            except H2Error as error:
+                raise ConnectionResetError(f"HTTP/2 protocol error: {error}") from None
+            self._connection.flush()
             if not data:
                 return
             if not part:
