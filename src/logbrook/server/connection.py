@@ -68,6 +68,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_transport",
         "_unmuting",
         "held_bytes",
+        "is_exempt",
         "peer",
     )
 
@@ -91,7 +92,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._is_closing = False
         self._is_lingering = False
         self._is_lost = False
-        self._output = ResponseWriter(loop, registry.response_memory, self._process, self._on_region_failed)
+        self._output = ResponseWriter(loop, registry.response_memory, self._proceed, self._on_region_failed)
         self._is_flush_due = False
         self._frames = 0
         self._received_bytes = 0
@@ -99,6 +100,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._progress = PeerProgress()
         self._unmuting: asyncio.TimerHandle | None = None
         self.held_bytes = 0
+        # True while its request may exceed its share of memory. Set by `ReceiveMemory`.
+        self.is_exempt = False
         self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -165,6 +168,9 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._disconnect(error)
             return
         if frames:
+            if self.is_exempt:
+                # For one request, also if the next one has begun to arrive.
+                self._registry.end_exemption(self)
             if self._is_silent and self._session.is_authenticated:
                 self._is_silent = False
                 self._registry.heard_from(self)
@@ -237,9 +243,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Send the finished responses and start further requests. Called by the registry after `flush_soon`."""
         self._is_flush_due = False
-        if not self._transport.is_closing():
-            self._process()
-            self._update_held_bytes()
+        self._proceed()
 
     def finish(self, pending: PendingResponse, response: Any) -> None:
         """Encode the response of a request in flight, and send it once all earlier ones are."""
@@ -311,6 +315,12 @@ class ServerConnection(asyncio.BufferedProtocol):
             and in_flight_bytes + self._transport.get_write_buffer_size() < self._registry.in_flight_bytes_max
         )
 
+    def _proceed(self) -> None:
+        """Go on after a wait. Reading that is resumed takes memory, which may have to be waited for."""
+        if not self._transport.is_closing():
+            self._process()
+            self._update_held_bytes()
+
     def _process(self) -> None:
         """Start requests within the limits, send finished responses, resume reading if all requests are started."""
         if self._is_processing:
@@ -347,9 +357,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._unmute_later()
             return
         self._session.muted_until_s = 0.0
-        if not self._transport.is_closing():
-            self._process()
-            self._update_held_bytes()
+        self._proceed()
 
     def _start_requests(self) -> None:
         for _ in range(self.STARTED_PER_TURN_MAX):

@@ -225,8 +225,12 @@ class Listener:
         """Set the memory that the requests of a connection hold."""
         self.receive_memory.set_held_bytes(connection, held_bytes)
         if not is_receiving:
-            self.receive_memory.end_exemption(connection)
-            self._resume_soon()
+            self.end_exemption(connection)
+
+    def end_exemption(self, connection: ServerConnection) -> None:
+        """Let the next connection exceed its share of memory, if `connection` did."""
+        self.receive_memory.end_exemption(connection)
+        self._resume_soon()
 
     def reserve(self, connection: ServerConnection, more_bytes: int) -> bool:
         """Count memory that a request is about to take. False if `connection` has to wait for it."""

@@ -1,16 +1,18 @@
 """The memory of requests, of all connections: bounded, and shared fairly between addresses and connections.
 
-Memory is counted from when a request begins to arrive until it is answered. A request that arrives in parts gets memory
-as its bytes arrive: it doubles, each time its memory is full. It may do so while
+Counted is the memory of a request that has arrived in part, of requests that are handled, and of responses that are
+not written; not that of complete requests which wait to be started. A request that arrives in parts gets memory as its
+bytes arrive: it doubles, each time its memory is full. It may do so while
 
 - the connection then holds no more than a quarter of what its address has left of half of the bound,
 - the address then holds no more than what is left of the bound, and
-- for a request larger than 1/32 of the bound, these two amounts are reduced by a quarter.
+- for a request larger than 1/32 of the bound, both hold with three quarters of the half and of the bound.
 
 So one address never takes more than half, several take equal shares, and there is room for smaller requests of others,
-however many connections hold a large request that never ends. Other connections wait, in order. So that they get on at
-all, one connection at a time is exempt, until its request is complete or it is disconnected as stalled. Its memory does
-not count for the shares of others, so the bound may be exceeded by one request.
+however many connections hold a large request that never ends. Other connections wait, and are tried again in the order
+in which they began to. So that they get on at all, one connection at a time is exempt, until its request is complete,
+it stops reading for another reason, or it is disconnected as stalled. None of its memory counts for the shares of
+others, so the bound may be exceeded by one request and the requests of one connection that are handled.
 """
 
 from collections.abc import Callable
@@ -58,7 +60,7 @@ class ReceiveMemory:
         """Count memory that a connection is about to take. False if it has to wait; it is resumed later."""
         if not self._has_share(connection, more_bytes):
             if self._exempt is None:
-                self._exempt = connection
+                self._set_exempt(connection)
             elif self._exempt is not connection:
                 self.waiting[connection] = None
                 return False
@@ -66,14 +68,14 @@ class ReceiveMemory:
         return True
 
     def end_exemption(self, connection: ServerConnection) -> None:
-        """Note that a connection has no request that has arrived in part."""
+        """Note that the request of a connection is complete."""
         if self._exempt is connection:
-            self._exempt = None
+            self._set_exempt(None)
 
     def end_unused_exemption(self) -> None:
         """Let another connection exceed its share if the exempt one does not read, for a reason of its own."""
         if self._exempt is not None and not self._exempt.is_reading:
-            self._exempt = None
+            self._set_exempt(None)
 
     def remove(self, connection: ServerConnection) -> None:
         """Forget a connection that is closed."""
@@ -85,6 +87,13 @@ class ReceiveMemory:
         """Return the waiting connections that may read again, with memory reserved for them."""
         waiting, self.waiting = self.waiting, {}
         return [connection for connection in waiting if self.reserve(connection, connection.growth_bytes)]
+
+    def _set_exempt(self, connection: ServerConnection | None) -> None:
+        if self._exempt is not None:
+            self._exempt.is_exempt = False
+        self._exempt = connection
+        if connection is not None:
+            connection.is_exempt = True
 
     def _has_share(self, connection: ServerConnection, more_bytes: int) -> bool:
         address_bytes, held_bytes = self._by_address.get(connection.peer, 0), self.held_bytes

@@ -17,7 +17,8 @@ from logbrook.server.response_memory import ResponseMemory
 WRITE_BUFFER_BYTES = 1 << 20
 # The transport is congested when its write buffer has this many bytes; fewer are not counted as memory.
 _CONGESTED_BYTES = 64 * 1024
-# Smaller responses are not counted as memory: they are bounded per connection.
+# Smaller responses are not counted as memory: they are bounded per connection. They have no regions of files, which are
+# larger (`REGION_BYTES_MIN`); `write` relies on it.
 COUNTED_BYTES_MIN = 4 * 1024
 
 
@@ -61,7 +62,7 @@ class ResponseWriter:
         self._out: ResponsePieces = []
         self.out_bytes = 0
         self._out_memory_bytes = 0
-        # Written since the connection was made.
+        # Bytes of all responses passed to `write`, sent or still queued in the region sender.
         self.sent_bytes = 0
         # Memory of responses that are encoded and not written.
         self._unwritten_bytes = 0

@@ -208,6 +208,25 @@ def test_connections_that_wait_for_memory_continue_one_after_the_other() -> None
         assert (listener.receive_memory.held_bytes, listener.receive_memory.waiting) == (0, {})
 
 
+def test_a_client_with_pipelined_requests_exceeds_its_share_of_memory_for_one_of_them_only() -> None:
+    network = {"received_bytes_max": MIB}
+    with Shell({"network": network, "log": {"max_message_bytes": 4 * MIB}}) as shell:
+        shell.create("t")
+        frame, next_frame = produce_frame(1, 900_000), produce_frame(2, 900_000)
+        memory = shell.broker.listener.receive_memory
+        with shell.connect() as first, shell.connect() as second:
+            first.sendall(frame[:600_000])
+            shell.until(lambda: any(connection.is_exempt for connection in shell.broker.listener.connections))
+            second.sendall(frame[:600_000])
+            shell.until(lambda: memory.waiting)
+            first.sendall(frame[600_000:] + next_frame[:300_000])
+            assert answered(first, 1) == [1]
+            second.sendall(frame[600_000:])
+            assert answered(second, 1) == [1]
+            first.sendall(next_frame[300_000:])
+            assert answered(first, 1) == [2]
+
+
 # Timeouts
 
 

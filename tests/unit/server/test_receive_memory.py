@@ -19,6 +19,7 @@ class Peer:
         self.held_bytes = 0
         self.growth_bytes = 0
         self.is_reading = True
+        self.is_exempt = False
 
 
 class Memory:
@@ -86,9 +87,11 @@ def test_one_request_at_a_time_may_exceed_its_share_and_the_next_follows() -> No
     memory = Memory()
     peers = [Peer("a"), Peer("a"), Peer("a")]
     assert [memory.take(peer, 40) for peer in peers] == [True, False, False]
+    assert [peer.is_exempt for peer in peers] == [True, False, False]
     assert memory.take(peers[0], 10)
     assert memory.resumed() == []
     memory.free(peers[0])
+    assert not peers[0].is_exempt
     assert memory.resumed() == [peers[1]]
     memory.free(peers[1])
     assert memory.resumed() == [peers[2]]
