@@ -10,6 +10,8 @@ from logbrook.client import Client
 from logbrook.client.admin import Admin
 from logbrook.client.connection import Connection
 from logbrook.config.network import split_address
+from logbrook.model import TopicPartition as ReplicatedPartition
+from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -39,6 +41,8 @@ from logbrook.records.record import Record
 from logbrook.testing.cluster import Cluster
 
 PREFERRED, UNCLEAN = 0, 1
+# As in DeleteRecords.
+HIGH_WATERMARK = Offset(-1)
 
 
 def connect(cluster: Cluster, number: int = 1) -> Connection:
@@ -164,6 +168,31 @@ def test_an_unclean_leader_is_elected_only_by_request(
     cluster.restart(2)
     cluster.wait_for_isr("orders")
     assert cluster.stored("orders", on=2) == [b"on both"]
+
+
+def test_a_replica_that_retention_has_emptied_starts_again_after_an_unclean_election(
+    impatient_cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """Its log starts after the records of the new leader."""
+    cluster = impatient_cluster
+    cluster.create_topic("orders", assignments=[[2, 3]])
+    cluster.produce("orders", "on both")
+    cluster.kill(3)
+    cluster.wait_for_isr("orders", size=1)
+    cluster.produce("orders", "on the leader only")
+    with Client(cluster.brokers[2].bootstrap_servers) as client:
+        Admin(client).topics.delete_records({ReplicatedPartition("orders", 0): HIGH_WATERMARK})
+    cluster.kill(2)
+    cluster.restart(3)
+    cluster.wait_until_registered(3)
+    with connect(cluster) as connection:
+        wait_until(lambda: cluster.leader("orders") is None)
+        assert elect(connection, "orders", UNCLEAN) == ErrorCode.NONE
+    cluster.wait_for_leader("orders")
+    cluster.produce("orders", "on the new leader")
+    cluster.restart(2)
+    cluster.wait_for_isr("orders")
+    assert cluster.stored("orders", on=2) == [b"on both", b"on the new leader"]
 
 
 def test_clients_see_all_brokers_and_replicas(cluster: Cluster) -> None:

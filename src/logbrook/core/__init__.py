@@ -1,6 +1,12 @@
 """Deterministic state machines: a request is decided into records, and replayed records change the state.
 
-`groups` and `transactions` are the coordinators, `metadata` the topics and settings, `fetch_sessions` the incremental
-fetches. They do not import each other; `coordinator` (the contract of coordinator shards) and `timers` are shared.
-Time and randomness are arguments. Imports `records`, `ports`, `config` and `model` only.
+- Coordinators: `groups` and `transactions`. `coordinator` has the contract of their shards, `timers` their timers.
+- Metadata of a broker: `metadata` (topics and settings), `acls`, `client_quotas`, `users` (SCRAM credentials), and
+  `store_state`, the entries of a metadata store.
+- A cluster: `cluster` (image, elections, placement, broker lifecycle), and `replication` (leader and follower of one
+  partition), which uses the registrations of `cluster`.
+- Connections: `fetch_sessions` (incremental fetches) and `failed_attempts` (delays after failed authentications).
+
+These machines do not import each other, except `replication`. Time and randomness are arguments. The package imports
+`records`, `ports`, `config` and `model` only.
 """

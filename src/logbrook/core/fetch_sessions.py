@@ -37,6 +37,11 @@ class InvalidFetchSessionEpochError(FetchSessionError):
         super().__init__(f"fetch session {session_id} got epoch {epoch} instead of {expected}; start a new one")
 
 
+def next_session_epoch(epoch: int) -> int:
+    """Return the epoch of the fetch after the one with `epoch`. It wraps to 1: 0 begins a session."""
+    return epoch + 1 if epoch < _EPOCH_MAX else 1
+
+
 class FetchContext:
     """One fetch: its session, if any, and its partitions, in the order in which they get a share of the response.
 
@@ -165,7 +170,7 @@ class FetchSessions:
         for partition in wanted:
             partitions.add(partition)
         self._partition_count += len(partitions)
-        session.next_epoch = epoch + 1 if epoch < _EPOCH_MAX else 1
+        session.next_epoch = next_session_epoch(epoch)
         session.used_ms = now_ms
         self._sessions.move_to_end(session_id)
         if self._partition_count > _PARTITIONS_MAX:

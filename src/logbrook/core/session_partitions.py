@@ -18,6 +18,8 @@ from typing import NamedTuple, TypeAlias
 from logbrook.model import TopicPartition
 from logbrook.model.identifiers import LeaderEpoch, Offset
 
+# An offset that is not known, as on the wire.
+NO_OFFSET = Offset(-1)
 # Every idle partition is read once in this time, if the consumer fetches often enough.
 SWEEP_MS = 60_000
 # At most this share of the partitions per fetch, and a few more.
@@ -42,8 +44,8 @@ class CachedPartition:
     current_leader_epoch: LeaderEpoch = LeaderEpoch(-1)
     # Of a follower: the leader epoch of its last record.
     last_fetched_epoch: LeaderEpoch = LeaderEpoch(-1)
-    high_watermark: int = -1
-    log_start_offset: int = -1
+    high_watermark: Offset = NO_OFFSET
+    log_start_offset: Offset = NO_OFFSET
     # None if it belongs to no session, or not any more.
     session: "SessionPartitions | None" = field(default=None, repr=False)
     # Its place in the session: partitions are read in ascending order.
@@ -54,15 +56,15 @@ class CachedPartition:
     # True while it is active only to find out whether a change was not reported.
     is_swept: bool = False
 
-    def has_news(self, high_watermark: int, log_start_offset: int, *, has_records: bool, has_error: bool) -> bool:
+    def has_news(self, high_watermark: Offset, log_start_offset: Offset, *, has_records: bool, has_error: bool) -> bool:
         """True if an incremental response has to contain the partition."""
         is_changed = self.high_watermark != high_watermark or self.log_start_offset != log_start_offset
         return is_changed or has_records or has_error
 
-    def note_sent(self, high_watermark: int, log_start_offset: int, *, has_error: bool) -> None:
+    def note_sent(self, high_watermark: Offset, log_start_offset: Offset, *, has_error: bool) -> None:
         """Store the offsets of a response, to compare the next one with. After an error the next one is always sent."""
         if has_error:
-            self.high_watermark = -1
+            self.high_watermark = NO_OFFSET
         else:
             self.high_watermark, self.log_start_offset = high_watermark, log_start_offset
 

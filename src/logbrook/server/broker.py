@@ -16,6 +16,7 @@ from logbrook.config import BrokerConfig
 from logbrook.config.network import DEFAULT_LISTENER, split_address
 from logbrook.core.fetch_sessions import FetchSessions
 from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import BrokerId
 from logbrook.ports import Clock, Files, OsFiles, Random, SystemClock, SystemRandom
 from logbrook.server.advertised import (
     advertised_address,
@@ -242,7 +243,7 @@ class BrokerServer:
             topics = Topics(config, directory, appender, clock, self._random, self._on_many_logs_created)
             self._started.push_async_callback(topics.stop)
             await topics.open()
-            return topics, SingleNodeView(config.node_id, topics)
+            return topics, SingleNodeView(BrokerId(config.node_id), topics)
         self._node = node = ClusterNode(
             self._link,
             config,
@@ -262,7 +263,8 @@ class BrokerServer:
     def _transaction_peers(self) -> TransactionPeers | None:
         if self._node is None:
             return None
-        return TransactionPeers(self.config.node_id, self._node.view, self._node.peers, cluster_listener(self.config))
+        node, node_id = self._node, BrokerId(self.config.node_id)
+        return TransactionPeers(node_id, node.view, node.peers, cluster_listener(self.config))
 
     async def _begin_serving(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._node is None:

@@ -6,13 +6,14 @@ from typing import NamedTuple, Protocol, TypeAlias
 from logbrook.config.network import DEFAULT_LISTENER
 from logbrook.core.metadata import Topic
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId, LeaderEpoch
 from logbrook.server.topics import Topics
 
-NO_LEADER = -1
+NO_LEADER = BrokerId(-1)
 
 
 class BrokerAddress(NamedTuple):
-    broker_id: int
+    broker_id: BrokerId
     host: str
     port: int
     rack: str | None = None
@@ -21,19 +22,19 @@ class BrokerAddress(NamedTuple):
 class PartitionView(NamedTuple):
     """A partition with its leader and replicas. `is_available` is False while it has no leader that serves it."""
 
-    leader: int
-    leader_epoch: int
-    replicas: Sequence[int]
-    isr: Sequence[int]
-    offline: Sequence[int] = ()
-    elr: Sequence[int] = ()
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    replicas: Sequence[BrokerId]
+    isr: Sequence[BrokerId]
+    offline: Sequence[BrokerId] = ()
+    elr: Sequence[BrokerId] = ()
     is_available: bool = True
 
 
 class CurrentLeader(NamedTuple):
     """The leader to which a client is referred (KIP-951)."""
 
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     address: BrokerAddress
 
 
@@ -41,7 +42,7 @@ class ClusterView(Protocol):
     """Read by handlers on the event loop."""
 
     @property
-    def controller_id(self) -> int:
+    def controller_id(self) -> BrokerId:
         """The broker to which clients send administrative requests."""
 
     def brokers(self, listener: str = DEFAULT_LISTENER) -> list[BrokerAddress]:
@@ -73,13 +74,13 @@ AdvertisedAddresses: TypeAlias = Mapping[str, AdvertisedAddress]
 class SingleNodeView:
     """The view of a single node. `endpoints` are set when the broker listens."""
 
-    def __init__(self, node_id: int, topics: Topics) -> None:
+    def __init__(self, node_id: BrokerId, topics: Topics) -> None:
         self._node_id = node_id
         self._topics = topics
         self.endpoints: AdvertisedAddresses = {}
 
     @property
-    def controller_id(self) -> int:
+    def controller_id(self) -> BrokerId:
         return self._node_id
 
     def brokers(self, listener: str = DEFAULT_LISTENER) -> list[BrokerAddress]:

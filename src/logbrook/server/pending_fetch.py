@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 
 from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.fetch_sessions import FetchContext
-from logbrook.core.session_partitions import CachedPartition
+from logbrook.core.session_partitions import NO_OFFSET, CachedPartition
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.identifiers import Offset
 from logbrook.protocol.messages.fetch import (
@@ -54,11 +54,22 @@ EXHAUSTED_WAIT_S = 1.0
 class PartitionRead:
     """The last read of one partition. `data` is None if the partition has to be read again."""
 
-    __slots__ = ("data", "is_at_end", "next_offset", "partition", "size", "wanted")
+    __slots__ = (
+        "data",
+        "high_watermark",
+        "is_at_end",
+        "log_start_offset",
+        "next_offset",
+        "partition",
+        "size",
+        "wanted",
+    )
 
     def __init__(self, wanted: CachedPartition) -> None:
         self.wanted = wanted
         self.data: PartitionData | None = None
+        # Those of `data`, which has them as integers.
+        self.high_watermark = self.log_start_offset = NO_OFFSET
         # None if it cannot be read.
         self.partition: TopicPartition | None = None
         self.next_offset = wanted.fetch_offset
@@ -301,6 +312,7 @@ class PendingFetch:
             return
         if preferred_replica != NO_REPLICA:
             result = result._replace(slices=[])
+        read.high_watermark, read.log_start_offset = result.high_watermark, result.log_start_offset
         read.data = PartitionData(
             partition_index=number,
             high_watermark=result.high_watermark,
@@ -356,7 +368,8 @@ class PendingFetch:
     def _fail(self, read: PartitionRead, error: LogbrookError) -> None:
         number = read.wanted.key[1]
         code = error_code(error)
-        read.data = PartitionData(partition_index=number, high_watermark=-1, records=b"", error_code=code)
+        read.high_watermark = read.log_start_offset = NO_OFFSET
+        read.data = PartitionData(partition_index=number, high_watermark=NO_OFFSET, records=b"", error_code=code)
         read.partition = None
         read.is_at_end = False
 
@@ -372,9 +385,9 @@ class PendingFetch:
                 bool(data.error_code) or data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA
             )
             is_due = wanted.has_news(
-                data.high_watermark, data.log_start_offset, has_records=read.size > 0, has_error=has_error
+                read.high_watermark, read.log_start_offset, has_records=read.size > 0, has_error=has_error
             )
-            wanted.note_sent(data.high_watermark, data.log_start_offset, has_error=has_error)
+            wanted.note_sent(read.high_watermark, read.log_start_offset, has_error=has_error)
             if read.is_at_end or wanted.is_swept:
                 session.answered(wanted, has_news=is_due, is_at_end=read.is_at_end)
             if not (is_due or session.is_full):

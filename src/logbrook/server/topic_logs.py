@@ -28,15 +28,15 @@ _THREADS = 4
 class TopicLogs:
     """One per broker. Used on its event loop; only `run` of a creation or deletion is called in a thread.
 
-    `on_many_created` is called each time that some hundred logs were created. The caller does not cancel a call: a step
-    that has begun is always finished.
+    `on_many_created` is called after every `_MANY_LOGS` logs that were created, to exempt their objects from garbage
+    collections. The caller does not cancel a call: a step that has begun is always finished.
     """
 
     def __init__(self, directory: AnyDirectory, clock: Clock, on_many_created: Callable[[], None]) -> None:
         self._directory = directory
         self._clock = clock
         self._on_many_created = on_many_created
-        # Since `on_many_created` was called last.
+        # Logs created since the last call of `on_many_created`.
         self._created = 0
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="logbrook-topics")
         self._is_stopping = False

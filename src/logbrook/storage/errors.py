@@ -1,7 +1,7 @@
 """Errors of the log engine. Each carries its facts as attributes; `server/errors.py` maps them to wire codes."""
 
 from logbrook.model import LogbrookError, TopicPartition
-from logbrook.model.identifiers import Offset, ProducerId
+from logbrook.model.identifiers import Offset, ProducerEpoch, ProducerId
 
 
 class StorageError(LogbrookError):
@@ -192,7 +192,9 @@ class CorruptFileError(StorageError):
 class InvalidProducerEpochError(StorageError):
     """The batch has an older producer epoch than the log has seen for this producer id: the producer is fenced."""
 
-    def __init__(self, partition: TopicPartition, producer_id: ProducerId, epoch: int, current_epoch: int) -> None:
+    def __init__(
+        self, partition: TopicPartition, producer_id: ProducerId, epoch: ProducerEpoch, current_epoch: ProducerEpoch
+    ) -> None:
         super().__init__(
             f"{partition}: producer {producer_id} with epoch {epoch} is fenced, the current epoch is {current_epoch}"
         )

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from logbrook.model.identifiers import LeaderEpoch, Offset
 
+# As on the wire.
+_NO_EPOCH = LeaderEpoch(-1)
+
 
 class EpochStart(NamedTuple):
     epoch: LeaderEpoch
@@ -20,22 +23,22 @@ class LeaderEpochs:
 
     def __init__(self, starts: list[EpochStart] | None = None) -> None:
         self.starts = starts or []
-        # -1 if there is none, as on the wire. An attribute because every append reads it.
-        self.latest = -1
+        # -1 if there is none. An attribute because every append reads it.
+        self.latest = _NO_EPOCH
         self._update_latest()
 
-    def assign(self, epoch: int, start_offset: Offset) -> bool:
+    def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
         """Record that the batch at `start_offset` has `epoch`. Returns True if the epoch is new."""
         if epoch <= self.latest:
             return False
         while self.starts and self.starts[-1].start_offset >= start_offset:
             # The epoch has no records left in the log.
             self.starts.pop()
-        self.starts.append(EpochStart(LeaderEpoch(epoch), start_offset))
+        self.starts.append(EpochStart(epoch, start_offset))
         self._update_latest()
         return True
 
-    def end_offset(self, epoch: int, log_end_offset: Offset) -> EpochStart | None:
+    def end_offset(self, epoch: LeaderEpoch, log_end_offset: Offset) -> EpochStart | None:
         """Return the largest epoch up to `epoch` with its end offset, or None if all epochs are larger."""
         following = bisect_right(self.starts, epoch, key=lambda start: start.epoch)
         if following == 0:
@@ -43,7 +46,7 @@ class LeaderEpochs:
         end = self.starts[following].start_offset if following < len(self.starts) else log_end_offset
         return EpochStart(self.starts[following - 1].epoch, end)
 
-    def epoch_of(self, offset: Offset) -> int | None:
+    def epoch_of(self, offset: Offset) -> LeaderEpoch | None:
         """Return the leader epoch of the record at `offset`."""
         following = bisect_right(self.starts, offset, key=lambda start: start.start_offset)
         return self.starts[following - 1].epoch if following else None
@@ -60,4 +63,4 @@ class LeaderEpochs:
             self.starts = [EpochStart(self.starts[following - 1].epoch, offset), *self.starts[following:]]
 
     def _update_latest(self) -> None:
-        self.latest = self.starts[-1].epoch if self.starts else -1
+        self.latest = self.starts[-1].epoch if self.starts else _NO_EPOCH

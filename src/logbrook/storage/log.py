@@ -265,7 +265,7 @@ class Log(ReadableLog):
         return LogSync(
             self,
             point,
-            Offset(synced_stable_offset),
+            synced_stable_offset,
             log_paths,
             cache_paths,
             snapshot,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from logbrook.model import TopicPartition
-from logbrook.model.identifiers import Offset
+from logbrook.model.identifiers import Offset, ProducerId
 from logbrook.records.batch import iter_headers
 from logbrook.storage.active_segment import ActiveSegment
 from logbrook.storage.closed_segment import ClosedSegment
@@ -89,7 +89,7 @@ class ReadableLog(ABC):
 
     @property
     def last_stable_offset(self) -> Offset:
-        return Offset(max(self.log_start_offset, self.producers.last_stable_offset(self.high_watermark)))
+        return max(self.log_start_offset, self.producers.last_stable_offset(self.high_watermark))
 
     @property
     def segments(self) -> list[Segment]:
@@ -100,7 +100,7 @@ class ReadableLog(ABC):
         offset: Offset,
         bytes_max: int,
         *,
-        up_to: int | None = None,
+        up_to: Offset | None = None,
         at_least_one: bool = True,
         in_memory: bool = True,
     ) -> LogRead:
@@ -117,7 +117,7 @@ class ReadableLog(ABC):
         if self.is_deleted:
             raise PartitionNotFoundError(self.partition)
         high_watermark, log_start_offset = self.high_watermark, self.state.log_start_offset
-        end_offset = high_watermark if up_to is None else Offset(min(up_to, self.log_end_offset))
+        end_offset = high_watermark if up_to is None else min(up_to, self.log_end_offset)
         if self.corruption is not None:
             if offset >= self.corruption.offset:
                 # Also past the log end offset: records that cannot be read may have been there.
@@ -138,7 +138,7 @@ class ReadableLog(ABC):
             slices = [part for part, _ in read]
             if read:
                 next_offset = read[-1][1]
-        last_stable_offset = Offset(max(log_start_offset, self.producers.last_stable_offset(high_watermark)))
+        last_stable_offset = max(log_start_offset, self.producers.last_stable_offset(high_watermark))
         return LogRead(slices, high_watermark, last_stable_offset, log_start_offset, next_offset)
 
     def read_range(self, start_offset: Offset, end_offset: Offset, bytes_max: int = 1 << 20) -> Iterator[LogSlice]:
@@ -158,7 +158,7 @@ class ReadableLog(ABC):
                 return
             start_offset = Offset(_next_offset(slices[-1]))
 
-    def aborted_between(self, start_offset: Offset, end_offset: Offset) -> list[tuple[int, int]]:
+    def aborted_between(self, start_offset: Offset, end_offset: Offset) -> list[tuple[ProducerId, Offset]]:
         """Return (producer id, first offset) of the aborted transactions that may have records in [start_offset,
         end_offset)."""
         return self.producers.aborted.between(start_offset, end_offset)

@@ -11,7 +11,8 @@ offset of its open transaction. The rules are Kafka's:
   expired.
 - Batches written by a coordinator on behalf of a producer have no sequence; only their epoch is checked.
 
-A table holds at most `producer_ids_max` producers, besides those with an open transaction (see also `producer_bound`).
+A table holds at most `producer_ids_max` producers; only open transactions can exceed that. At the bound the producers
+that wrote longest ago are dropped (`producer_bound`).
 
 State changes only in `replay`, which is applied to a batch that is in the log: after an append, and again when recovery
 reads the log.
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 from typing_extensions import Buffer
 
 from logbrook.model import TopicPartition
-from logbrook.model.identifiers import Offset, ProducerId
+from logbrook.model.identifiers import Offset, ProducerEpoch, ProducerId
 from logbrook.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, advance_sequence
 from logbrook.records.control import Marker, read_marker
 from logbrook.records.errors import RecordsError
@@ -36,6 +37,7 @@ from logbrook.storage.transaction_index import AbortedTxn, TransactionIndex
 
 BATCHES_KEPT = 5
 _NO_COORDINATOR_EPOCH = -1
+_NO_EPOCH = ProducerEpoch(-1)
 
 
 class ProducedBatch(NamedTuple):
@@ -52,7 +54,7 @@ class ProducedBatch(NamedTuple):
 class ProducerStateEntry:
     """The state of one producer id."""
 
-    epoch: int
+    epoch: ProducerEpoch
     batches: list[ProducedBatch] = field(default_factory=list)
     transaction_start_offset: Offset | None = None
     last_seen_ms: int = NO_TIMESTAMP
@@ -70,11 +72,11 @@ class ProducerStateTable:
     def __init__(self, partition: TopicPartition, count_max: int) -> None:
         self._partition = partition
         self._count_max = count_max
-        self._producers: dict[int, ProducerStateEntry] = {}
+        self._producers: dict[ProducerId, ProducerStateEntry] = {}
         # First offset of each open transaction by producer id. Every read needs the smallest.
-        self._open_transactions: dict[int, int] = {}
+        self._open_transactions: dict[ProducerId, Offset] = {}
         # (marker offset, first offset) of ended transactions whose marker may be at or above the high watermark.
-        self._ended_transactions: deque[tuple[int, int]] = deque()
+        self._ended_transactions: deque[tuple[Offset, Offset]] = deque()
         self.aborted = TransactionIndex()
         # When the table was loaded, by the broker's clock: producers in it may be active, whatever their timestamps.
         self.loaded_ms = NO_TIMESTAMP
@@ -90,14 +92,14 @@ class ProducerStateTable:
     def get(self, producer_id: ProducerId) -> ProducerStateEntry | None:
         return self._producers.get(producer_id)
 
-    def open_transactions(self) -> list[tuple[int, int, int]]:
+    def open_transactions(self) -> list[tuple[ProducerId, ProducerEpoch, Offset]]:
         """Return (producer id, epoch, first offset) of every open transaction."""
         return [
             (producer_id, self._producers[producer_id].epoch, first_offset)
             for producer_id, first_offset in self._open_transactions.items()
         ]
 
-    def last_stable_offset(self, high_watermark: Offset) -> int:
+    def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """Return the first offset that is not yet decided for READ_COMMITTED readers, at most the high watermark.
 
         A transaction is decided once its marker is below the high watermark.
@@ -110,7 +112,7 @@ class ProducerStateTable:
                 stable_offset = first_offset
         return stable_offset
 
-    def first_unstable_offset(self, log_end_offset: Offset) -> int:
+    def first_unstable_offset(self, log_end_offset: Offset) -> Offset:
         """Return the first offset of the oldest open transaction, or `log_end_offset` if none is open."""
         return min(self._open_transactions.values(), default=log_end_offset)
 
@@ -124,7 +126,7 @@ class ProducerStateTable:
 
         Raises InvalidProducerEpochError or OutOfOrderSequenceError. Does not change state.
         """
-        expected: dict[int, tuple[int, int]] = {}
+        expected: dict[ProducerId, tuple[ProducerEpoch, int]] = {}
         for header in headers:
             producer_id = header.producer_id
             if producer_id == NO_PRODUCER_ID:
@@ -133,7 +135,7 @@ class ProducerStateTable:
             if producer_id in expected:
                 epoch, following = expected[producer_id]
             elif producer is None:
-                epoch, following = -1, -1
+                epoch, following = _NO_EPOCH, -1
             else:
                 epoch = producer.epoch
                 following = advance_sequence(producer.batches[-1].last_sequence, 1) if producer.batches else 0
@@ -218,9 +220,9 @@ class ProducerStateTable:
         self._ended_transactions.append((offset, first_offset))
         if not marker.is_commit:
             last_stable_offset = self.first_unstable_offset(Offset(offset + 1))
-            self.aborted.add(AbortedTxn(producer_id, Offset(first_offset), offset, Offset(last_stable_offset)))
+            self.aborted.add(AbortedTxn(producer_id, first_offset, offset, last_stable_offset))
 
-    def ids(self) -> frozenset[int]:
+    def ids(self) -> frozenset[ProducerId]:
         return frozenset(self._producers)
 
     @property
@@ -228,7 +230,7 @@ class ProducerStateTable:
         """The last time at which a producer was known to be active, by the broker's clock."""
         return max(self.loaded_ms, *(producer.appended_ms for producer in self._producers.values()), NO_TIMESTAMP)
 
-    def expire(self, before_ms: int) -> list[int]:
+    def expire(self, before_ms: int) -> list[ProducerId]:
         """Remove producers without an open transaction that were last seen before `before_ms`. Returns their ids.
 
         A producer is seen by the timestamps of its batches and by the time of their append: clients choose the former,
@@ -249,7 +251,8 @@ class ProducerStateTable:
     def expire_oldest(self, count: int) -> None:
         """Remove the `count` producers that wrote longest ago, or fewer: those with an open transaction are kept.
 
-        They are ordered by offset, since clients choose the timestamps.
+        They are ordered by the offset of their last batch with a sequence, since clients choose the timestamps.
+        Producers without one count as the oldest, in the order of their ids.
         """
         idle = [
             (producer.batches[-1].base_offset if producer.batches else -1, producer_id)
@@ -296,5 +299,6 @@ def _marker_in(batch: memoryview) -> Marker | None:
     try:
         return read_marker(batch)
     except RecordsError:
-        # Appends reject such a batch, so it is damage that its checksum does not cover. It ends no transaction.
+        # Appends reject such a batch, so it was damaged on the disk; checksums are not verified here. It ends no
+        # transaction.
         return None

@@ -245,7 +245,7 @@ class LogRecovery:
             readable_end = log.log_end_offset if log.active.size else log.active.base_offset
             self._end_at_damage(self._unreadable(error, readable_end))
         if log.log_end_offset == log.recovery_point.offset:
-            log.synced_stable_offset = Offset(log.producers.first_unstable_offset(log.log_end_offset))
+            log.synced_stable_offset = log.producers.first_unstable_offset(log.log_end_offset)
         log.producers.advance_high_watermark(log.high_watermark)
         log.epochs.truncate_start(log.log_start_offset)
         self._restore_quarantine()

@@ -114,7 +114,7 @@ class TransactionIndex:
                 break
         return overlapping
 
-    def between(self, start_offset: Offset, end_offset: Offset) -> list[tuple[int, int]]:
+    def between(self, start_offset: Offset, end_offset: Offset) -> list[tuple[ProducerId, Offset]]:
         """Return (producer id, first offset) of the transactions in [start_offset, end_offset), as a fetch reports
         them."""
         return [(txn.producer_id, txn.first_offset) for txn in self.overlapping(start_offset, end_offset)]

@@ -109,7 +109,7 @@ def _apply_state(log: Log, new_state: PartitionState) -> None:
     log.epochs.truncate_end(log.log_end_offset)
     log.rebuild_producers()
     log.producers.advance_high_watermark(log.high_watermark)
-    log.synced_stable_offset = Offset(log.producers.first_unstable_offset(log.log_end_offset))
+    log.synced_stable_offset = log.producers.first_unstable_offset(log.log_end_offset)
 
 
 def _replace_snapshot(log: Log) -> None:

@@ -27,7 +27,7 @@ def send(store: Store, producer_id: int, sequence: int, epoch: int = 0) -> int:
     return store.write(batch(producer=(producer_id, epoch, sequence), transactional=True)).base_offset
 
 
-def all_aborted(log: Log) -> list[tuple[int, int]]:
+def all_aborted(log: Log) -> list[tuple[ProducerId, Offset]]:
     return log.aborted_between(log.log_start_offset, log.log_end_offset)
 
 

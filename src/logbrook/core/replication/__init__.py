@@ -5,6 +5,7 @@
 
 Both are told what happened (a fetch, a sync, a new registration, the time) and return effects that the caller carries
 out. They know offsets and epochs, not records. The rules are Kafka's, with one difference: what counts as replicated is
-what is synced. A follower fetches again only when everything it has received is synced, so the fetch offset that it
-reports is a durable end. The package imports `model` and the registrations of `core.cluster`.
+what is synced. A follower fetches again when everything it has received is synced, so that the fetch offset which it
+reports is a durable end; below the leader's high watermark, where the leader does not count it, it does not wait (ADR
+29). The package imports `model` and the registrations of `core.cluster`.
 """

@@ -4,7 +4,8 @@ A fetch names the follower's log end offset and the leader epoch of its last rec
 own epochs: if that epoch ends earlier in its log, the logs diverge, and it answers with the largest epoch that it has
 up to that one, and its end offset (KIP-595). The follower truncates to the smaller of the two ends of that epoch and
 fetches again, until the logs agree (KIP-101, KIP-279). It never truncates by the high watermark, and takes the high
-watermark of the leader over only from an answer without divergence.
+watermark of the leader over only from a response without divergence. If no record is common, and the follower's log
+starts after the leader's, it starts again at the start of the leader's log.
 
 The leader takes the offset of a fetch for a durable end, so a follower fetches when all its records are synced. Below
 the leader's high watermark it need not wait (ADR 29): the leader counts the offset only at or above it.
@@ -49,12 +50,12 @@ class StartAt:
 
 @dataclass(frozen=True, slots=True)
 class AppendFetched:
-    """Append the records of the answer at their offsets. Fetch again when `may_fetch` is true."""
+    """The response has records. The caller appends them before `on_response`, and fetches again if `may_fetch`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveHighWatermark:
-    """Make the records below the offset visible to followers' readers."""
+    """Records below the offset become visible to consumers that fetch from this follower (KIP-392)."""
 
     offset: Offset
 
@@ -76,7 +77,7 @@ def find_divergence(fetch: ReplicaFetch, own_end: EpochEnd | None, first_epoch_s
     of the log are larger, and the first of them starts at `first_epoch_start`.
     """
     if fetch.last_epoch == NO_EPOCH:
-        # The follower's log is empty.
+        # The follower's log has never had a record. One that retention has emptied keeps its last epoch.
         return None
     if own_end is None:
         # Retention has removed the leader's records of that epoch; it ended here at the latest.
@@ -106,7 +107,12 @@ class PartitionFollower:
         return ReplicaFetch(log_end_offset, last_epoch, self.leader_epoch)
 
     def on_divergence(
-        self, divergence: EpochEnd, own_end: EpochEnd | None, log_start_offset: Offset, log_end_offset: Offset
+        self,
+        divergence: EpochEnd,
+        own_end: EpochEnd | None,
+        log_start_offset: Offset,
+        log_end_offset: Offset,
+        leader_log_start_offset: Offset,
     ) -> list[FollowerEffect]:
         """The leader's log has `divergence.epoch` up to that end offset, and no later one that this log has.
 
@@ -116,6 +122,10 @@ class PartitionFollower:
         offset = log_start_offset
         if own_end is not None:
             offset = Offset(max(log_start_offset, min(divergence.end_offset, own_end.end_offset)))
+        is_empty = log_start_offset == log_end_offset
+        if offset == log_start_offset and (is_empty or leader_log_start_offset < log_start_offset):
+            # After an unclean election the leader may have other records before this log's start, too.
+            return [StartAt(leader_log_start_offset)]
         assert offset < log_end_offset, "a divergence removes at least one record"
         return [TruncateLog(offset)]
 
@@ -131,7 +141,7 @@ class PartitionFollower:
             return [StartAt(leader_log_start_offset)]
         return []
 
-    def on_answer(
+    def on_response(
         self,
         *,
         has_records: bool,
@@ -140,7 +150,7 @@ class PartitionFollower:
         log_start_offset: Offset,
         log_end_offset: Offset,
     ) -> list[FollowerEffect]:
-        """An answer without divergence. `log_end_offset` is that after the records of the answer are appended."""
+        """A response without divergence. `log_end_offset` is that after its records are appended."""
         effects: list[FollowerEffect] = [AppendFetched()] if has_records else []
         self.leader_high_watermark = max(self.leader_high_watermark, leader_high_watermark)
         offset = min(leader_high_watermark, log_end_offset)

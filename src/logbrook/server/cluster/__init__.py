@@ -7,5 +7,6 @@
 - `topics` creates and deletes topics in the store; `view` answers which broker leads what.
 - `peer_connection` is the connection to another broker, and `peers` keeps one per broker.
 
-`server.broker` creates these components if it is given a metadata store; a single node uses none of them.
+`server.broker` creates these components if it is given a metadata store; a single node uses none of them. The package
+imports the rest of `server`, and what that may import.
 """

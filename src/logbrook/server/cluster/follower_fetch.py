@@ -59,10 +59,11 @@ class FollowerFetch(PendingFetch):
             return
         if divergence is not None:
             log = self._services.topics.log(partition)
+            read.high_watermark, read.log_start_offset = log.high_watermark, log.log_start_offset
             read.data = PartitionData(
                 partition_index=number,
-                high_watermark=log.high_watermark,
-                log_start_offset=log.log_start_offset,
+                high_watermark=read.high_watermark,
+                log_start_offset=read.log_start_offset,
                 diverging_epoch=EpochEndOffset(epoch=divergence.epoch, end_offset=divergence.end_offset),
                 records=b"",
             )
@@ -96,15 +97,13 @@ class FollowerFetch(PendingFetch):
 
     def _has_news(self, read: PartitionRead) -> bool:
         assert read.data is not None
-        return read.wanted.has_news(
-            read.data.high_watermark, read.data.log_start_offset, has_records=False, has_error=False
-        )
+        return read.wanted.has_news(read.high_watermark, read.log_start_offset, has_records=False, has_error=False)
 
     def _fail(self, read: PartitionRead, error: LogbrookError) -> None:
         super()._fail(read, error)
         if isinstance(error, OffsetOutOfRangeError) and read.data is not None:
             # The follower continues at the start of this log.
-            read.data.log_start_offset = error.log_start_offset
+            read.log_start_offset = read.data.log_start_offset = error.log_start_offset
 
 
 class RefusedFollowerFetch(PendingFetch):

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from logbrook.core.cluster.image import ClusterImage
+from logbrook.core.fetch_sessions import next_session_epoch
 from logbrook.core.replication.follower import (
     EpochEnd,
     FollowerEffect,
@@ -205,6 +206,7 @@ class ReplicaFetcher:
                         self._warnings.warn("fetch", "replica fetch failed", leader=self.leader, error=error)
                 if self._connection is not None and self._clock.monotonic_s() - began_s > _STEADY_S:
                     self._disconnect()
+                    pause_s = _RECONNECT_S
                     continue
                 self._disconnect()
                 is_changed = await self._pause(pause_s)
@@ -224,7 +226,10 @@ class ReplicaFetcher:
         return True
 
     async def _fetch_from_leader(self) -> None:
-        """Fetch until the connection is lost. Raises OSError or ProtocolError."""
+        """Fetch until the connection is lost. Return at once if the leader has no address.
+
+        Raises OSError or ProtocolError.
+        """
         broker = self._image.brokers.get(self.leader)
         address = None if broker is None else broker.registration.address(self._listener)
         if address is None:
@@ -234,7 +239,7 @@ class ReplicaFetcher:
         except OSError as error:
             self._owner.on_unreachable(self.leader, error)
             raise
-        # Before a fetch is sent, all records of the response before the last one are synced.
+        # The memory of a response is reused when the second request after it is sent; its records are synced by then.
         self._connection.reuses_memory = True
         self._owner.on_connected(self._connection, self.leader)
         self._session_id = self._session_epoch = 0
@@ -261,10 +266,10 @@ class ReplicaFetcher:
             finally:
                 self._is_fetching = False
             if response.error_code:
-                # The leader has dropped the session.
+                # Usually the leader has dropped the session. The next connection begins a new one.
                 raise ConnectionResetError(ErrorCode(response.error_code).name)
             self._session_id = response.session_id
-            self._session_epoch = self._session_epoch + 1 if self._session_id else 0
+            self._session_epoch = next_session_epoch(self._session_epoch) if self._session_id else 0
             appends = self._accept(response, positions)
             if awaited := (appends if self._throttle is None else unsynced):
                 await asyncio.wait(awaited)
@@ -289,8 +294,8 @@ class ReplicaFetcher:
                 # It is repaired first (`replica_repair`), and must not join the ISR before.
                 continue
             if not follower.may_fetch(log.log_end_offset, log.synced_end_offset):
-                # The last records are those of this broker's own term as a leader, were fetched from another one, or
-                # are the last ones that this replica was behind.
+                # Records of this broker's own term as a leader, records from another leader, or records up to the
+                # leader's high watermark: the leader counts an offset there, so they must be synced first.
                 self._wait_ms = min(self._wait_ms, _UNSYNCED_WAIT_MS)
                 continue
             fetch = follower.fetch(log.log_end_offset, log.synced_end_offset, _last_epoch(log))
@@ -386,18 +391,16 @@ class ReplicaFetcher:
         """Raises LogbrookError."""
         effects: list[FollowerEffect] = []
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if log.synced_end_offset != log.log_end_offset:
-                # Replaced when the next fetch fails, since the appends to it are not done yet.
-                return
-            start = Offset(data.log_start_offset)
-            effects = follower.on_out_of_range(start, log.log_start_offset, log.log_end_offset)
+            effects = follower.on_out_of_range(Offset(data.log_start_offset), log.log_start_offset, log.log_end_offset)
         elif data.error_code:
             return
         elif data.diverging_epoch is not None and data.diverging_epoch.epoch >= 0:
             divergence = EpochEnd(LeaderEpoch(data.diverging_epoch.epoch), Offset(data.diverging_epoch.end_offset))
             end = log.epochs.end_offset(divergence.epoch, log.log_end_offset)
             own_end = None if end is None else EpochEnd(end.epoch, end.start_offset)
-            effects = follower.on_divergence(divergence, own_end, log.log_start_offset, log.log_end_offset)
+            effects = follower.on_divergence(
+                divergence, own_end, log.log_start_offset, log.log_end_offset, Offset(data.log_start_offset)
+            )
         else:
             has_records = bool(data.records)
             if has_records:
@@ -405,7 +408,7 @@ class ReplicaFetcher:
                 if (throttle := self._throttle_of(replica)) is not None:
                     throttle.record(len(data.records))
                 appends.append(self._append(log, data.records))
-            effects = follower.on_answer(
+            effects = follower.on_response(
                 has_records=has_records,
                 leader_high_watermark=Offset(data.high_watermark),
                 leader_log_start_offset=Offset(data.log_start_offset),
@@ -423,6 +426,9 @@ class ReplicaFetcher:
                 truncate(log, offset)
                 _logger.info("replica truncated", partition=replica.partition, offset=offset, log_end_offset=before)
             case StartAt(offset):
+                if log.synced_end_offset != log.log_end_offset:
+                    # The log is replaced after a later fetch, when the appends to it are done.
+                    return
                 _logger.info("replica restarted", partition=replica.partition, offset=offset)
                 self._owner.replace_log(replica, offset)
             case MoveHighWatermark(offset):
@@ -457,5 +463,5 @@ class ReplicaFetcher:
 
 
 def _last_epoch(log: Log) -> LeaderEpoch:
-    """Return the leader epoch of the last record."""
-    return LeaderEpoch(log.epochs.latest)
+    """Return the latest leader epoch of the log. A log that retention has emptied keeps it."""
+    return log.epochs.latest

@@ -8,6 +8,7 @@ from logbrook.model.identifiers import BrokerId
 from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster_view import NO_LEADER, BrokerAddress, CurrentLeader, PartitionView
+from logbrook.server.leader_epoch import NO_EPOCH
 from logbrook.server.topics import Topics
 
 
@@ -35,7 +36,7 @@ class ImageView:
         self._liveness = liveness
 
     @property
-    def controller_id(self) -> int:
+    def controller_id(self) -> BrokerId:
         return self._broker_id
 
     def brokers(self, listener: str = DEFAULT_LISTENER) -> list[BrokerAddress]:
@@ -52,7 +53,7 @@ class ImageView:
     def partition(self, topic: Topic, number: int) -> PartitionView:
         partition = self._image.partitions.get(PartitionKey(topic.id, number))
         if partition is None:
-            return PartitionView(NO_LEADER, -1, (), (), is_available=False)
+            return PartitionView(NO_LEADER, NO_EPOCH, (), (), is_available=False)
         registration = partition.registration
         is_led = self._image.has_live_leader(registration) and registration.leader not in self._liveness.gone()
         return PartitionView(
@@ -81,8 +82,8 @@ class ImageView:
         address = None if view.leader == self._broker_id else self._address(view.leader, listener)
         return None if address is None else CurrentLeader(view.leader_epoch, address)
 
-    def _address(self, broker_id: int, listener: str) -> BrokerAddress | None:
-        broker = self._image.brokers.get(BrokerId(broker_id))
+    def _address(self, broker_id: BrokerId, listener: str) -> BrokerAddress | None:
+        broker = self._image.brokers.get(broker_id)
         registration = None if broker is None else broker.registration
         if registration is None and broker_id == self._broker_id:
             registration = self._membership.registration

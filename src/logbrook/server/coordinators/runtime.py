@@ -47,7 +47,8 @@ S = TypeVar("S", bound=CoordinatorShard[Any])
 class ShardState(Enum):
     LOADING = auto()
     ACTIVE = auto()
-    # The log could not be read. The shard answers like a loading one, until it is loaded again.
+    # The log could not be read. Requests get CoordinatorLoadingError. There is no retry: the shard is loaded again at
+    # the next start, or when this broker is elected again.
     FAILED = auto()
     UNLOADED = auto()
 
@@ -67,7 +68,7 @@ class CoordinatorContext(Generic[S]):
         self.queued: deque[tuple[bytes | bytearray, _InFlightAppend]] = deque()
         # Replies that wait for other members of a group. They fail when the shard is unloaded.
         self.replies: dict[asyncio.Future[Any], None] = {}
-        # Set when no append of an unloaded shard is in flight.
+        # Set when the last append in flight of an unloaded shard is done; not set if there was none.
         self.drained = asyncio.Event()
 
     @property
@@ -149,7 +150,8 @@ class CoordinatorRuntime(Generic[S]):
         if not context.is_active:
             raise _unavailable(context, key)
         if not self.is_certain():
-            # The state may be an old one, and errors that are derived from it would be final for clients.
+            # Another broker may be the coordinator by now. An error derived from stale state, such as
+            # UNKNOWN_MEMBER_ID, would be final for the client.
             raise NotCoordinatorError(key)
         return context
 
@@ -164,7 +166,7 @@ class CoordinatorRuntime(Generic[S]):
         return state in (ShardState.LOADING, ShardState.FAILED)
 
     def contexts(self) -> Iterator[CoordinatorContext[S]]:
-        """Iterate over all active shards. Raises CoordinatorLoadingError if one is loading."""
+        """Iterate over all active shards. Raises CoordinatorLoadingError if one is loading or FAILED."""
         if not self.is_ready:
             raise CoordinatorLoadingError
         return self.active_contexts()
@@ -192,7 +194,7 @@ class CoordinatorRuntime(Generic[S]):
             await self.load(partition)
 
     async def load(self, partition: int) -> None:
-        """Load a shard from the committed part of its partition. A load that fails is logged: the shard stays FAILED.
+        """Load a shard from the committed part of its partition. A load that fails is logged: the shard becomes FAILED.
 
         State that cannot be read must not appear to be absent.
         """

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from logbrook.core.coordinator import CoordinatorNotAvailableError, NotCoordinatorError, ProducerIdentity
 from logbrook.core.transactions.messages import TransactionMarkers
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.errors import ProtocolError
 from logbrook.protocol.messages.add_partitions_to_txn import (
@@ -35,7 +36,7 @@ _WRITE_MARKERS_VERSION = 1
 class TransactionPeers:
     """One per broker of a cluster, on the event loop."""
 
-    def __init__(self, broker_id: int, view: ClusterView, peers: Peers, listener: str) -> None:
+    def __init__(self, broker_id: BrokerId, view: ClusterView, peers: Peers, listener: str) -> None:
         """`listener` is that of the brokers."""
         self._broker_id = broker_id
         self._view = view

@@ -409,9 +409,9 @@ class TransactionCoordinatorService:
         is_settled = True
         for log in self._topics.logs():
             for producer_id, producer_epoch, first_offset in log.producers.open_transactions():
-                producer = ProducerIdentity(ProducerId(producer_id), ProducerEpoch(producer_epoch))
-                if not self._is_open(ProducerId(producer_id), log.partition):
-                    is_settled &= await self._settle(log.partition, producer, Offset(first_offset))
+                producer = ProducerIdentity(producer_id, producer_epoch)
+                if not self._is_open(producer_id, log.partition):
+                    is_settled &= await self._settle(log.partition, producer, first_offset)
         return is_settled
 
     async def _settle(self, partition: TopicPartition, producer: ProducerIdentity, first_offset: Offset) -> bool:

@@ -47,8 +47,8 @@ API = Api(DescribeProducersRequest, DescribeProducersResponse, handle)
 def _producers(services: Services, partition: TopicPartition) -> list[ProducerState]:
     """Raises TopicNotFoundError or PartitionNotFoundError."""
     producers = services.topics.log(partition).producers
-    known = ((producer_id, producers.get(ProducerId(producer_id))) for producer_id in sorted(producers.ids()))
-    return [_state(ProducerId(producer_id), producer) for producer_id, producer in known if producer is not None]
+    known = ((producer_id, producers.get(producer_id)) for producer_id in sorted(producers.ids()))
+    return [_state(producer_id, producer) for producer_id, producer in known if producer is not None]
 
 
 def _state(producer_id: ProducerId, producer: ProducerStateEntry) -> ProducerState:

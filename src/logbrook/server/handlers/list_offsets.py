@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.model import LogbrookError, TopicPartition
-from logbrook.model.identifiers import Offset
+from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -132,7 +132,8 @@ def _find_offset(
         if error is not None:
             raise error
         log = services.topics.log(partition)
-        check_leader_epoch(partition, wanted.current_leader_epoch, services.topics.leader_epoch(partition))
+        current = services.topics.leader_epoch(partition)
+        check_leader_epoch(partition, LeaderEpoch(wanted.current_leader_epoch), current)
         if services.replicas is not None:
             services.replicas.leading.check_offset_known(partition)
         _fill(response, log, wanted.timestamp, log.last_stable_offset if isolation_level == _READ_COMMITTED else None)
@@ -158,6 +159,6 @@ def _fill(response: ListOffsetsPartitionResponse, log: Log, timestamp: int, stab
         response.error_code = ErrorCode.UNSUPPORTED_VERSION
 
 
-def _fill_timestamped(response: ListOffsetsPartitionResponse, record: TimestampedOffset | None, end: int) -> None:
+def _fill_timestamped(response: ListOffsetsPartitionResponse, record: TimestampedOffset | None, end: Offset) -> None:
     if record is not None and record.offset < end:
         response.offset, response.timestamp, response.leader_epoch = record

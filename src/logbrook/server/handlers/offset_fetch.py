@@ -1,9 +1,9 @@
 """OffsetFetch: the committed offsets of groups. Null instead of topics requests all offsets of a group.
 
 Up to version 7 a request has one group, later several; from version 10 on topics have ids. A request for stable offsets
-gets UNSTABLE_OFFSET_COMMIT while a transaction may change an offset (KIP-447). The response includes all commits that
-were received before the request, and is sent when these are committed. A topic that does not exist has no offsets,
-which is not an error; an unknown topic id is one.
+gets UNSTABLE_OFFSET_COMMIT while a transaction may change an offset (KIP-447). The response includes the offset commits
+that were received before the request, and is sent when their records are below the high watermark of the group's
+partition. A topic that does not exist has no offsets, which is not an error; an unknown topic id is one.
 """
 
 from asyncio import Future
@@ -71,7 +71,10 @@ async def _respond_when_committed(
     response: OffsetFetchResponse,
     pending: "Sequence[Future[None]]",
 ) -> OffsetFetchResponse:
-    """Return the response when the commits in it, `pending`, are committed; if that fails, a new one without them."""
+    """Return the response when the records of the offset commits in it, `pending`, are committed.
+
+    If that fails, return a new response without them.
+    """
     while True:
         try:
             for commit in pending:

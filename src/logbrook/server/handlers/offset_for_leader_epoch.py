@@ -7,6 +7,7 @@ would take committed records for truncated ones, and read them again.
 
 from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import LeaderEpoch
 from logbrook.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -49,10 +50,10 @@ def _find_end(
     """Raises TopicNotFoundError, PartitionNotFoundError or LeaderEpochError."""
     log = services.topics.log(partition)
     current = services.topics.leader_epoch(partition)
-    check_leader_epoch(partition, wanted.current_leader_epoch, current)
+    check_leader_epoch(partition, LeaderEpoch(wanted.current_leader_epoch), current)
     if not 0 <= wanted.leader_epoch <= current:
         return
-    epoch_end = log.epochs.end_offset(wanted.leader_epoch, log.log_end_offset)
+    epoch_end = log.epochs.end_offset(LeaderEpoch(wanted.leader_epoch), log.log_end_offset)
     if wanted.leader_epoch == current:
         end.leader_epoch, end.end_offset = current, log.log_end_offset
     elif epoch_end is not None:

@@ -10,6 +10,8 @@ python -m logbrook.testing.crash --states 100000
     oracle        the state of a log derived from a full scan
     state_check   recovers and checks one state
     campaign      runs seeds, simulates power loss at every point, and reports failures
+
+It imports `storage` and below, and no server.
 """
 
 from logbrook.testing.crash.campaign import CrashCampaign, CrashTally, Failure, PowerLoss, StateId

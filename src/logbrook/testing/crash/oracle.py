@@ -3,7 +3,7 @@
 Nothing here uses an index, a snapshot or the engine's bookkeeping.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -121,7 +121,7 @@ class LogScan:
         """For each batch: True if committed, False if aborted, None if its transaction is open."""
         return decisions(self.batches)
 
-    def committed_records(self, start_offset: int, end_offset: int, aborted: list[tuple[int, int]]) -> list[int]:
+    def committed_records(self, start_offset: int, end_offset: int, aborted: Iterable[tuple[int, int]]) -> list[int]:
         """The offsets of the records in this range that a read_committed client delivers, given what was aborted.
 
         Clients skip a transaction from its first offset up to its producer's next abort marker.

@@ -11,4 +11,5 @@ complete schedule.
     campaign    random schedules by seed (`python -m logbrook.testing.replication`)
 
 An acknowledged record stays at its offset, a record that was read is never replaced, and the latest offset never falls.
+The package imports `core` and `model`, and no server, storage or asyncio.
 """

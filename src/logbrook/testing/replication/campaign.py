@@ -15,6 +15,8 @@ STEPS = 250
 # Checking the invariants takes as long as ten steps.
 _VALIDATE_EVERY = 10
 _PROPOSAL_OUTCOMES = ("ok", "ok", "ok", "lost", "unknown")
+# Of the schedules in which a leader leads again after a short time.
+_SHARE_OF_RETURNS = 0.3
 
 
 class CampaignFailureError(Exception):
@@ -76,6 +78,9 @@ class ModelSchedule:
             self._change_min_insync,
         ]
         self._faults = [kind for kind in kinds if self._random.random() < 0.5] or kinds
+        # Chosen apart from the others: schedules without it are what they were before it was added.
+        if Random(f"{seed}/leadership").random() < _SHARE_OF_RETURNS:
+            self._faults.append(self._return_leadership)
 
     def run(self, steps: int = STEPS) -> None:
         """Raises CampaignFailureError."""
@@ -127,6 +132,36 @@ class ModelSchedule:
         self.model.expire_lease(leader)
         self.model.deliver_all()
         self.model.elect(broker_id)
+        return True
+
+    def _return_leadership(self, broker_id: int) -> bool:
+        """Another broker leads for a short time. Fetches that the leader had not received arrive in its next term."""
+        model, leader_id = self.model, self.model.registration.leader
+        if leader_id < 0 or not model.hand_over(leader_id, broker_id):
+            return False
+        # The brokers have not heard of the new term yet.
+        others = [other_id for other_id in model.brokers if other_id != leader_id]
+        for other_id in others:
+            model.sync(other_id)
+            model.fetch(other_id)
+        delayed = [fetch for fetch in model.messages if isinstance(fetch, FetchMessage) and fetch.leader == leader_id]
+        model.messages[:] = [message for message in model.messages if message not in delayed]
+        model.deliver_all()
+        for _ in range(self._random.randrange(6)):
+            work = self._random.choice((model.produce, model.sync, self._replicate))
+            work(broker_id if work == model.produce else self._random.choice(others))
+        if self._random.random() < 0.5 or not model.hand_over(broker_id, leader_id):
+            model.stop(broker_id)
+            model.expire_lease(broker_id)
+            model.deliver_all()
+            model.elect(leader_id)
+        model.deliver_all()
+        first = len(model.messages)
+        model.messages += delayed
+        if self._random.random() < 0.5:
+            for _ in delayed:
+                model.receive(first)
+            model.read(leader_id)
         return True
 
     def _black_out(self, broker_id: int) -> bool:

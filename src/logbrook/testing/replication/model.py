@@ -9,11 +9,12 @@ from logbrook.core.replication.follower import (
     find_divergence,
 )
 from logbrook.core.replication.leader import NotAReplicaError, StaleReplicaEpochError
-from logbrook.model.identifiers import BrokerId, Offset
+from logbrook.model.identifiers import BrokerEpoch, BrokerId, Offset
 from logbrook.testing.replication.cluster import RETRY_MS, ModelCluster
 from logbrook.testing.replication.state import (
     FetchAnswer,
     FetchMessage,
+    ModelBroker,
     ModelLog,
     ModelRecord,
     ModelViolationError,
@@ -141,10 +142,11 @@ class ReplicationModel(ModelCluster):
         if divergence is None:
             if fetch.offset > log.log_end_offset:
                 return
-            is_eligible = broker.image.is_current(message.sender, message.broker_epoch)
+            broker_epoch = self._broker_epoch_of(message, broker)
+            is_eligible = broker.image.is_current(message.sender, broker_epoch)
             try:
                 effects = leader.on_fetch(
-                    message.sender, message.broker_epoch, fetch.offset, self.now_ms, is_eligible=is_eligible
+                    message.sender, broker_epoch, fetch.offset, self.now_ms, is_eligible=is_eligible
                 )
             except (NotAReplicaError, StaleReplicaEpochError):
                 return
@@ -160,6 +162,13 @@ class ReplicationModel(ModelCluster):
             leader.high_watermark,
         )
         self.messages.append(answer)
+
+    def _broker_epoch_of(self, message: FetchMessage, leader: ModelBroker) -> BrokerEpoch:
+        """Return the life of its sender to which a leader attributes a fetch."""
+        epoch = message.broker_epoch
+        if self.faults.ignores_broker_epochs:
+            return max(epoch, leader.image.broker_epochs.get(message.sender, epoch))
+        return epoch
 
     def _follow(self, answer: FetchAnswer) -> None:
         broker = self.brokers[answer.receiver]
@@ -185,8 +194,8 @@ class ReplicationModel(ModelCluster):
     def _follower_effects(follower: PartitionFollower, log: ModelLog, answer: FetchAnswer) -> list[FollowerEffect]:
         if answer.divergence is not None:
             own_end = log.end_of(answer.divergence.epoch)
-            return follower.on_divergence(answer.divergence, own_end, Offset(0), log.log_end_offset)
-        return follower.on_answer(
+            return follower.on_divergence(answer.divergence, own_end, Offset(0), log.log_end_offset, Offset(0))
+        return follower.on_response(
             has_records=bool(answer.records),
             leader_high_watermark=answer.high_watermark,
             leader_log_start_offset=Offset(0),

@@ -29,6 +29,7 @@ class ModelFaults:
     truncates_by_high_watermark: bool = False
     reports_unsynced_offsets: bool = False
     ignores_leader_epochs: bool = False
+    ignores_broker_epochs: bool = False
     leads_on_after_restart: bool = False
     keeps_isr_with_replaced_disk: bool = False
     acknowledges_when_appended: bool = False

@@ -36,8 +36,8 @@ def test_a_log_with_records_in_the_leaders_range_is_kept(follower: PartitionFoll
     assert follower.on_out_of_range(Offset(5), Offset(0), Offset(20)) == []
 
 
-def test_an_answer_moves_high_watermark_and_log_start_up_to_the_log_end(follower: PartitionFollower) -> None:
-    effects = follower.on_answer(
+def test_a_response_moves_high_watermark_and_log_start_up_to_the_log_end(follower: PartitionFollower) -> None:
+    effects = follower.on_response(
         has_records=True,
         leader_high_watermark=Offset(40),
         leader_log_start_offset=Offset(35),
@@ -51,7 +51,7 @@ def test_a_follower_fetches_with_unsynced_records_only_below_the_high_watermark_
     follower: PartitionFollower,
 ) -> None:
     assert not follower.may_fetch(Offset(30), Offset(20)), "the leader has not told its high watermark yet"
-    follower.on_answer(
+    follower.on_response(
         has_records=True,
         leader_high_watermark=Offset(40),
         leader_log_start_offset=Offset(0),
@@ -64,7 +64,7 @@ def test_a_follower_fetches_with_unsynced_records_only_below_the_high_watermark_
 
 
 def test_the_high_watermark_of_a_follower_does_not_fall(follower: PartitionFollower) -> None:
-    effects = follower.on_answer(
+    effects = follower.on_response(
         has_records=False,
         leader_high_watermark=Offset(5),
         leader_log_start_offset=Offset(0),
@@ -85,5 +85,23 @@ def test_an_empty_log_does_not_diverge() -> None:
 
 
 def test_a_log_without_a_common_epoch_is_truncated_to_its_start(follower: PartitionFollower) -> None:
-    effects = follower.on_divergence(EpochEnd(THREE, Offset(50)), None, Offset(20), Offset(60))
+    effects = follower.on_divergence(EpochEnd(THREE, Offset(50)), None, Offset(20), Offset(60), Offset(20))
     assert effects == [TruncateLog(Offset(20))]
+
+
+def test_a_log_that_diverges_before_its_start_starts_again_with_the_leaders(follower: PartitionFollower) -> None:
+    """The leader, elected uncleanly, has other records at the offsets that retention has removed here."""
+    effects = follower.on_divergence(
+        EpochEnd(THREE, Offset(90)), EpochEnd(THREE, Offset(120)), Offset(100), Offset(120), Offset(0)
+    )
+    assert effects == [StartAt(Offset(0))]
+
+
+def test_a_log_that_retention_has_emptied_starts_again_if_it_diverges(follower: PartitionFollower) -> None:
+    """It keeps its last epoch, so that the leader compares it."""
+    for leader_log_start_offset in (Offset(0), Offset(100)):
+        for own_end in (EpochEnd(THREE, Offset(100)), None):
+            effects = follower.on_divergence(
+                EpochEnd(THREE, Offset(90)), own_end, Offset(100), Offset(100), leader_log_start_offset
+            )
+            assert effects == [StartAt(leader_log_start_offset)]
