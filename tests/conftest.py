@@ -45,7 +45,7 @@ SECONDS: dict[str, float] = {
     "tests/interop/": 160,
     "tests/object_store/": 75,
     "tests/property/": 35,
-    "tests/simulation/": 90,
+    "tests/simulation/": 140,
     "tests/unit/bench/": 20,
     "tests/unit/cli/": 90,
     "tests/unit/testing/": 35,

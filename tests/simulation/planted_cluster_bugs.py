@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -15,9 +16,11 @@ from logbrook.core.cluster import elections, partition
 from logbrook.core.cluster.lifecycle import DirectoryLoss
 from logbrook.core.cluster.partition import PartitionRegistration, elect_unclean, take_over
 from logbrook.core.replication import leader as leader_rules
+from logbrook.core.replication.follower import EpochEnd, FollowerEffect, PartitionFollower, ReplicaFetch, TruncateLog
 from logbrook.core.replication.leader import PartitionLeader, ProposeRegistration
-from logbrook.model.identifiers import BrokerEpoch, BrokerId, Offset
+from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.ports import File
+from logbrook.protocol.error_codes import ErrorCode
 from logbrook.server.cluster import membership
 from logbrook.server.cluster.leading import LeadingReplicas
 from logbrook.server.cluster.membership import Membership
@@ -26,6 +29,8 @@ from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
 from logbrook.server.cluster.replicas import ReplicaManager
 from logbrook.server.coordinators.runtime import CoordinatorContext, CoordinatorRuntime, complete
 from logbrook.server.coordinators.transactions import TransactionCoordinatorService
+from logbrook.server.errors import RequestRefusedError
+from logbrook.server.handlers import write_txn_markers
 from logbrook.server.pending_fetch import PendingFetch
 from logbrook.storage.log import Log
 from logbrook.storage.truncation import truncate
@@ -208,3 +213,51 @@ def forget_loaded_state(monkeypatch: pytest.MonkeyPatch) -> None:
         """Read no log."""
 
     monkeypatch.setattr(CoordinatorRuntime, "_replay_log", replay_nothing)
+
+
+def truncate_to_the_end_of_the_leaders_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower takes the end of an epoch in its leader's log for the end of the common records (KIP-279).
+
+    As with KIP-101 alone it does not look at the end of that epoch in its own log, and asks only once.
+    """
+    fetch = PartitionFollower.fetch
+    # The ends at which followers take their logs for prefixes of their leaders'.
+    agreed: WeakKeyDictionary[PartitionFollower, EpochEnd] = WeakKeyDictionary()
+
+    def truncate_there(
+        follower: PartitionFollower,
+        divergence: EpochEnd,
+        own_end: EpochEnd | None,
+        log_start_offset: Offset,
+        log_end_offset: Offset,
+        leader_log_start_offset: Offset,
+    ) -> list[FollowerEffect]:
+        del own_end, leader_log_start_offset
+        offset = Offset(max(log_start_offset, min(divergence.end_offset, log_end_offset)))
+        agreed[follower] = EpochEnd(divergence.epoch, offset)
+        return [TruncateLog(offset)]
+
+    def fetch_from_there(
+        follower: PartitionFollower, log_end_offset: Offset, synced_end_offset: Offset, last_epoch: LeaderEpoch
+    ) -> ReplicaFetch:
+        end = agreed.get(follower)
+        if end is not None and end.end_offset == log_end_offset:
+            last_epoch = end.epoch
+        return fetch(follower, log_end_offset, synced_end_offset, last_epoch)
+
+    monkeypatch.setattr(PartitionFollower, "on_divergence", truncate_there)
+    monkeypatch.setattr(PartitionFollower, "fetch", fetch_from_there)
+
+
+def accept_markers_of_deposed_coordinators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader does not compare the epoch of the coordinator that sends a transaction marker."""
+    check = write_txn_markers._check
+
+    def check_the_rest(*arguments: Any) -> None:
+        try:
+            check(*arguments)
+        except RequestRefusedError as error:
+            if error.code != ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                raise
+
+    monkeypatch.setattr(write_txn_markers, "_check", check_the_rest)

@@ -14,8 +14,8 @@ from logbrook.testing.simulation.cluster_faults import ClusterFaults
 from tests.simulation import planted_cluster_bugs as bugs
 from tests.simulation.planted_cluster_bugs import Plant
 
-SCHEDULES = 50
-SCHEDULES_PER_TEST = 10
+SCHEDULES = 300
+SCHEDULES_PER_TEST = 20
 
 
 @pytest.mark.parametrize("first", range(0, SCHEDULES, SCHEDULES_PER_TEST))
@@ -100,6 +100,8 @@ SLOWLY_FOUND: list[Plant] = [
     bugs.show_uncommitted_records_of_followers,
     bugs.coordinate_without_a_lease,
     bugs.acknowledge_after_a_failed_sync,
+    bugs.truncate_to_the_end_of_the_leaders_epoch,
+    bugs.accept_markers_of_deposed_coordinators,
 ]
 
 

@@ -1,4 +1,4 @@
-"""The time for which writes wait when a broker of three is killed or stopped, in simulated time."""
+"""Writes when a broker of three is killed, stopped or cut off, and the time for which they wait, in simulated time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -113,11 +113,13 @@ class ThreeBrokers:
         client.close()
         await pause(0.1)
 
-    async def produce(self, leader: int, partition: int = 0, name: str = TOPIC, value: bytes = b"v") -> ErrorCode:
+    async def produce(
+        self, leader: int, partition: int = 0, name: str = TOPIC, value: bytes = b"v", timeout_ms: int = 30_000
+    ) -> ErrorCode:
         """Write a record with acks=all."""
         data = PartitionProduceData(index=partition, records=build_batch([Record(value=value)]))
         topic = TopicProduceData(name=name, partition_data=[data])
-        request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+        request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[topic])
         client = await SimulatedClient.connect(host_of(leader), PORT)
         response = await client.request(request, ProduceResponse, 12, timeout_s=60.0)
         client.close()
@@ -192,6 +194,36 @@ def test_followers_that_lag_are_dropped_by_a_tick() -> None:
         assert cluster.revision == revision + 1
         for number in (1, 2):
             cluster.loop.network.reconnect(host_of(number), host_of(3))
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_write_whose_isr_shrinks_after_the_append_is_not_acknowledged_but_kept() -> None:
+    """The client learns that the record is in the leader's log, and that too few replicas have it."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3], min_insync=3)
+        cluster.loop.network.cut_off(host_of(1), host_of(3))
+        code = await cluster.produce(leader=1, timeout_ms=2 * LAG_MS_MAX)
+        assert code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        registration = cluster.registration()
+        assert (registration.isr, registration.elr) == ((1, 2), (3,))
+        assert await cluster.produce(leader=1) == ErrorCode.NOT_ENOUGH_REPLICAS
+        log = cluster.brokers[1].server.directory.get(TopicPartition(TOPIC, 0))
+        assert (log.log_end_offset, log.high_watermark) == (1, 0)
+        cluster.loop.network.reconnect(host_of(1), host_of(3))
+        await pause(2.0)
+        assert (log.log_end_offset, log.high_watermark) == (1, 1)
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_write_that_times_out_with_enough_replicas_in_sync_says_so() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3], min_insync=3)
+        cluster.loop.network.cut_off(host_of(1), host_of(3))
+        assert await cluster.produce(leader=1, timeout_ms=LAG_MS_MAX // 2) == ErrorCode.REQUEST_TIMED_OUT
+        cluster.loop.network.reconnect(host_of(1), host_of(3))
 
     ThreeBrokers().run(scenario)
 

@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from logbrook.core.cluster import elections, partition
+from logbrook.core.cluster.image import ClusterImage
 from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.core.replication import follower as follower_rules
-from logbrook.core.replication.leader import FollowerProgress, LeaderEffect, PartitionLeader
+from logbrook.core.replication.leader import (
+    UNKNOWN_OFFSET,
+    AdvanceHighWatermark,
+    FollowerProgress,
+    LeaderEffect,
+    PartitionLeader,
+)
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.testing.replication import model as replication_model
 from logbrook.testing.replication.__main__ import main
@@ -55,6 +62,9 @@ def test_a_seed_decides_everything() -> None:
         pytest.param("applies_isr_without_store", marks=pytest.mark.long),
         "reads_follower_past_high_watermark",
         "shows_unknown_offsets",
+        "ignores_leader_epochs",
+        # KIP-903: a fetch of an earlier life of the follower, which may have lost its disk since.
+        "ignores_broker_epochs",
     ],
 )
 def test_a_planted_bug_of_a_broker_is_found(fault: str) -> None:
@@ -113,6 +123,18 @@ def counts_only_the_new_isr(self: PartitionLeader) -> list[LeaderEffect]:
         self.registration = registration
 
 
+def follows_the_synced_ends(self: PartitionLeader) -> list[LeaderEffect]:
+    """The high watermark falls with the least synced end, for example when fetches arrive in another order."""
+    if not self.registration.may_commit(self.min_insync):
+        return []
+    members = {*self.registration.isr, *(self._proposed.isr if self._proposed is not None else ())}
+    offset = min(self._synced_end_of(replica) for replica in members)
+    if offset in (UNKNOWN_OFFSET, self.high_watermark):
+        return []
+    self.high_watermark = offset
+    return [AdvanceHighWatermark(offset)]
+
+
 def joins_below_the_epoch_start(self: PartitionLeader, progress: FollowerProgress) -> bool:
     return progress.synced_end_offset >= self.high_watermark
 
@@ -120,6 +142,11 @@ def joins_below_the_epoch_start(self: PartitionLeader, progress: FollowerProgres
 def joins_anywhere(self: PartitionLeader, progress: FollowerProgress) -> bool:
     del self
     return progress.synced_end_offset >= 0
+
+
+def takes_any_life_for_the_leader(self: ClusterImage, registration: PartitionRegistration) -> bool:
+    """A leader that has restarted leads nothing, and nobody takes over from it."""
+    return registration.has_leader and registration.leader in self.brokers
 
 
 def finds_no_divergence(*_arguments: Any) -> None:
@@ -138,9 +165,10 @@ def ignores_the_epoch_of_the_divergence(
     own_end: follower_rules.EpochEnd | None,
     log_start_offset: Offset,
     log_end_offset: Offset,
+    leader_log_start_offset: Offset,
 ) -> list[follower_rules.FollowerEffect]:
     """KIP-279: after two quick elections the end of the leader's epoch is not the end of the common records."""
-    del self, own_end
+    del self, own_end, leader_log_start_offset
     return [follower_rules.TruncateLog(Offset(max(log_start_offset, min(divergence.end_offset, log_end_offset))))]
 
 
@@ -164,6 +192,8 @@ def compares_offsets_only(
         pytest.param(PartitionLeader, "_advance", counts_only_the_new_isr, marks=pytest.mark.long),
         pytest.param(PartitionLeader, "_has_caught_up", joins_below_the_epoch_start, marks=pytest.mark.long),
         (PartitionLeader, "_has_caught_up", joins_anywhere),
+        (PartitionLeader, "_advance", follows_the_synced_ends),
+        (ClusterImage, "has_live_leader", takes_any_life_for_the_leader),
         (replication_model, "find_divergence", finds_no_divergence),
         (replication_model, "find_divergence", compares_offsets_only),
         (partition, "_led_by", keeps_the_leader_epoch),

@@ -15,5 +15,6 @@
     runner            many schedules in several processes, continued over several runs
 
 Everything runs in one thread, and a seed decides latencies and faults, so a schedule is the same in every run. A
-minute of simulated time takes about a second. Services that use aiokafka run in it, too (docs/TESTING.md).
+minute of simulated time takes about a second. Services that use aiokafka run in it, too (docs/TESTING.md). Imports
+`server` and everything below it.
 """

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import cache
 
 from logbrook.config import BrokerConfig, Durability
 from logbrook.server.broker import BrokerServer
@@ -127,6 +128,7 @@ class SimulatedBroker:
         self.files = RecordingFiles()
 
 
+@cache
 def simulation_config(
     host: str,
     durability: Durability = Durability.FSYNC,
@@ -136,7 +138,10 @@ def simulation_config(
     rebalance_delay_ms: int = 3_000,
     maintenance_ms: int = 5_000,
 ) -> BrokerConfig:
-    """Return settings for simulations: durable appends, small files, no HTTP listener."""
+    """Return settings for simulations: durable appends, small files, no HTTP listener.
+
+    They are immutable, and checked only once in a campaign.
+    """
     return BrokerConfig(
         data="simulated",
         node_id=node_id,

@@ -2,7 +2,7 @@
 
 Producers write with acks=all, one of them idempotently: it sends each record until it is acknowledged. Another one
 writes transactions (`transactions`). Consumers read everything again and again, others are members of a group
-(`groups`), and an administrator creates and deletes topics (`admins`). Faults happen: kills, power losses that
+(`groups`), and an administrator creates, grows and deletes topics (`admins`). Faults happen: kills, power losses that
 keep, lose or tear unsynced bytes, slow syncs, broken connections, and clients that are cut off. At the end all faults
 end, and what clients were told is compared with the log: acknowledged records are there, none is there twice, those of
 the idempotent producer are in order, and committed readers see whole transactions. A schedule is the same in every run.
@@ -134,7 +134,9 @@ class SimulationRun:
         self.faults = 0
         self.events: list[str] = []
         self.history = ClientHistory()
-        self._transactions = TransactionalWorkload(seed, TOPIC, PARTITIONS, TRANSACTIONAL, self._times.transaction_ms)
+        self._transactions = TransactionalWorkload(
+            seed, TOPIC, PARTITIONS, TRANSACTIONAL, self._times.transaction_ms, self.transaction_version
+        )
         self._group = GroupWorkloadHistory(TOPIC)
         self._admin = AdminWorkload(self.administered_replicas)
         self._loop = self._new_loop()
@@ -211,6 +213,11 @@ class SimulationRun:
     @property
     def topic_settings(self) -> dict[str, str]:
         return {}
+
+    @property
+    def transaction_version(self) -> int:
+        """That of the transactional producer (KIP-890)."""
+        return 2
 
     async def _connect(self, name: str) -> WorkloadClient:
         """Raises OSError."""
@@ -404,7 +411,7 @@ class SimulationRun:
         client = await self._connect("judge")
         await self._judge_transactions(client)
         await self._judge_group(client)
-        self._admin.check(self._topic_names())
+        self._admin.check(self._partition_counts())
         ends = dict.fromkeys(range(PARTITIONS), 0)
         for partition in ends:
             # Coordinators may still append markers.
@@ -431,10 +438,9 @@ class SimulationRun:
         """Return the log of a partition's leader."""
         return self._broker.server.directory.get(TopicPartition(TOPIC, partition))
 
-    def _topic_names(self) -> list[str]:
-        return [
-            name for name, topic in self._broker.server.services.topics.metadata.topics.items() if not topic.is_hidden
-        ]
+    def _partition_counts(self) -> dict[str, int]:
+        topics = self._broker.server.services.topics.metadata.topics
+        return {name: topic.partition_count for name, topic in topics.items() if not topic.is_hidden}
 
     async def _judge_group(self, client: WorkloadClient) -> None:
         """A new member gets all partitions once the others have gone, from the committed offsets on, and reads on."""

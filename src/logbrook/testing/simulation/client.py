@@ -6,6 +6,7 @@ from typing import Protocol, Self, TypeAlias, TypeVar
 
 from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from logbrook.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from logbrook.protocol.messages.fetch import FetchRequest, FetchResponse
 from logbrook.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -119,6 +120,8 @@ class ClusterClient:
         ):
             assert message.transactional_id is not None
             return await self._coordinator(_TRANSACTION, message.transactional_id)
+        if isinstance(message, AddPartitionsToTxnRequest):
+            return await self._coordinator(_TRANSACTION, message.v3_and_below_transactional_id)
         if isinstance(message, GroupRequest):
             return await self._coordinator(_GROUP, message.group_id)
         return self._choices.choice(self._hosts)
@@ -162,6 +165,9 @@ def _has_error(answer: ApiMessage) -> bool:
         return any(part.error_code for topic in answer.responses for part in topic.partition_responses)
     if isinstance(answer, FetchResponse):
         return any(part.error_code for topic in answer.responses for part in topic.partitions)
+    if isinstance(answer, AddPartitionsToTxnResponse):
+        added = answer.results_by_topic_v3_and_below
+        return any(part.partition_error_code for topic in added for part in topic.results_by_partition)
     if isinstance(answer, OffsetCommitResponse):
         return any(part.error_code for topic in answer.topics for part in topic.partitions)
     if isinstance(

@@ -25,7 +25,7 @@ _START_S_MAX = 120.0
 
 
 class SimulatedCluster:
-    """The brokers 1 to 3. `note` is told what happens to them."""
+    """The brokers 1 to 3. `note` is called with each event, as a line of the schedule."""
 
     store: MemoryStore
 
@@ -37,6 +37,8 @@ class SimulatedCluster:
         self.connections: dict[int, MemoryMetadataStore] = {}
         # Brokers that a fault has stopped.
         self.stopped: set[int] = set()
+        # Number, host of the other broker and connection.
+        self._peers: list[tuple[int, str, PeerConnection]] = []
         self._note = note
         travels = Random(f"{seed}/store")
         self._store_latency_s = lambda: travels.uniform(0.0, plan.store_s_max)
@@ -65,7 +67,10 @@ class SimulatedCluster:
         host = host_of(number)
 
         async def connect(to_host: str, to_port: int) -> PeerConnection:
-            return await PeerConnection.connect(to_host, to_port, host, local_host=host)
+            peer = await PeerConnection.connect(to_host, to_port, host, local_host=host)
+            self._peers = [entry for entry in self._peers if not entry[2].is_closed]
+            self._peers.append((number, to_host, peer))
+            return peer
 
         return ClusterLink(
             connection,
@@ -106,6 +111,20 @@ class SimulatedCluster:
             # Otherwise the schedule would never end.
             assert self.loop.time() < until_s, f"broker {number} does not start"
 
+    def delay_requests(self, number: int, other: int, seconds: float) -> bool:
+        """Let requests of a broker to another one arrive late. False if it has not sent any.
+
+        Fetches of followers have connections of their own, and are not delayed.
+        """
+        delayed = [
+            peer
+            for sender, host, peer in self._peers
+            if (sender, host) == (number, host_of(other)) and not peer.reuses_memory and not peer.is_closed
+        ]
+        for peer in delayed:
+            self.loop.network.delay(peer, seconds)
+        return bool(delayed)
+
     async def _pause(self, seconds: float) -> None:
         over = asyncio.Event()
         self.loop.call_later(seconds, over.set)
@@ -116,8 +135,12 @@ class SimulatedCluster:
         image.load(self.store.state.entries)
         return image
 
-    def topic_names(self) -> list[str]:
-        return [key.removeprefix(TOPIC_PREFIX) for key in self.store.state.entries if key.startswith(TOPIC_PREFIX)]
+    def partition_counts(self) -> dict[str, int]:
+        return {
+            key.removeprefix(TOPIC_PREFIX): json.loads(entry.value)["partitions"]
+            for key, entry in self.store.state.entries.items()
+            if key.startswith(TOPIC_PREFIX)
+        }
 
     def registration_of(self, partition: TopicPartition) -> PartitionRegistration:
         topic_id = bytes.fromhex(json.loads(self.store.state.entries[TOPIC_PREFIX + partition.topic].value)["id"])

@@ -15,7 +15,7 @@ from typing import Any
 
 from logbrook.config import Durability
 from logbrook.model import TopicPartition
-from logbrook.model.identifiers import BrokerId
+from logbrook.model.identifiers import BrokerId, Offset
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
 from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from logbrook.records.batch import iter_headers
@@ -142,6 +142,10 @@ class ClusterSimulationRun(SimulationRun):
     def topic_settings(self) -> dict[str, str]:
         return {"min.insync.replicas": str(self.plan.min_insync)}
 
+    @property
+    def transaction_version(self) -> int:
+        return self.plan.transaction_version
+
     async def _read_offsets(self, client: WorkloadClient) -> None:
         """Ask any broker that says it coordinates the group for its offsets: committed ones must not fall."""
         assert isinstance(client, ClusterClient)
@@ -206,8 +210,8 @@ class ClusterSimulationRun(SimulationRun):
             await self._pause(_HEALED_POLL_S)
         self._note("healed")
 
-    def _topic_names(self) -> list[str]:
-        return self._cluster.topic_names()
+    def _partition_counts(self) -> dict[str, int]:
+        return self._cluster.partition_counts()
 
     def _log_of(self, partition: int) -> Log:
         return self._replica_log(self._cluster.registration_of(TopicPartition(TOPIC, partition)).leader, partition)
@@ -227,7 +231,7 @@ class ClusterSimulationRun(SimulationRun):
                 assert content == leader_content, f"partition {partition} differs on broker {replica} from its leader"
 
 
-def _content(log: Log, end: int) -> bytes:
+def _content(log: Log, end: Offset) -> bytes:
     log.validate()
     parts = [bytes(part.data) for part in log.read(log.log_start_offset, 1 << 30, up_to=end).slices]
     return b"".join(parts)

@@ -10,12 +10,15 @@ from random import Random
 
 from logbrook.core.cluster.image import BROKER_PREFIX
 from logbrook.model import LogbrookError, TopicPartition
+from logbrook.server.topics import TRANSACTION_STATE
 from logbrook.testing.forwarding import MUTATING_CALLS, SYNC_CALLS
 from logbrook.testing.simulation.cluster import SimulatedCluster, host_of
 from logbrook.testing.simulation.cluster_plan import ClusterFault
 from logbrook.testing.variants import Variant
 
 _SEQUENCES = 2
+# Of the only transactional producer.
+_COORDINATOR = TopicPartition(TRANSACTION_STATE, 0)
 _QUIET_S_MIN = 0.02
 
 
@@ -49,6 +52,7 @@ class ClusterFaults:
             ClusterFault.RESTART: self._restart,
             ClusterFault.ISOLATE: self._isolate,
             ClusterFault.CUT_FROM_BROKER: self._cut_from_broker,
+            ClusterFault.BREAK_CONNECTIONS: self._break_connections,
             ClusterFault.CUT_FROM_STORE: self._cut_from_store,
             ClusterFault.STOP_STORE: self._stop_store,
             ClusterFault.LOSE_ANSWER: self._lose_answer,
@@ -61,6 +65,7 @@ class ClusterFaults:
             ClusterFault.REPLACE_DISK: self._replace_disk,
             ClusterFault.FILL_DISK: self._fill_disk,
             ClusterFault.FAIL_DISK: self._fail_disk,
+            ClusterFault.DELAY_MARKERS: self._delay_markers,
         }
 
     async def run(self) -> None:
@@ -203,6 +208,15 @@ class ClusterFaults:
         await self._pause(choices.uniform(0.05, 3.0) * self._lease_s)
         self._loop.network.reconnect(host_of(number), host_of(other))
 
+    async def _break_connections(self, choices: Random) -> None:
+        """Break the connections between a broker and another host, several times in a row."""
+        host = host_of(choices.choice(self._numbers))
+        other = choices.choice([other for other in self._hosts if other != host])
+        self._note(f"the connections of {host} with {other} break")
+        for _ in range(choices.choice((1, 3))):
+            self._loop.network.break_connections(host, other)
+            await self._pause(choices.uniform(0.0, 0.2) * self._lease_s)
+
     # The metadata store
 
     async def _cut_from_store(self, choices: Random) -> None:
@@ -291,6 +305,21 @@ class ClusterFaults:
             self._cluster.stopped.add(leader)
             await self._kill_broker(leader, Variant.KEPT, choices)
         network.reconnect(host_of(leader), host_of(ahead))
+
+    async def _delay_markers(self, choices: Random) -> None:
+        """Transaction markers to a leader are on their way for long, and another broker coordinates meanwhile."""
+        leader = self._cluster.registration_of(choices.choice(self._partitions)).leader
+        try:
+            coordinator = self._cluster.registration_of(_COORDINATOR).leader
+        except KeyError:
+            return
+        late_s = choices.uniform(0.2, 2.0) * self._lease_s
+        if not self._cluster.delay_requests(coordinator, leader, late_s):
+            return
+        self._note(f"what coordinator {coordinator} sends to {leader} arrives late")
+        await self._pause(0.5 * self._lease_s * choices.random())
+        self._revoke_lease_of(coordinator)
+        await self._pause(late_s)
 
     async def _lead(self, partition: TopicPartition, replicas: list[int]) -> None:
         """Make the first of the replicas the leader."""

@@ -5,7 +5,7 @@ states that a mixture of all faults hardly ever does, and a schedule with few cl
 al., ISSTA 2012). Every kind is in about half of the schedules.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from random import Random
 
@@ -34,6 +34,7 @@ class ClusterFault(Enum):
     RESTART = auto()
     ISOLATE = auto()
     CUT_FROM_BROKER = auto()
+    BREAK_CONNECTIONS = auto()
     CUT_FROM_STORE = auto()
     STOP_STORE = auto()
     LOSE_ANSWER = auto()
@@ -46,6 +47,8 @@ class ClusterFault(Enum):
     REPLACE_DISK = auto()
     FILL_DISK = auto()
     FAIL_DISK = auto()
+    # Only with transactions of version 1: those of version 2 have an epoch of their own.
+    DELAY_MARKERS = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,14 @@ class ClusterPlan:
     quiet_s_max: float
     workloads: tuple[ClusterWorkload, ...]
     faults: tuple[ClusterFault, ...]
+    # Of the transactional producer (KIP-890).
+    transaction_version: int
 
     @classmethod
     def of(cls, seed: int, seconds: float = SECONDS) -> "ClusterPlan":
         random = Random(f"{seed}/plan")
         lease_s = random.choice((0.4, 0.8))
-        return cls(
+        plan = cls(
             seconds=seconds * (_LONGER if random.random() < _LONGER_SHARE else 1.0),
             network_s_max=random.choice((0.001, 0.005, 0.04)),
             sync_s_max=random.choice((0.0005, 0.01, 0.2)),
@@ -82,8 +87,18 @@ class ClusterPlan:
             quiet_s_max=random.choice((0.2, 0.7)),
             workloads=tuple(workload for workload in ClusterWorkload if random.random() < 0.5),
             faults=_faults(random),
+            transaction_version=random.choice((1, 2)),
         )
+        if plan.has_late_markers and random.random() < 0.5:
+            plan = replace(plan, faults=(*plan.faults, ClusterFault.DELAY_MARKERS))
+        return plan
+
+    @property
+    def has_late_markers(self) -> bool:
+        """True if a transaction marker that arrives late could end another transaction."""
+        return ClusterWorkload.TRANSACTIONAL in self.workloads and self.transaction_version == 1
 
 
 def _faults(random: Random) -> tuple[ClusterFault, ...]:
-    return tuple(fault for fault in ClusterFault if random.random() < 0.5) or tuple(ClusterFault)
+    kinds = tuple(fault for fault in ClusterFault if fault is not ClusterFault.DELAY_MARKERS)
+    return tuple(fault for fault in kinds if random.random() < 0.5) or kinds

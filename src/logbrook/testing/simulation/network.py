@@ -1,8 +1,9 @@
 """A network in memory: byte streams between named hosts, with latency and faults.
 
 Bytes of a connection arrive in order, each write after the latency of its time. Hosts that cannot reach each other
-(`cut_off`) keep their connections, and what is sent waits, as in TCP; `reconnect` delivers it. `reset` breaks the
-connections of a host. `take_down` does so too, and refuses new ones until `bring_up`: the process has ended.
+(`cut_off`) keep their connections, and what is sent waits, as in TCP; `reconnect` delivers it. `break_connections`
+breaks those between two hosts, `reset` all those of a host. `take_down` does so too, and refuses new ones until
+`bring_up`: the process has ended.
 """
 
 import asyncio
@@ -96,6 +97,12 @@ class SimulatedNetwork:
         for transport in self._sorted():
             transport.deliver()
 
+    def break_connections(self, host: str, other: str) -> None:
+        """Break the connections between two hosts, as a firewall that restarts does. New ones can be made at once."""
+        for transport in self._sorted():
+            if (transport.local[0], transport.remote[0]) == (host, other):
+                transport.abort()
+
     def reset(self, host: str) -> None:
         """Break all connections of a host, and stop its servers."""
         for server in [server for server in self._servers.values() if server.address[0] == host]:
@@ -112,6 +119,12 @@ class SimulatedNetwork:
     def bring_up(self, host: str) -> None:
         """End a `take_down`."""
         self._down.discard(host)
+
+    def delay(self, protocol: asyncio.BaseProtocol, seconds: float) -> None:
+        """Let what one end of a connection sends arrive late, as after lost packets."""
+        for transport in self._sorted():
+            if transport.protocol is protocol:
+                transport.peer.stall(seconds)
 
     def remove(self, transport: "SimulatedTransport") -> None:
         self._transports.discard(transport)
@@ -183,6 +196,7 @@ class SimulatedTransport(asyncio.Transport):
         self._unsent_bytes = 0
         self._high_bytes, self._low_bytes = 64 * 1024, 16 * 1024
         self._is_paused = False
+        self._is_stalled = False
         self._is_writing_paused = False
         self._is_closing = False
         self._is_lost = False
@@ -226,9 +240,9 @@ class SimulatedTransport(asyncio.Transport):
         self.deliver()
 
     def deliver(self) -> None:
-        """Hand what has arrived to the protocol, unless it reads no more or the peer is cut off."""
+        """Hand what has arrived to the protocol, unless it reads no more, or the peer is cut off or delayed."""
         while self._arrived and self._incoming and not self._is_paused and not self._is_lost:
-            if self._network.is_cut_off(self.remote[0], self.local[0]):
+            if self._is_stalled or self._network.is_cut_off(self.remote[0], self.local[0]):
                 return
             data = self._incoming.popleft()
             self._arrived -= 1
@@ -256,6 +270,15 @@ class SimulatedTransport(asyncio.Transport):
         if self._is_writing_paused and self._unsent_bytes <= self._low_bytes and not self._is_lost:
             self._is_writing_paused = False
             cast(asyncio.Protocol, self.protocol).resume_writing()
+
+    def stall(self, seconds: float) -> None:
+        """Receive nothing for a while. What the peer sends waits, in order."""
+        self._is_stalled = True
+        self._network.loop.call_later(seconds, self._end_stall)
+
+    def _end_stall(self) -> None:
+        self._is_stalled = False
+        self.deliver()
 
     def pause_reading(self) -> None:
         self._is_paused = True

@@ -104,8 +104,8 @@ def run_schedules(new_run: NewRun, first: int, count: int, *, keep_going: bool =
                     break
             tally.faults += run.faults
             tally.acknowledged += len(run.history.acknowledged)
-            if tally.schedules % _SEEDS_PER_CHUNK == 0:
-                gc.collect()
+            # While the objects of the schedule are in the processor's cache: after every 20th it took a tenth longer.
+            gc.collect()
     tally.cpu_s = time.process_time() - started_s
     return tally
 

@@ -2,8 +2,9 @@
 
 A transaction writes one record to each partition and is committed or aborted. If an answer is lost, its outcome is
 unknown: all of its records are committed or none. The next transaction starts with InitProducerId, which aborts what is
-still open. The coordinator aborts a transaction that takes longer than its timeout and fences its producer; a producer
-that is in time must never be fenced.
+still open. With transaction version 1, as older clients, the producer adds the partitions itself, keeps its epoch, and
+sends EndTxn until it is answered. The coordinator aborts a transaction that takes longer than its timeout and fences
+its producer; a producer that is in time must never be fenced.
 """
 
 import asyncio
@@ -13,6 +14,11 @@ from random import Random
 from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.protocol.error_classes import REFRESH_METADATA
 from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
+from logbrook.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from logbrook.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from logbrook.protocol.messages.fetch import (
     AbortedTransaction,
@@ -36,7 +42,9 @@ from logbrook.records.record import Record
 from logbrook.testing.simulation.client import WorkloadClient
 
 TIMEOUT_MS = 3_000
-_INIT_PRODUCER_ID, _PRODUCE, _END_TXN, _FETCH = 4, 12, 5, 12
+_INIT_PRODUCER_ID, _ADD_PARTITIONS, _FETCH = 4, 3, 12
+# By transaction version (KIP-890).
+_PRODUCE, _END_TXN = {1: 11, 2: 12}, {1: 4, 2: 5}
 _READ_COMMITTED = 1
 _BYTES_MAX = 1 << 20
 _RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
@@ -65,8 +73,11 @@ class TransactionalWorkload:
         partitions: int,
         transactional_id: str,
         timeout_ms: int = TIMEOUT_MS,
+        version: int = 2,
     ) -> None:
+        """`version` is that of the transactions (KIP-890)."""
         self._timeout_ms = timeout_ms
+        self._version = version
         self._random = Random(f"{seed}/{transactional_id}")
         self._topic = topic
         self._partitions = partitions
@@ -75,13 +86,20 @@ class TransactionalWorkload:
         self._started_s = 0.0
         # Producer id and epoch; None: to be initialized.
         self._producer: tuple[int, int] | None = None
+        # The next sequence number of each partition.
+        self._sequences: dict[int, int] = {}
+        # The end of a transaction of version 1 that was not answered, and its values.
+        self._ending: tuple[EndTxnRequest, list[bytes]] | None = None
         # Values by outcome.
         self.committed: list[list[bytes]] = []
         self.aborted: list[list[bytes]] = []
         self.unknown: list[list[bytes]] = []
 
     async def run_one(self, client: WorkloadClient) -> None:
-        """Run one transaction. Raises OSError if it could not be finished."""
+        """Run one transaction, or end the last one again. Raises OSError if it could not be finished."""
+        if self._ending is not None:
+            await self._end(client, *self._ending)
+            return
         producer, self._producer = self._producer, None
         if producer is None:
             producer = await self._initialize(client)
@@ -90,37 +108,65 @@ class TransactionalWorkload:
         is_commit = self._random.random() < 0.7
         self.unknown.append(values)
         self._started_s = asyncio.get_running_loop().time()
+        if self._version == 1:
+            await self._add_partitions(client, producer)
         for partition, value in enumerate(values):
             await self._write(client, producer, partition, value)
         request = EndTxnRequest(
             transactional_id=self._id, producer_id=producer[0], producer_epoch=producer[1], committed=is_commit
         )
-        answer = await client.request(request, EndTxnResponse, _END_TXN)
+        await self._end(client, request, values)
+
+    async def _end(self, client: WorkloadClient, request: EndTxnRequest, values: list[bytes]) -> None:
+        if self._version == 1:
+            self._ending = request, values
+        answer = await client.request(request, EndTxnResponse, _END_TXN[self._version])
+        if answer.error_code not in _RETRIABLE:
+            self._ending = None
         self._check(answer.error_code)
         self.unknown.remove(values)
-        (self.committed if is_commit else self.aborted).append(values)
-        self._producer = (answer.producer_id, answer.producer_epoch)
+        (self.committed if request.committed else self.aborted).append(values)
+        if self._version == 1:
+            self._producer = (request.producer_id, request.producer_epoch)
+        else:
+            self._producer = (answer.producer_id, answer.producer_epoch)
+            self._sequences.clear()
 
     async def _initialize(self, client: WorkloadClient) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=self._timeout_ms)
         answer = await client.request(request, InitProducerIdResponse, _INIT_PRODUCER_ID)
         self._check(answer.error_code)
+        self._sequences.clear()
         return answer.producer_id, answer.producer_epoch
+
+    async def _add_partitions(self, client: WorkloadClient, producer: tuple[int, int]) -> None:
+        topic = AddPartitionsToTxnTopic(name=self._topic, partitions=range(self._partitions))
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=producer[0],
+            v3_and_below_producer_epoch=producer[1],
+            v3_and_below_topics=[topic],
+        )
+        answer = await client.request(request, AddPartitionsToTxnResponse, _ADD_PARTITIONS)
+        for added in answer.results_by_topic_v3_and_below:
+            for result in added.results_by_partition:
+                self._check(result.partition_error_code)
 
     async def _write(self, client: WorkloadClient, producer: tuple[int, int], partition: int, value: bytes) -> None:
         batch = build_batch(
             [Record(value=value)],
             producer_id=ProducerId(producer[0]),
             producer_epoch=ProducerEpoch(producer[1]),
-            base_sequence=0,
+            base_sequence=self._sequences.get(partition, 0),
             transactional=True,
         )
         topics = [
             TopicProduceData(name=self._topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
         ]
         request = ProduceRequest(transactional_id=self._id, acks=-1, timeout_ms=5_000, topic_data=topics)
-        answer = await client.request(request, ProduceResponse, _PRODUCE)
+        answer = await client.request(request, ProduceResponse, _PRODUCE[self._version])
         self._check(answer.responses[0].partition_responses[0].error_code)
+        self._sequences[partition] = self._sequences.get(partition, 0) + 1
 
     def _check(self, code: int) -> None:
         """Raises UnfinishedTransactionError for an error after which a client begins again; others are violations."""
