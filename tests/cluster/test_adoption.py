@@ -10,8 +10,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from logbrook.client import Client
 from logbrook.client.admin import Admin
 from logbrook.config import StorageConfig
+from logbrook.core.acls import AclOperation, PatternType, PermissionType, ResourceType
 from logbrook.core.metadata import ClusterMetadata
 from logbrook.model.identifiers import BrokerId
+from logbrook.model.security import ANONYMOUS
 from logbrook.ports import OsFiles, SystemClock, SystemRandom
 from logbrook.ports.metadata_store import (
     MetadataStore,
@@ -21,11 +23,21 @@ from logbrook.ports.metadata_store import (
     TransactionResult,
 )
 from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from logbrook.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     ScramCredentialUpsertion,
 )
+from logbrook.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from logbrook.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from logbrook.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from logbrook.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -44,6 +56,21 @@ ADD_USER = AlterUserScramCredentialsRequest(
     upsertions=[
         ScramCredentialUpsertion(name="alice", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"hash")
     ]
+)
+SECURED = {"security.authorization": True, "security.super_users": str(ANONYMOUS)}
+ANY = 1
+ALL_ACLS = DescribeAclsRequest(resource_type_filter=ANY, pattern_type_filter=ANY, operation=ANY, permission_type=ANY)
+ACL = AclCreation(
+    resource_type=ResourceType.TOPIC,
+    resource_name="orders",
+    resource_pattern_type=PatternType.LITERAL,
+    principal="User:alice",
+    host="*",
+    operation=AclOperation.READ,
+    permission_type=PermissionType.ALLOW,
+)
+QUOTA = EntryData(
+    entity=[EntityData(entity_type="user", entity_name="alice")], ops=[OpData(key="consumer_byte_rate", value=1e6)]
 )
 
 
@@ -144,6 +171,29 @@ def test_records_groups_transactions_and_settings_are_there_and_survive_the_loss
     (committed,) = consumer.committed([TopicPartition("orders", 0)], timeout=WAIT_S)
     consumer.close()
     assert committed.offset == 2
+
+
+def test_acls_and_quotas_are_there_on_every_broker(tmp_path: Path) -> None:
+    with (
+        Broker(["orders"], data=tmp_path, settings=SECURED) as broker,
+        Client(broker.bootstrap_servers) as client,
+    ):
+        (created,) = client.request(CreateAclsRequest(creations=[ACL]), CreateAclsResponse).results
+        (altered,) = client.request(AlterClientQuotasRequest(entries=[QUOTA]), AlterClientQuotasResponse).entries
+        assert (created.error_code, altered.error_code) == (ErrorCode.NONE, ErrorCode.NONE)
+    with Cluster(nodes=0, settings=SECURED, lease_s=WAIT_S) as cluster:
+        adopt_into(StoreConnection(cluster._store), tmp_path)
+        start(cluster, tmp_path)
+        for number in cluster.brokers:
+            with connect(cluster, number) as connection:
+                (resource,) = connection.request(ALL_ACLS, DescribeAclsResponse).resources
+                assert (resource.resource_type, resource.resource_name) == (ResourceType.TOPIC, "orders")
+                (acl,) = resource.acls
+                assert (acl.principal, acl.operation) == ("User:alice", AclOperation.READ)
+                quotas = connection.request(DescribeClientQuotasRequest(), DescribeClientQuotasResponse).entries
+                (entry,) = quotas or ()
+                assert [(part.entity_type, part.entity_name) for part in entry.entity] == [("user", "alice")]
+                assert [(value.key, value.value) for value in entry.values] == [("consumer_byte_rate", 1e6)]
 
 
 def test_a_deleted_topic_is_deleted_on_the_adopted_node_too(cluster: Cluster, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from logbrook.client import Client
 from logbrook.client.admin import Admin
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
 from logbrook.server.metrics.cluster import CLUSTER
 from logbrook.testing.cluster import Cluster
 
@@ -94,7 +95,7 @@ def test_a_move_and_its_lag_are_counted(measured: Cluster, wait_until: WaitUntil
     with Client(cluster.bootstrap_servers) as client:
         admin = Admin(client)
         admin.configs.alter_all_brokers({"leader.replication.throttled.rate": "1"})
-        admin.replicas.move({TopicPartition("orders", 0): [1, 3]})
+        admin.replicas.move({TopicPartition("orders", 0): [BrokerId(1), BrokerId(3)]})
         wait_until(lambda: value(cluster, 1, "cluster_partitions_moving") == 1)
         wait_until(lambda: value(cluster, 1, "cluster_follower_lag_max") > 0)
         assert value(cluster, 1, "cluster_partitions_under_replicated") == 0, "the added replica does not count"

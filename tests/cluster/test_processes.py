@@ -1,6 +1,7 @@
 """A cluster as it is run: three `logbrook serve` processes and an etcd."""
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from logbrook.client import Client, ClientError
 from logbrook.client.admin import Admin
 from logbrook.testing import Broker, broker_client
 from logbrook.testing.etcd import EtcdProcess
-from logbrook.testing.processes import free_port
+from logbrook.testing.processes import free_port, wait_until
 from tests.etcd_command import etcd_or_skip
 from tests.processes import running
 
@@ -64,6 +65,11 @@ def brokers(etcd: EtcdProcess, tmp_path: Path) -> Iterator[dict[int, BrokerProce
             process.start()
             stack.callback(process.stop)
         yield processes
+
+
+def is_served(port: int) -> bool:
+    with socket.socket() as connected:
+        return connected.connect_ex(("127.0.0.1", port)) == 0
 
 
 def servers_of(brokers: dict[int, BrokerProcess]) -> str:
@@ -204,11 +210,11 @@ def run_adopt(*options: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
-def test_cluster_up_runs_brokers_until_ctrl_c(tmp_path: Path) -> None:
+def test_cluster_up_runs_brokers_until_ctrl_c_or_until_it_is_killed(tmp_path: Path) -> None:
     etcd_or_skip()
     first = free_port()
     command = [SERVE[0], "cluster", "up", "--nodes", "2", "--port", str(first), "--data", str(tmp_path)]
-    for expected in ([b"kept"], [b"kept", b"kept"]):
+    for expected, number in (([b"kept"], signal.SIGINT), ([b"kept", b"kept"], signal.SIGKILL)):
         with running(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tmp_path) as process:
             assert process.stdout is not None
             lines: list[str] = []
@@ -223,6 +229,9 @@ def test_cluster_up_runs_brokers_until_ctrl_c(tmp_path: Path) -> None:
                 broker_client.produce(client, "orders", ["kept"], key=None, headers={}, partition=0, timestamp_ms=None)
                 records = broker_client.read_records(client, "orders", [0], committed_only=True)
             assert [record.value for record in records] == expected
-            process.send_signal(signal.SIGINT)
-            assert process.wait(WAIT_S) == 0
+            process.send_signal(number)
+            assert process.wait(WAIT_S) == (0 if number == signal.SIGINT else -number)
+        # Two brokers, and etcd.
+        ports = [first, first + 1, first + 1_000]
+        assert wait_until(lambda ports=ports: not any(map(is_served, ports)), WAIT_S)  # type: ignore[misc]
     assert "broker stopped" in (tmp_path / "node-2.log").read_text()

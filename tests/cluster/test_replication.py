@@ -60,6 +60,18 @@ def test_another_replica_leads_after_a_kill_and_nothing_is_lost(cluster: Cluster
     assert cluster.stored("orders", on=killed) == [b"before", b"after"]
 
 
+def test_the_fixture_of_the_pytest_plugin_is_a_replicated_cluster(logbrook_cluster: Cluster) -> None:
+    cluster = logbrook_cluster
+    cluster.create_topic("orders", settings={"min.insync.replicas": "2"})
+    cluster.produce("orders", "before")
+    killed = cluster.wait_for_leader("orders")
+    cluster.kill(killed)
+    cluster.wait_for_leader("orders", other_than=killed)
+    assert values(cluster, "orders") == [b"before"]
+    cluster.produce("orders", "after")
+    assert values(cluster, "orders") == [b"before", b"after"]
+
+
 def test_a_clean_restart_of_each_broker_hands_leadership_over(cluster: Cluster) -> None:
     cluster.create_topic("orders", 3)
     for number in cluster.brokers:

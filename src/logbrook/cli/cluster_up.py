@@ -24,7 +24,7 @@ from logbrook.testing.processes import wait_until
 _START_S_MAX = 60.0
 _STOP_S_MAX = 30.0
 _POLL_S = 0.2
-# etcd listens on these many ports after the first broker.
+# The ports of etcd for clients and for other members, counted from the port of the first broker.
 _ETCD_PORTS = (1_000, 1_001)
 _NODES_MAX = 9
 
@@ -54,18 +54,23 @@ def up(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     with ExitStack() as stack:
+        command = _etcd(stopping)
+        if stopping.is_set():
+            return
         etcd = EtcdProcess(
-            _etcd(), directory=data.resolve() / "etcd", ports=(port + _ETCD_PORTS[0], port + _ETCD_PORTS[1])
+            command, directory=data.resolve() / "etcd", ports=(port + _ETCD_PORTS[0], port + _ETCD_PORTS[1])
         )
         try:
             stack.enter_context(etcd)
         except TimeoutError as error:
             fail(str(error))
         brokers = [_Broker(number, port + number - 1, etcd.address, data.resolve()) for number in range(1, nodes + 1)]
-        # Brokers hand their leadership over as long as there is somebody else: all are told at the same time.
+        # A stopping broker hands its leadership over to those that are not stopping. All get SIGTERM before the first
+        # is waited for, so that leadership does not move from broker to broker.
         stack.callback(_stop, brokers)
         for broker in brokers:
-            broker.start()
+            if not stopping.is_set():
+                broker.start()
         _wait_until_started(brokers, stopping)
         if not stopping.is_set():
             rows = [[broker.number, broker.address, broker.pid, _short(broker.log)] for broker in brokers]
@@ -76,7 +81,7 @@ def up(
 
 
 class _Broker:
-    """A `logbrook serve` process. It ends with this one."""
+    """A `logbrook serve` process. The kernel kills it if this process ends."""
 
     def __init__(self, number: int, port: int, etcd: str, data: Path) -> None:
         self.number = number
@@ -111,7 +116,7 @@ class _Broker:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=lambda: end_with_parent(parent_pid),  # noqa: PLW1509 - it calls prctl only
+                preexec_fn=lambda: end_with_parent(parent_pid),  # noqa: PLW1509 - there are no other threads
             )
 
     def end(self) -> None:
@@ -127,13 +132,16 @@ class _Broker:
                 self._process.wait()
 
 
-def _etcd() -> str:
+def _etcd(stopping: Event) -> str:
+    """Return the path of an etcd, built if there is none. A build that `stopping` has interrupted is no failure."""
     command = find_etcd()
     if command is None:
         typer.echo("building etcd, once; this takes some minutes", err=True)
         try:
             return str(build_etcd())
         except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            if stopping.is_set():
+                return ""
             fail(f"there is no etcd on the PATH, and it cannot be built: {error}")
     return command
 
