@@ -8,10 +8,11 @@ Written by `python -m bench.peers --report` from `bench/peers.json`; do not edit
 measures again, and `python -m bench.peers --table` prints every row."""
 
 MARKS = """\
-**What the marks mean.** After the warm-up a line runs until it is *steady*: the medians of two windows of 10 s, of five
-runs each, agree within 5 %. **~** marks a line that was not steady after 60 s. **°** marks an older short run of 0.8 to
-10 s, which does not follow this rule: where the JVM's compiler had not caught up, Kafka was measured slower than it is.
-† the load used nine tenths of its cores. ‡ the rate was not reached."""
+**What the marks mean.** After the warm-up a line runs until it is *steady*: the medians of two windows of 10 s, of
+five runs each, agree within 5 %; all systems go on until the last one is steady. **~** marks a line that was not
+steady after 60 s. **°** marks an older short run of 0.8 to 10 s, which does not follow this rule: where the JVM's
+compiler had not caught up, Kafka was measured slower than it is. † the load used nine tenths of its cores. ‡ the rate
+was not reached."""
 
 NOTHING_YET = "Nothing has been measured yet: `make bench-peers ARGS=--plan` prints how long it takes."
 

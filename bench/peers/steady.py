@@ -3,9 +3,11 @@
 A line (one case of one system) consists of runs of 2 s. Each run has a new topic and new connections, so that the state
 of the disk, of the page cache and of the client is the same for every run and system, and the systems of a case take
 turns, run by run. A window is five runs, 10 s. A line is steady when the medians of its last two windows agree within
-5 %, for each value that decides: throughput and CPU time, or the median latency. Then it ends. The runs of a virtual
-machine vary by more than 5 %, so that single runs could not tell a warm-up from noise. A line that is not steady after
-60 s ends, too, and says so in its row, with all of its runs.
+5 %, for each value that decides: throughput and CPU time, or the median latency. The runs of a virtual machine vary by
+more than 5 %, so that single runs could not tell a warm-up from noise. All systems of a case go on until each of its
+lines has been steady, so that the windows which are compared are of the same time: a machine that gets slower would
+otherwise count against the system that takes longer. A line that is not steady after 60 s says so in its row, with all
+of its runs.
 
 Reported are the median and the spread of the last window.
 """
@@ -85,14 +87,13 @@ class SteadyLine:
         self.of = of
         self._rule = rule
         self.runs: list[Run] = []
+        # True from the first two windows that agree.
+        self.is_steady = False
 
     def add(self, run: Run) -> None:
         self.runs.append(run)
-
-    @property
-    def is_steady(self) -> bool:
         deciding = self.deciding
-        return bool(deciding) and all(self._rule.agree(self.values(metric)) for metric in deciding)
+        self.is_steady |= bool(deciding) and all(self._rule.agree(self.values(metric)) for metric in deciding)
 
     @property
     def deciding(self) -> list[str]:
@@ -144,11 +145,11 @@ def run_in_turns(
     run_of: Mapping[tuple[str, str], Callable[[], Run]],
     report: Callable[[SteadyLine], None] = lambda _: None,
 ) -> list[SteadyLine]:
-    """Run the systems in turns until each is steady or has used its time; `report` gets a line that ends."""
+    """Run the systems in turns until each has been steady or has used its time; `report` gets each line then."""
     lines = {of: SteadyLine(rule, of) for of in run_of}
     try:
-        while unfinished := [line for line in lines.values() if not line.is_finished]:
-            for line in unfinished:
+        while not all(line.is_finished for line in lines.values()):
+            for line in lines.values():
                 line.add(run_of[line.of]())
     finally:
         # The runs of an interrupted line are reported, too.
