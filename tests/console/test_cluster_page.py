@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 from logbrook.client import Client
 from logbrook.client.admin import Admin
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
 from logbrook.testing import Cluster
 from logbrook.testing.processes import wait_until
 from tests.console.conftest import Opened
@@ -83,7 +84,7 @@ def test_a_move_is_shown_with_its_progress(cluster: Cluster, cluster_console: st
         admin = Admin(client)
         admin.configs.alter_all_brokers({"leader.replication.throttled.rate": "1"})
         try:
-            admin.replicas.move({TopicPartition("moved", 0): [2, 1]})
+            admin.replicas.move({TopicPartition("moved", 0): [BrokerId(2), BrokerId(1)]})
             page = open_page(f"{cluster_console}/cluster")
             row = page.get_by_role("row").filter(has_text="moved-0").filter(has_text="%")
             expect(row).to_be_visible()

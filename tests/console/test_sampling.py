@@ -2,12 +2,13 @@
 
 from logbrook.client.admin_results import PartitionInfo, TopicDescription
 from logbrook.console.sampling import average_traffic, busiest_topics
-from logbrook.model.identifiers import LeaderEpoch, Offset
+from logbrook.model.identifiers import BrokerId, LeaderEpoch, Offset
 from logbrook.monitoring.sampling import TopicRates
 
 
 def topic(name: str, size: int) -> TopicDescription:
-    partition = PartitionInfo(0, 1, LeaderEpoch(0), (1,), (1,), Offset(0), Offset(1), size)
+    leader = BrokerId(1)
+    partition = PartitionInfo(0, leader, LeaderEpoch(0), (leader,), (leader,), Offset(0), Offset(1), size)
     return TopicDescription(name, bytes(16), False, (partition,))
 
 

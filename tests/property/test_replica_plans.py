@@ -9,30 +9,31 @@ from hypothesis import strategies as st
 
 from logbrook.client.replica_plans import TooFewBrokersError, plan_balance, plan_drain, plan_placement
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
 
-Assignment = Mapping[TopicPartition, Sequence[int]]
-Racks = dict[int, str | None]
+Assignment = Mapping[TopicPartition, Sequence[BrokerId]]
+Racks = dict[BrokerId, str | None]
 
 
 @st.composite
 def clusters(draw: st.DrawFn, racks: Sequence[str | None]) -> tuple[Assignment, Racks]:
     """Generate brokers and partitions of a few topics, with one to four replicas anywhere."""
-    brokers = draw(st.lists(st.integers(1, 9), min_size=1, max_size=7, unique=True))
+    brokers = [BrokerId(number) for number in draw(st.lists(st.integers(1, 9), min_size=1, max_size=7, unique=True))]
     placed = st.lists(st.sampled_from(brokers), min_size=1, max_size=min(4, len(brokers)), unique=True)
-    assignment: dict[TopicPartition, Sequence[int]] = {}
+    assignment: dict[TopicPartition, Sequence[BrokerId]] = {}
     for topic in ("orders", "events"):
         for number, replicas in enumerate(draw(st.lists(placed, max_size=12))):
             assignment[TopicPartition(topic, number)] = tuple(replicas)
     return assignment, {broker: draw(st.sampled_from(racks)) for broker in brokers}
 
 
-def loads(assignment: Assignment, racks: Racks) -> Counter[int]:
+def loads(assignment: Assignment, racks: Racks) -> Counter[BrokerId]:
     counts = Counter(dict.fromkeys(racks, 0))
     counts.update(replica for replicas in assignment.values() for replica in replicas)
     return counts
 
 
-def rack_count(replicas: Sequence[int], racks: Racks) -> int:
+def rack_count(replicas: Sequence[BrokerId], racks: Racks) -> int:
     return len({racks[replica] for replica in replicas})
 
 

@@ -4,7 +4,11 @@
 part of starting a broker. A command is a module with a Typer application:
 
 - `serve` (also `config show`) with `settings_options`, which makes an option of every setting
-- `topic`, `group`, `produce`, `consume` (reading in `consume_readers`), `context`, `top` (drawn by `top_screen`)
+- `topic`, `group`, `transaction`, `produce`, `consume` (reading in `consume_readers`), `context`, `top` (drawn by
+  `top_screen`)
+- `security`, `user`, `acl`, `quota`: certificates, SCRAM users, ACLs and client quotas
+- `cluster` with its parts `cluster_status`, `cluster_moves`, `cluster_nodes`, `cluster_features`, `cluster_adopt` and
+  `cluster_up`
 - `log` for data directories: `log_data` opens one, `log_dump` prints files, `log_broker` calls a running broker
 - `bench`: `bench_run` controls worker processes, `bench_load` is what they run
 - `console`, `pipeline`, `table`, and `spark_jobs` (archive, replay, audit)

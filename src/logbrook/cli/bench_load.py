@@ -186,7 +186,7 @@ class _BenchProducer:
         for partition in self._partitions:
             # Connect before the measurement starts.
             self._connection(partition)
-        started_s = monotonic()
+        started_s = self._counters().from_s = monotonic()
         while not is_stopped():
             records = (
                 load.batch_records if load.count is None else min(load.batch_records, load.count - self._sent_records)

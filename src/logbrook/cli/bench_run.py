@@ -86,7 +86,10 @@ class BenchRun:
         duration_s: float | None,
         existing_records: int,
     ) -> None:
-        """Consumers start at `offsets`. Without producers, the run ends after `existing_records`."""
+        """Consumers start at `offsets`.
+
+        Without producers, the run ends after `existing_records` or `load.count` records, or without progress.
+        """
         self.result = BenchResult()
         self._load = load
         self._duration_s = duration_s

@@ -155,7 +155,9 @@ def _broker_to_show(admin: Admin, broker: int | None) -> BrokerId:
         refuse("--broker", f"there is no broker {broker}; there are {', '.join(map(str, ids))}")
     if not ids:
         fail("the cluster lists no brokers; try again")
-    return BrokerId(broker if broker is not None else cluster.controller_id if cluster.controller_id in ids else ids[0])
+    if broker is not None:
+        return BrokerId(broker)
+    return cluster.controller_id if cluster.controller_id in ids else ids[0]
 
 
 def _log_directories(admin: Admin) -> list[LogDirDescription]:

@@ -25,6 +25,7 @@ from logbrook.client.admin import Admin
 from logbrook.client.cluster_overview import DOWN, ClusterOverview, PartitionOverview, read_overview
 from logbrook.client.replica_plans import Plan, plan_balance, plan_placement, plan_replacement
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.error_codes import ErrorCode
 
 # Names in a message.
@@ -195,12 +196,12 @@ def _numbered(argument: str) -> TopicPartition | None:
     return None
 
 
-def _parse_nodes(overview: ClusterOverview, text: str) -> list[int]:
+def _parse_nodes(overview: ClusterOverview, text: str) -> list[BrokerId]:
     """Return the nodes of --to; end the command unless they are different and registered."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdecimal() for word in words):
         refuse("--to", f"{text!r} is not a list of nodes such as 1,2,3")
-    nodes = [int(word) for word in words]
+    nodes = [BrokerId(int(word)) for word in words]
     if len(set(nodes)) != len(nodes):
         refuse("--to", f"{text} names a node twice")
     live = overview.racks
@@ -213,7 +214,7 @@ def _parse_nodes(overview: ClusterOverview, text: str) -> list[int]:
 
 
 def _move_plan(
-    overview: ClusterOverview, chosen: Iterable[PartitionOverview], nodes: list[int], from_node: int | None
+    overview: ClusterOverview, chosen: Iterable[PartitionOverview], nodes: list[BrokerId], from_node: int | None
 ) -> Plan:
     assignment = {partition.partition: partition.target for partition in chosen}
     if from_node is None:
@@ -229,7 +230,7 @@ def _move_plan(
             "each",
             err=True,
         )
-    return plan_replacement(assignment, from_node, nodes[0])
+    return plan_replacement(assignment, BrokerId(from_node), nodes[0])
 
 
 def _cancel(admin: Admin, chosen: Iterable[PartitionOverview], *, as_json: bool, dry_run: bool) -> None:

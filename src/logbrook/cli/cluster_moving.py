@@ -19,6 +19,7 @@ from logbrook.client.move_throttle import MoveThrottle
 from logbrook.client.replica_plans import Plan
 from logbrook.config.values import read_quantity
 from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.identifiers import BrokerId
 from logbrook.model.text import size_text
 
 Throttle = Annotated[
@@ -45,6 +46,7 @@ CTRL_C = (
     "--cancel` cancels it."
 )
 
+# The interval of polls doubles between these, after answers and failures alike: a fixed schedule, not a retry policy.
 _POLL_S_MIN = 0.05
 _POLL_S_MAX = 1.0
 # A cluster that does not answer for this long ends the waiting.
@@ -56,7 +58,7 @@ _LOG_INTERVAL_S = 10.0
 
 
 def parse_rate(text: str | None, *, waits: bool) -> int | None:
-    """Return the bytes per second of --throttle; end the command if it is invalid, or nobody would end the limit."""
+    """Return the bytes per second of --throttle; end the command if it is invalid, or would stay."""
     if text is None:
         return None
     try:
@@ -198,7 +200,7 @@ class _Waiting:
         return f"{done} of {plural(len(self._targets), 'partition')}, {size}, {seconds:.0f} s"
 
 
-def _copied_bytes(before: Sequence[int], target: Sequence[int], size_bytes: int | None) -> int | None:
+def _copied_bytes(before: Sequence[BrokerId], target: Sequence[BrokerId], size_bytes: int | None) -> int | None:
     added = len(set(target) - set(before))
     return size_bytes * added if size_bytes is not None else (None if added else 0)
 

@@ -21,6 +21,7 @@ from logbrook.client.admin import Admin
 from logbrook.client.cluster_overview import DOWN, ClusterOverview, read_overview
 from logbrook.client.errors import BrokerError
 from logbrook.client.replica_plans import Plan, TooFewBrokersError, plan_drain
+from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.error_codes import ErrorCode
 
 # Topics may be created while a node is drained.
@@ -106,7 +107,7 @@ def remove(
 
 def _unregister(admin: Admin, overview: ClusterOverview, node: int) -> None:
     try:
-        admin.replicas.unregister(node)
+        admin.replicas.unregister(BrokerId(node))
     except BrokerError as error:
         if error.code is not ErrorCode.BROKER_ID_NOT_REGISTERED:
             raise
@@ -133,7 +134,7 @@ def _drain_plan(overview: ClusterOverview, nodes: list[int]) -> Plan:
                 f"`logbrook cluster drain {ids}`"
             )
     try:
-        return plan_drain(assignment, nodes, racks, overview.sizes)
+        return plan_drain(assignment, list(map(BrokerId, nodes)), racks, overview.sizes)
     except TooFewBrokersError as error:
         remaining = ",".join(map(str, error.brokers)) or "NODE,..."
         fail(

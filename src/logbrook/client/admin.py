@@ -48,9 +48,11 @@ class Admin:
     def describe_cluster(self) -> ClusterInfo:
         """Return the cluster's id, its controller and its brokers, by id."""
         response = self.client.metadata([])
-        brokers = [BrokerInfo(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers]
+        brokers = [
+            BrokerInfo(BrokerId(broker.node_id), broker.host, broker.port, broker.rack) for broker in response.brokers
+        ]
         brokers.sort(key=lambda broker: broker.id)
-        return ClusterInfo(response.cluster_id, response.controller_id, tuple(brokers))
+        return ClusterInfo(response.cluster_id, BrokerId(response.controller_id), tuple(brokers))
 
     def log_directories(self) -> list[LogDirDescription]:
         """Return the log directories of all brokers, with the size of each replica in them."""
@@ -68,9 +70,7 @@ class Admin:
                     for partition in topic.partitions
                 }
                 total_bytes, usable_bytes = map(_none_if_negative, (directory.total_bytes, directory.usable_bytes))
-                descriptions.append(
-                    LogDirDescription(BrokerId(broker.id), directory.log_dir, sizes, total_bytes, usable_bytes)
-                )
+                descriptions.append(LogDirDescription(broker.id, directory.log_dir, sizes, total_bytes, usable_bytes))
         return descriptions
 
 

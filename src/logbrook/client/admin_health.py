@@ -12,6 +12,7 @@ from logbrook.client.client import LATEST, Address, Client
 from logbrook.client.errors import BrokerError, ClientError
 from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.errors import ProtocolError
 from logbrook.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from logbrook.protocol.messages.metadata import MetadataResponse
@@ -21,10 +22,10 @@ from logbrook.protocol.messages.metadata import MetadataResponse
 class ClusterHealth:
     """The state of a cluster. `controller_id` is None if there is no controller."""
 
-    controller_id: int | None
-    brokers: tuple[int, ...]
+    controller_id: BrokerId | None
+    brokers: tuple[BrokerId, ...]
     # The reason by broker, and by partition.
-    brokers_down: Mapping[int, str]
+    brokers_down: Mapping[BrokerId, str]
     offline_log_dirs: tuple[str, ...]
     leaderless_partitions: tuple[TopicPartition, ...]
     under_replicated_partitions: tuple[TopicPartition, ...]
@@ -45,9 +46,9 @@ def check_health(client: Client) -> ClusterHealth:
     """Ask all brokers of the cluster. Raises ClientError if none of the bootstrap servers answers."""
     metadata = client.metadata()
     client.update_metadata(metadata)
-    addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
+    addresses = {BrokerId(broker.node_id): (broker.host, broker.port) for broker in metadata.brokers}
     offline_log_dirs: list[str] = []
-    brokers_down: dict[int, str] = {}
+    brokers_down: dict[BrokerId, str] = {}
     for broker_id, address in sorted(addresses.items()):
         try:
             offline_log_dirs += _offline_log_dirs(client, broker_id, address)
@@ -56,7 +57,7 @@ def check_health(client: Client) -> ClusterHealth:
     leaders = {partition: leader for partition, leader, _ in _partitions(metadata)}
     led = [partition for partition, leader in leaders.items() if leader in addresses and leader not in brokers_down]
     return ClusterHealth(
-        metadata.controller_id if metadata.controller_id in addresses else None,
+        BrokerId(metadata.controller_id) if metadata.controller_id in addresses else None,
         tuple(sorted(addresses)),
         brokers_down,
         tuple(offline_log_dirs),
@@ -66,12 +67,13 @@ def check_health(client: Client) -> ClusterHealth:
     )
 
 
-def _partitions(metadata: MetadataResponse) -> Iterator[tuple[TopicPartition, int, bool]]:
+def _partitions(metadata: MetadataResponse) -> Iterator[tuple[TopicPartition, BrokerId, bool]]:
     """Yield each partition with its leader, and whether all its replicas are in sync."""
     for topic in metadata.topics:
         for partition in topic.partitions:
             is_replicated = len(partition.isr_nodes) == len(partition.replica_nodes)
-            yield TopicPartition(topic.name or "", partition.partition_index), partition.leader_id, is_replicated
+            named = TopicPartition(topic.name or "", partition.partition_index)
+            yield named, BrokerId(partition.leader_id), is_replicated
 
 
 def _with_offline_leader(metadata: MetadataResponse) -> dict[TopicPartition, str]:
@@ -83,7 +85,7 @@ def _with_offline_leader(metadata: MetadataResponse) -> dict[TopicPartition, str
     }
 
 
-def _offline_log_dirs(client: Client, broker_id: int, address: Address) -> Iterator[str]:
+def _offline_log_dirs(client: Client, broker_id: BrokerId, address: Address) -> Iterator[str]:
     response = client.connection(address).request(DescribeLogDirsRequest(topics=[]), DescribeLogDirsResponse)
     for directory in response.results:
         if directory.error_code:

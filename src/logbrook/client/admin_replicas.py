@@ -8,6 +8,7 @@ from typing import TypeVar
 from logbrook.client.client import Client, group_by_topic
 from logbrook.client.errors import BrokerError, check_code
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -33,9 +34,9 @@ _PREFERRED = 0
 class OngoingMove:
     """A move under way. `replicas` has the old and the new ones."""
 
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
 
 
 class ReplicaAdmin:
@@ -53,13 +54,15 @@ class ReplicaAdmin:
         check_code(response.error_code, "listing the moves under way", response.error_message)
         return {
             TopicPartition(topic.name, move.partition_index): OngoingMove(
-                tuple(move.replicas), tuple(move.adding_replicas), tuple(move.removing_replicas)
+                tuple(map(BrokerId, move.replicas)),
+                tuple(map(BrokerId, move.adding_replicas)),
+                tuple(map(BrokerId, move.removing_replicas)),
             )
             for topic in response.topics
             for move in topic.partitions
         }
 
-    def move(self, plan: Mapping[TopicPartition, Sequence[int]]) -> None:
+    def move(self, plan: Mapping[TopicPartition, Sequence[BrokerId]]) -> None:
         """Begin to move partitions to these brokers, the preferred leader first.
 
         A move under way gets the new target. Raises the first error; some of the other moves may have begun.
@@ -91,14 +94,14 @@ class ReplicaAdmin:
                         failed[partition] = BrokerError(result.error_code, "").code
         return failed
 
-    def unregister(self, broker_id: int) -> None:
+    def unregister(self, broker_id: BrokerId) -> None:
         """Make the cluster forget a broker that does not run. BROKER_ID_NOT_REGISTERED if it does not know it."""
         response = self._client.request_controller(
             UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse
         )
         check_code(response.error_code, f"removing node {broker_id}", response.error_message)
 
-    def _reassign(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> list[TopicPartition]:
+    def _reassign(self, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]) -> list[TopicPartition]:
         """Send the new targets, None to cancel a move. Return the partitions, without those that are not moving."""
         changed: list[TopicPartition] = []
         for part in _parts(targets):

@@ -25,7 +25,7 @@ class SettingSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    id: int
+    id: BrokerId
     host: str
     port: int
     rack: str | None = None
@@ -34,7 +34,7 @@ class BrokerInfo:
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
     cluster_id: str | None
-    controller_id: int
+    controller_id: BrokerId
     brokers: tuple[BrokerInfo, ...]
 
 
@@ -77,10 +77,10 @@ class PartitionInfo:
     """A partition; `leader` is None while it has none, and the size is that of the leader's replica."""
 
     partition: int
-    leader: int | None
+    leader: BrokerId | None
     leader_epoch: LeaderEpoch
-    replicas: tuple[int, ...]
-    in_sync_replicas: tuple[int, ...]
+    replicas: tuple[BrokerId, ...]
+    in_sync_replicas: tuple[BrokerId, ...]
     start_offset: Offset | None
     end_offset: Offset | None
     size_bytes: int | None
@@ -177,8 +177,8 @@ class OffsetChange:
     """The change of a group's committed offset in a partition by a reset."""
 
     partition: TopicPartition
-    before: int | None
-    after: int
+    before: Offset | None
+    after: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class TransactionInfo:
     state: str
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    coordinator_id: int
+    coordinator_id: BrokerId
     timeout_ms: int
     started_ms: int | None
     partitions: tuple[TopicPartition, ...]

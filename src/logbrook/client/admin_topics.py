@@ -8,7 +8,7 @@ from logbrook.client.client import EARLIEST, LATEST, Client, group_by_topic
 from logbrook.client.errors import BrokerError, check_code
 from logbrook.client.partition_requests import PartitionRequests
 from logbrook.model import TopicPartition
-from logbrook.model.identifiers import LeaderEpoch, Offset
+from logbrook.model.identifiers import BrokerId, LeaderEpoch, Offset
 from logbrook.protocol.errors import UnsupportedApiError
 from logbrook.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -96,9 +96,9 @@ class TopicAdmin:
             check_code(result.error_code, f"adding partitions to topic {name}", result.error_message)
         self._client.invalidate(name)
 
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def delete_records(self, before: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, Offset]:
         """Delete the records before the given offsets. Return the log start offsets."""
-        log_starts: dict[TopicPartition, int] = {}
+        log_starts: dict[TopicPartition, Offset] = {}
         for leader, partitions in self._cluster.by_leader(before).items():
             by_topic = group_by_topic(
                 (partition, DeleteRecordsPartition(partition_index=partition.partition, offset=before[partition]))
@@ -110,7 +110,7 @@ class TopicAdmin:
                 for result in topic.partitions:
                     partition = TopicPartition(topic.name, result.partition_index)
                     check_code(result.error_code, f"deleting records of {partition}")
-                    log_starts[partition] = result.low_watermark
+                    log_starts[partition] = Offset(result.low_watermark)
         return log_starts
 
     def _describe(self, response: MetadataResponse) -> list[TopicDescription]:
@@ -131,10 +131,10 @@ class TopicAdmin:
             partition = TopicPartition(name, metadata.partition_index)
             return PartitionInfo(
                 partition=metadata.partition_index,
-                leader=None if metadata.leader_id == _NO_LEADER else metadata.leader_id,
+                leader=None if metadata.leader_id == _NO_LEADER else BrokerId(metadata.leader_id),
                 leader_epoch=LeaderEpoch(metadata.leader_epoch),
-                replicas=tuple(metadata.replica_nodes),
-                in_sync_replicas=tuple(metadata.isr_nodes),
+                replicas=tuple(map(BrokerId, metadata.replica_nodes)),
+                in_sync_replicas=tuple(map(BrokerId, metadata.isr_nodes)),
                 start_offset=starts.get(partition),
                 end_offset=ends.get(partition),
                 size_bytes=sizes.get(partition),

@@ -6,7 +6,7 @@ from logbrook.client.coordinators import CoordinatorKind, Coordinators
 from logbrook.client.errors import BrokerError, check_code
 from logbrook.client.transactional import TransactionalProducer
 from logbrook.model import TopicPartition
-from logbrook.model.identifiers import ProducerEpoch, ProducerId
+from logbrook.model.identifiers import BrokerId, ProducerEpoch, ProducerId
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -38,7 +38,9 @@ class TransactionAdmin:
             request = DescribeTransactionsRequest(transactional_ids=names)
             described = connection.request(request, DescribeTransactionsResponse).transaction_states if names else ()
             # An id that has expired since it was listed has an error code.
-            transactions += [_transaction(state, broker.node_id) for state in described if not state.error_code]
+            transactions += [
+                _transaction(state, BrokerId(broker.node_id)) for state in described if not state.error_code
+            ]
         return sorted(transactions, key=lambda transaction: transaction.transactional_id)
 
     def describe(self, transactional_id: str) -> TransactionInfo:
@@ -53,7 +55,7 @@ class TransactionAdmin:
             (broker.node_id for broker in self._client.metadata([]).brokers if (broker.host, broker.port) == address),
             -1,
         )
-        return _transaction(state, coordinator)
+        return _transaction(state, BrokerId(coordinator))
 
     def abort(self, transactional_id: str) -> TransactionInfo:
         """Abort the open transaction of an id, and return it as it was. Its producer is fenced.
@@ -74,7 +76,7 @@ def is_unfinished(transaction: TransactionInfo) -> bool:
     return transaction.state in _UNFINISHED
 
 
-def _transaction(state: TransactionState, coordinator_id: int) -> TransactionInfo:
+def _transaction(state: TransactionState, coordinator_id: BrokerId) -> TransactionInfo:
     return TransactionInfo(
         state.transactional_id,
         state.transaction_state,

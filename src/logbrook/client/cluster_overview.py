@@ -13,6 +13,7 @@ from logbrook.client.admin_replicas import OngoingMove, ReplicaAdmin
 from logbrook.client.client import Address, Client
 from logbrook.client.errors import BrokerError, ClientError, check_code
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.errors import ProtocolError, UnsupportedApiError, UnsupportedVersionError
 from logbrook.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -52,13 +53,13 @@ class PartitionOverview:
 
     partition: TopicPartition
     is_internal: bool
-    leader: int | None
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    offline: tuple[int, ...] = ()
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
-    sizes: Mapping[int, int] = field(default_factory=dict)
+    leader: BrokerId | None
+    replicas: tuple[BrokerId, ...]
+    in_sync: tuple[BrokerId, ...]
+    offline: tuple[BrokerId, ...] = ()
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+    sizes: Mapping[BrokerId, int] = field(default_factory=dict)
 
     @property
     def is_offline(self) -> bool:
@@ -74,7 +75,7 @@ class PartitionOverview:
         return bool(self.adding or self.removing)
 
     @property
-    def target(self) -> tuple[int, ...]:
+    def target(self) -> tuple[BrokerId, ...]:
         """The replicas when the move under way has ended, the preferred leader first."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
@@ -83,11 +84,11 @@ class PartitionOverview:
         return "offline" if self.is_offline else "under-replicated" if self.is_under_replicated else "ok"
 
     @property
-    def roles(self) -> dict[int, ReplicaRole]:
+    def roles(self) -> dict[BrokerId, ReplicaRole]:
         """The role of each replica, by broker."""
         return {replica: self._role(replica) for replica in self.replicas}
 
-    def _role(self, replica: int) -> ReplicaRole:
+    def _role(self, replica: BrokerId) -> ReplicaRole:
         if replica == self.leader:
             return ReplicaRole.LEADER
         if replica in self.in_sync:
@@ -95,7 +96,7 @@ class PartitionOverview:
         return ReplicaRole.ADDING if replica in self.adding else ReplicaRole.LAGGING
 
     @property
-    def before_move(self) -> tuple[int, ...]:
+    def before_move(self) -> tuple[BrokerId, ...]:
         """The replicas without those that the move under way adds."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
@@ -125,7 +126,7 @@ class NodeOverview:
     `state` is UP, DOWN, or NOT_ANSWERING if it is registered and does not answer; `problem` says why.
     """
 
-    id: int
+    id: BrokerId
     host: str | None
     port: int | None
     rack: str | None
@@ -150,7 +151,7 @@ class ClusterOverview:
         return tuple(node for node in self.nodes if node.state != DOWN)
 
     @property
-    def racks(self) -> dict[int, str | None]:
+    def racks(self) -> dict[BrokerId, str | None]:
         """The racks of the registered nodes."""
         return {node.id: node.rack for node in self.live_nodes}
 
@@ -167,7 +168,7 @@ class ClusterOverview:
         return tuple(partition for partition in self.partitions if partition.is_moving)
 
     @property
-    def assignment(self) -> dict[TopicPartition, tuple[int, ...]]:
+    def assignment(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
         """The replicas of all partitions, when the moves under way have ended."""
         return {partition.partition: partition.target for partition in self.partitions}
 
@@ -187,15 +188,15 @@ def read_overview(client: Client) -> ClusterOverview:
     client.update_metadata(metadata)
     moves = ongoing_moves(client)
     fenced = _fenced_brokers(client)
-    sizes: dict[int, dict[TopicPartition, int]] = {}
-    problems: dict[int, str] = {}
+    sizes: dict[BrokerId, dict[TopicPartition, int]] = {}
+    problems: dict[BrokerId, str] = {}
     for broker in metadata.brokers:
         try:
-            sizes[broker.node_id] = _replica_sizes(client, (broker.host, broker.port))
+            sizes[BrokerId(broker.node_id)] = _replica_sizes(client, (broker.host, broker.port))
         except UnsupportedApiError:
             pass
         except (ClientError, ProtocolError) as error:
-            problems[broker.node_id] = str(error)
+            problems[BrokerId(broker.node_id)] = str(error)
     partitions = tuple(_partitions(metadata, moves, sizes))
     return ClusterOverview(
         metadata.cluster_id, tuple(_nodes(metadata, fenced, partitions, sizes, problems)), partitions
@@ -216,10 +217,10 @@ def read_partitions(client: Client, topics: Collection[str]) -> dict[TopicPartit
         )
         for topic in metadata.topics
     ]
-    sizes: dict[int, dict[TopicPartition, int]] = {}
+    sizes: dict[BrokerId, dict[TopicPartition, int]] = {}
     for broker in metadata.brokers:
         with suppress(ClientError, ProtocolError):
-            sizes[broker.node_id] = _replica_sizes(client, (broker.host, broker.port), wanted)
+            sizes[BrokerId(broker.node_id)] = _replica_sizes(client, (broker.host, broker.port), wanted)
     return {partition.partition: partition for partition in _partitions(metadata, moves, sizes)}
 
 
@@ -259,7 +260,7 @@ def _replica_sizes(
 def _partitions(
     metadata: MetadataResponse,
     moves: Mapping[TopicPartition, OngoingMove],
-    sizes: Mapping[int, Mapping[TopicPartition, int]],
+    sizes: Mapping[BrokerId, Mapping[TopicPartition, int]],
 ) -> Iterable[PartitionOverview]:
     for topic in sorted(metadata.topics, key=lambda topic: topic.name or ""):
         if topic.error_code:
@@ -274,18 +275,18 @@ def _partition(
     is_internal: bool,
     described: MetadataResponsePartition,
     move: OngoingMove | None,
-    sizes: Mapping[int, Mapping[TopicPartition, int]],
+    sizes: Mapping[BrokerId, Mapping[TopicPartition, int]],
 ) -> PartitionOverview:
-    replicas = tuple(described.replica_nodes)
+    replicas = tuple(map(BrokerId, described.replica_nodes))
     # The move may have ended, or begun, since the metadata was read.
     is_current = move is not None and set(move.replicas) == set(replicas)
     return PartitionOverview(
         partition,
         is_internal,
-        None if described.leader_id == _NO_LEADER else described.leader_id,
+        None if described.leader_id == _NO_LEADER else BrokerId(described.leader_id),
         replicas,
-        tuple(described.isr_nodes),
-        tuple(described.offline_replicas),
+        tuple(map(BrokerId, described.isr_nodes)),
+        tuple(map(BrokerId, described.offline_replicas)),
         move.adding if move is not None and is_current else (),
         move.removing if move is not None and is_current else (),
         {replica: sizes[replica][partition] for replica in replicas if partition in sizes.get(replica, ())},
@@ -296,13 +297,13 @@ def _nodes(
     metadata: MetadataResponse,
     fenced: Iterable[DescribeClusterBroker],
     partitions: Iterable[PartitionOverview],
-    sizes: Mapping[int, Mapping[TopicPartition, int]],
-    problems: Mapping[int, str],
+    sizes: Mapping[BrokerId, Mapping[TopicPartition, int]],
+    problems: Mapping[BrokerId, str],
 ) -> Iterable[NodeOverview]:
-    live = {broker.node_id: broker for broker in metadata.brokers}
-    down = {broker.broker_id: broker for broker in fenced if broker.broker_id not in live}
-    leaders: dict[int, int] = {}
-    replicas: dict[int, int] = {}
+    live = {BrokerId(broker.node_id): broker for broker in metadata.brokers}
+    down = {BrokerId(broker.broker_id): broker for broker in fenced if broker.broker_id not in live}
+    leaders: dict[BrokerId, int] = {}
+    replicas: dict[BrokerId, int] = {}
     for partition in partitions:
         if partition.leader is not None:
             leaders[partition.leader] = leaders.get(partition.leader, 0) + 1

@@ -32,14 +32,14 @@ class MoveThrottle:
     def __init__(
         self,
         configs: ConfigAdmin,
-        before: Mapping[TopicPartition, Sequence[int]],
-        plan: Mapping[TopicPartition, Sequence[int]],
+        before: Mapping[TopicPartition, Sequence[BrokerId]],
+        plan: Mapping[TopicPartition, Sequence[BrokerId]],
     ) -> None:
         """`before` has the replicas of the partitions in `plan` from before the move."""
         self._configs = configs
         # The listed replicas by topic and setting.
         self._listed: dict[str, dict[str, list[str]]] = {}
-        brokers: set[int] = set()
+        brokers: set[BrokerId] = set()
         for partition, target in plan.items():
             added = [replica for replica in target if replica not in before[partition]]
             listed = self._listed.setdefault(partition.topic, {LEADER_REPLICAS: [], FOLLOWER_REPLICAS: []})
@@ -49,7 +49,7 @@ class MoveThrottle:
                 brokers |= {*before[partition], *added}
         self._brokers = sorted(brokers)
 
-    def begin(self, bytes_per_s: int, live: Collection[int]) -> None:
+    def begin(self, bytes_per_s: int, live: Collection[BrokerId]) -> None:
         """Set the limit on the live ones of the brokers that take part. Replicas that are listed already stay so."""
         for topic, listed in self._listed.items():
             current = self._current(topic)
@@ -63,7 +63,7 @@ class MoveThrottle:
         rates = {LEADER_RATE: str(bytes_per_s), FOLLOWER_RATE: str(bytes_per_s)}
         self._brokers = [broker for broker in self._brokers if broker in live]
         for broker in self._brokers:
-            self._configs.alter_broker(BrokerId(broker), rates)
+            self._configs.alter_broker(broker, rates)
 
     def end(self, *, keep_rates: bool = False) -> list[ClientError]:
         """Remove the settings, and return what failed. Other replicas stay listed.
@@ -76,7 +76,7 @@ class MoveThrottle:
                 self._unlist(topic, listed)
         for broker in () if keep_rates else self._brokers:
             with _collected(errors):
-                self._configs.alter_broker(BrokerId(broker), {}, unset=(LEADER_RATE, FOLLOWER_RATE))
+                self._configs.alter_broker(broker, {}, unset=(LEADER_RATE, FOLLOWER_RATE))
         return errors
 
     def _unlist(self, topic: str, listed: Mapping[str, Collection[str]]) -> None:
@@ -108,7 +108,7 @@ class MoveThrottle:
         return current
 
 
-def _entries(partition: TopicPartition, replicas: Iterable[int]) -> list[str]:
+def _entries(partition: TopicPartition, replicas: Iterable[BrokerId]) -> list[str]:
     return [f"{partition.partition}:{replica}" for replica in replicas]
 
 

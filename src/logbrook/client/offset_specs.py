@@ -57,7 +57,7 @@ class LogBounds:
         self.starts = cluster.list_offsets(dict.fromkeys(self.partitions, EARLIEST))
         self.ends = cluster.list_offsets(dict.fromkeys(self.partitions, LATEST), committed_only=committed_only)
 
-    def resolve(self, spec: OffsetSpec) -> dict[TopicPartition, int]:
+    def resolve(self, spec: OffsetSpec) -> dict[TopicPartition, Offset]:
         """Return the offset of `spec` in each partition, clamped to the log. Raises ClientError."""
         match spec:
             case Earliest():
@@ -74,9 +74,9 @@ class LogBounds:
                 offsets = {
                     partition: self.ends[partition] if offset < 0 else offset for partition, offset in listed.items()
                 }
-        return {partition: self.clamp(partition, Offset(offsets[partition])) for partition in self.partitions}
+        return {partition: self.clamp(partition, offsets[partition]) for partition in self.partitions}
 
-    def clamp(self, partition: TopicPartition, offset: Offset) -> int:
+    def clamp(self, partition: TopicPartition, offset: Offset) -> Offset:
         """Return `offset`, or the nearest offset within the log."""
         start, end = self.starts[partition], self.ends[partition]
         return min(max(offset, start), max(end, start))

@@ -18,17 +18,20 @@ from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
 from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.identifiers import BrokerId
 
-Assignment: TypeAlias = Mapping[TopicPartition, Sequence[int]]
-Plan: TypeAlias = dict[TopicPartition, tuple[int, ...]]
-Racks: TypeAlias = Mapping[int, str | None]
-_Leaders: TypeAlias = dict[TopicPartition, tuple[int, ...]]
+Assignment: TypeAlias = Mapping[TopicPartition, Sequence[BrokerId]]
+Plan: TypeAlias = dict[TopicPartition, tuple[BrokerId, ...]]
+Racks: TypeAlias = Mapping[BrokerId, str | None]
+_Leaders: TypeAlias = dict[TopicPartition, tuple[BrokerId, ...]]
+# A partition, and a broker on the chain that passes its leadership on.
+_Step: TypeAlias = tuple[TopicPartition, BrokerId]
 
 
 class TooFewBrokersError(LogbrookError):
     """A partition has more replicas than there are brokers to put them on."""
 
-    def __init__(self, partition: TopicPartition, replicas: int, brokers: Sequence[int]) -> None:
+    def __init__(self, partition: TopicPartition, replicas: int, brokers: Sequence[BrokerId]) -> None:
         super().__init__(f"{partition} has {replicas} replicas, and only {_named(brokers)} could have them")
         self.partition = partition
         self.brokers = tuple(brokers)
@@ -37,12 +40,12 @@ class TooFewBrokersError(LogbrookError):
 class UnknownReplicasError(LogbrookError):
     """Partitions have replicas on brokers that may not have any."""
 
-    def __init__(self, brokers: Sequence[int]) -> None:
+    def __init__(self, brokers: Sequence[BrokerId]) -> None:
         super().__init__(f"there are replicas on {_named(brokers)}, which cannot be balanced")
         self.brokers = tuple(brokers)
 
 
-def plan_placement(assignment: Assignment, brokers: Sequence[int]) -> Plan:
+def plan_placement(assignment: Assignment, brokers: Sequence[BrokerId]) -> Plan:
     """Put the partitions on these brokers. A single one gets them in this order, and its preferred leader is the first.
 
     Of several partitions each broker becomes the preferred leader of as many as of the others.
@@ -58,7 +61,7 @@ def plan_placement(assignment: Assignment, brokers: Sequence[int]) -> Plan:
     return _changes(assignment, placed)
 
 
-def plan_replacement(assignment: Assignment, old: int, new: int) -> Plan:
+def plan_replacement(assignment: Assignment, old: BrokerId, new: BrokerId) -> Plan:
     """Put `new` in the place of `old`. Partitions that have a replica on `new` already stay as they are."""
     return {
         partition: tuple(new if replica == old else replica for replica in replicas)
@@ -68,7 +71,10 @@ def plan_replacement(assignment: Assignment, old: int, new: int) -> Plan:
 
 
 def plan_drain(
-    assignment: Assignment, drained: Collection[int], racks: Racks, sizes: Mapping[TopicPartition, int] | None = None
+    assignment: Assignment,
+    drained: Collection[BrokerId],
+    racks: Racks,
+    sizes: Mapping[TopicPartition, int] | None = None,
 ) -> Plan:
     """Move the replicas of these brokers to the others with the fewest replicas, then bytes, in racks without any.
 
@@ -76,7 +82,7 @@ def plan_drain(
     """
     sizes = sizes or {}
     layout = _Layout(assignment, [broker for broker in racks if broker not in drained], racks)
-    stored: Counter[int] = Counter()
+    stored: Counter[BrokerId] = Counter()
     for partition, replicas in layout.replicas.items():
         stored.update(dict.fromkeys(replicas, sizes.get(partition, 0)))
     leading = Counter(replicas[0] for replicas in layout.replicas.values() if replicas)
@@ -116,20 +122,20 @@ def plan_balance(assignment: Assignment, racks: Racks, sizes: Mapping[TopicParti
 class _Layout:
     """Replicas that are moved one by one, with the number of them on each broker."""
 
-    def __init__(self, assignment: Assignment, brokers: Sequence[int], racks: Racks) -> None:
+    def __init__(self, assignment: Assignment, brokers: Sequence[BrokerId], racks: Racks) -> None:
         self.brokers = brokers
         self.replicas = {partition: list(replicas) for partition, replicas in assignment.items()}
         self._racks = racks
         self._loads = dict.fromkeys(brokers, 0)
         # The partitions on each broker, by topic.
-        self._on: dict[int, dict[str, set[TopicPartition]]] = {broker: {} for broker in brokers}
+        self._on: dict[BrokerId, dict[str, set[TopicPartition]]] = {broker: {} for broker in brokers}
         # Brokers to which no replica of a broker may move.
-        self._closed: dict[int, set[int]] = {broker: set() for broker in brokers}
+        self._closed: dict[BrokerId, set[BrokerId]] = {broker: set() for broker in brokers}
         for partition, replicas in self.replicas.items():
             for replica in replicas:
                 self._add(partition, replica)
 
-    def move(self, partition: TopicPartition, source: int, target: int) -> None:
+    def move(self, partition: TopicPartition, source: BrokerId, target: BrokerId) -> None:
         """Put `target` in the place of `source`."""
         replicas = self.replicas[partition]
         replicas[replicas.index(source)] = target
@@ -141,7 +147,9 @@ class _Layout:
         for replica in replicas:
             self._closed.get(replica, set()).clear()
 
-    def least_loaded(self, partition: TopicPartition, leaving: int, stored: Mapping[int, int]) -> int | None:
+    def least_loaded(
+        self, partition: TopicPartition, leaving: BrokerId, stored: Mapping[BrokerId, int]
+    ) -> BrokerId | None:
         """Return the best broker for the replica on `leaving`, None if each has a replica already."""
         others = [replica for replica in self.replicas[partition] if replica != leaving]
         used = {self._racks.get(replica) for replica in others}
@@ -163,7 +171,9 @@ class _Layout:
                 free = [broker for broker in self.brokers if self._racks[broker] not in used]
                 self.move(partition, source, min(free, key=lambda broker: (self._loads[broker], broker)))
 
-    def next_evening_move(self, sizes: Mapping[TopicPartition, int]) -> tuple[TopicPartition, int, int] | None:
+    def next_evening_move(
+        self, sizes: Mapping[TopicPartition, int]
+    ) -> tuple[TopicPartition, BrokerId, BrokerId] | None:
         """Return a move from a broker with more replicas to one with at least two fewer: partition, source, target."""
         ascending = sorted(self.brokers, key=lambda broker: (self._loads[broker], broker))
         for source in reversed(ascending):
@@ -177,7 +187,9 @@ class _Layout:
                     self._closed[source].add(target)
         return None
 
-    def _best_to_move(self, source: int, target: int, sizes: Mapping[TopicPartition, int]) -> TopicPartition | None:
+    def _best_to_move(
+        self, source: BrokerId, target: BrokerId, sizes: Mapping[TopicPartition, int]
+    ) -> TopicPartition | None:
         """Return the partition whose move spreads its topic most, then one that `source` does not lead, then a small
         one; None if none may move."""
         by_topic, others = self._on[source], self._on[target]
@@ -191,7 +203,7 @@ class _Layout:
                 )
         return None
 
-    def _may_move(self, partition: TopicPartition, source: int, target: int) -> bool:
+    def _may_move(self, partition: TopicPartition, source: BrokerId, target: BrokerId) -> bool:
         """True if the move leaves the partition in as many racks."""
         replicas = self.replicas[partition]
         if target in replicas:
@@ -202,16 +214,16 @@ class _Layout:
         others = {racks[replica] for replica in replicas if replica != source}
         return racks[target] not in others or racks[source] in others
 
-    def _racks_of(self, replicas: Iterable[int]) -> Counter[str | None]:
+    def _racks_of(self, replicas: Iterable[BrokerId]) -> Counter[str | None]:
         return Counter(self._racks[replica] for replica in replicas)
 
-    def _add(self, partition: TopicPartition, broker: int) -> None:
+    def _add(self, partition: TopicPartition, broker: BrokerId) -> None:
         if broker in self._on:
             self._on[broker].setdefault(partition.topic, set()).add(partition)
             self._loads[broker] += 1
 
 
-def _spread_leaders(assignment: _Leaders, brokers: Iterable[int]) -> _Leaders:
+def _spread_leaders(assignment: _Leaders, brokers: Iterable[BrokerId]) -> _Leaders:
     """Order the replicas so that the brokers are the preferred leaders of numbers of partitions as even as possible.
 
     A broker with too many passes the leadership of a partition to a replica, which may pass on that of another one, to
@@ -219,13 +231,13 @@ def _spread_leaders(assignment: _Leaders, brokers: Iterable[int]) -> _Leaders:
     there is none, no order is more even (Harvey et al., Semi-matchings for bipartite graphs and load balancing, 2006).
     """
     spread = dict(assignment)
-    led: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in brokers}
+    led: dict[BrokerId, dict[TopicPartition, None]] = {broker: {} for broker in brokers}
     for partition, replicas in spread.items():
         led[replicas[0]][partition] = None
     queue = [(-len(partitions), broker) for broker, partitions in led.items()]
     heapify(queue)
     # Brokers that no chain can relieve or reach. They include whatever can be reached from them.
-    settled: set[int] = set()
+    settled: set[BrokerId] = set()
     while queue:
         count, first = heappop(queue)
         if first in settled or -count != len(led[first]):
@@ -244,14 +256,17 @@ def _spread_leaders(assignment: _Leaders, brokers: Iterable[int]) -> _Leaders:
 
 
 def _next_chain(
-    first: int, assignment: _Leaders, led: Mapping[int, Mapping[TopicPartition, None]], settled: Collection[int]
-) -> tuple[list[tuple[TopicPartition, int]], set[int]]:
+    first: BrokerId,
+    assignment: _Leaders,
+    led: Mapping[BrokerId, Mapping[TopicPartition, None]],
+    settled: Collection[BrokerId],
+) -> tuple[list[_Step], set[BrokerId]]:
     """Return partitions with new leaders that relieve `first`, the last step first, and the brokers that were reached.
 
     There are none if no broker with at least two fewer leaders is reached.
     """
     # The partition by which each broker was reached, and from which broker.
-    reached: dict[int, tuple[TopicPartition, int] | None] = {first: None}
+    reached: dict[BrokerId, _Step | None] = {first: None}
     queue = deque([first])
     while queue:
         broker = queue.popleft()
@@ -266,7 +281,7 @@ def _next_chain(
     return [], set(reached)
 
 
-def _steps(last: int, reached: Mapping[int, tuple[TopicPartition, int] | None]) -> Iterator[tuple[TopicPartition, int]]:
+def _steps(last: BrokerId, reached: Mapping[BrokerId, _Step | None]) -> Iterator[_Step]:
     step = reached[last]
     while step is not None:
         partition, broker = step
@@ -274,7 +289,7 @@ def _steps(last: int, reached: Mapping[int, tuple[TopicPartition, int] | None]) 
         last, step = broker, reached[broker]
 
 
-def _led_by(replicas: Sequence[int], leader: int) -> tuple[int, ...]:
+def _led_by(replicas: Sequence[BrokerId], leader: BrokerId) -> tuple[BrokerId, ...]:
     return leader, *(replica for replica in replicas if replica != leader)
 
 
@@ -286,5 +301,5 @@ def _changes(before: Assignment, after: Assignment) -> Plan:
     }
 
 
-def _named(brokers: Sequence[int]) -> str:
+def _named(brokers: Sequence[BrokerId]) -> str:
     return f"node{'' if len(brokers) == 1 else 's'} {', '.join(map(str, brokers))}" if brokers else "no node"

@@ -16,6 +16,7 @@ from logbrook.client.partition_requests import PartitionRequests
 from logbrook.client.record_writer import RecordWriter
 from logbrook.client.records_reader import RecordsReader
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.records.record import Header, Record
 
@@ -83,7 +84,7 @@ def read_records(
     )
     starts = bounds.resolve(Earliest())
     if last is not None:
-        starts = {partition: max(start, bounds.ends[partition] - last) for partition, start in starts.items()}
+        starts = {partition: Offset(max(start, bounds.ends[partition] - last)) for partition, start in starts.items()}
     records: list[TopicRecord] = []
     until_s = time.monotonic() + timeout_s
     with RecordsReader(client, starts, ends=bounds.ends, committed_only=committed_only) as reader:

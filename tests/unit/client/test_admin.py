@@ -111,10 +111,10 @@ def test_records_are_deleted_up_to_an_offset(admin: Admin) -> None:
     admin.topics.create("shortened", 2)
     write(admin, "shortened", 0, 5)
     partition = TopicPartition("shortened", 0)
-    assert admin.topics.delete_records({partition: 3}) == {partition: 3}
+    assert admin.topics.delete_records({partition: Offset(3)}) == {partition: 3}
     assert admin.topics.describe("shortened").partitions[0].start_offset == 3
     with pytest.raises(BrokerError) as raised:
-        admin.topics.delete_records({partition: 9})
+        admin.topics.delete_records({partition: Offset(9)})
     assert code_of(raised) is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -122,9 +122,9 @@ def test_the_lag_of_a_group_excludes_deleted_records(admin: Admin) -> None:
     admin.topics.create("lagging", 2)
     write(admin, "lagging", 0, 10)
     partition = TopicPartition("lagging", 0)
-    admin.groups.reset("laggards", [OffsetChange(partition, None, 2)])
+    admin.groups.reset("laggards", [OffsetChange(partition, None, Offset(2))])
     assert admin.groups.describe("laggards").lag == 8
-    admin.topics.delete_records({partition: 6})
+    admin.topics.delete_records({partition: Offset(6)})
     description = admin.groups.describe("laggards")
     assert [
         (partition.committed_offset, partition.start_offset, partition.lag) for partition in description.partitions
@@ -148,13 +148,14 @@ def test_a_planned_reset_has_only_the_chosen_partitions(admin: Admin) -> None:
     admin.topics.create("planned", 3)
     write(admin, "planned", 0, 4)
     write(admin, "planned", 2, 2)
-    admin.groups.reset("planners", [OffsetChange(TopicPartition("planned", 0), None, 1)])
+    admin.groups.reset("planners", [OffsetChange(TopicPartition("planned", 0), None, Offset(1))])
     planned = admin.groups.plan_reset("planners", Latest(), ["planned"], [0, 2])
     assert planned == [
-        OffsetChange(TopicPartition("planned", 0), 1, 4),
-        OffsetChange(TopicPartition("planned", 2), None, 2),
+        OffsetChange(TopicPartition("planned", 0), Offset(1), Offset(4)),
+        OffsetChange(TopicPartition("planned", 2), None, Offset(2)),
     ]
-    assert admin.groups.plan_reset("planners", Shift(-5)) == [OffsetChange(TopicPartition("planned", 0), 1, 0)]
+    change = OffsetChange(TopicPartition("planned", 0), Offset(1), Offset(0))
+    assert admin.groups.plan_reset("planners", Shift(-5)) == [change]
     assert admin.groups.plan_reset("nobody", Latest()) == []
 
 
@@ -163,14 +164,14 @@ def test_a_group_with_a_member_is_not_reset(admin: Admin) -> None:
     with GroupMember(admin.client, "busy-ones", ["busy"]) as member:
         member.join()
         with pytest.raises(BrokerError) as raised:
-            admin.groups.reset("busy-ones", [OffsetChange(TopicPartition("busy", 0), None, 0)])
+            admin.groups.reset("busy-ones", [OffsetChange(TopicPartition("busy", 0), None, Offset(0))])
     assert code_of(raised) is ErrorCode.NON_EMPTY_GROUP
 
 
 def test_committed_offsets_are_deleted_by_partition(admin: Admin) -> None:
     admin.topics.create("forgotten", 2)
     zero, remaining = TopicPartition("forgotten", 0), TopicPartition("forgotten", 1)
-    admin.groups.reset("forgetful", [OffsetChange(zero, None, 0), OffsetChange(remaining, None, 0)])
+    admin.groups.reset("forgetful", [OffsetChange(zero, None, Offset(0)), OffsetChange(remaining, None, Offset(0))])
     admin.groups.delete_offsets("forgetful", [zero])
     assert set(admin.groups.committed("forgetful")) == {remaining}
 

@@ -4,6 +4,7 @@ from logbrook import Broker
 from logbrook.client import Client
 from logbrook.client.admin_health import check_health
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
 from tests.unit.client.unhealthy_cluster import LEADERLESS, OF_BROKER_2, QUARANTINED, UNREADABLE, unhealthy_cluster
 
 
@@ -13,7 +14,7 @@ def test_every_problem_is_reported() -> None:
     assert not health.is_healthy
     assert (health.controller_id, health.brokers) == (2, (1, 2))
     assert list(health.brokers_down) == [2]
-    assert health.brokers_down[2].startswith("cannot connect to 127.0.0.1:1")
+    assert health.brokers_down[BrokerId(2)].startswith("cannot connect to 127.0.0.1:1")
     assert health.offline_log_dirs == ("/data of broker 1: KAFKA_STORAGE_ERROR",)
     assert health.leaderless_partitions == (TopicPartition("t", LEADERLESS),)
     assert health.under_replicated_partitions == (TopicPartition("t", OF_BROKER_2),)

@@ -82,7 +82,7 @@ def test_without_an_end_later_records_are_read(client: Client, topic: str) -> No
 def test_deleted_records_are_skipped_and_counted(client: Client, topic: str) -> None:
     write(client, topic, 0, *(b"%d" % number for number in range(10)))
     partition = TopicPartition(topic, 0)
-    Admin(client).topics.delete_records({partition: 6})
+    Admin(client).topics.delete_records({partition: Offset(6)})
     with RecordsReader(client, {partition: 2}, ends={partition: 10}) as reader:
         assert read_all(reader)[0] == [b"6", b"7", b"8", b"9"]
         assert reader.lost == {partition: 4}
@@ -187,7 +187,7 @@ def test_a_deleted_topic_is_an_error_after_the_timeout(broker: Broker, topic: st
 def test_offset_specs_are_resolved_within_the_log(client: Client, topic: str) -> None:
     write(client, topic, 0, *(b"%d" % number for number in range(10)))
     long, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    Admin(client).topics.delete_records({long: 2})
+    Admin(client).topics.delete_records({long: Offset(2)})
     bounds = LogBounds(PartitionRequests(client), [long, empty])
     for spec, expected in (
         (Earliest(), (2, 0)),

@@ -13,29 +13,38 @@ from logbrook.client.replica_plans import (
     plan_replacement,
 )
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
 
 
-def orders(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ...]]:
-    return {TopicPartition("orders", number): members for number, members in enumerate(replicas)}
+def ids(*brokers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, brokers))
 
 
-def no_racks(*brokers: int) -> dict[int, str | None]:
-    return dict.fromkeys(brokers)
+def orders(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    return {TopicPartition("orders", number): ids(*members) for number, members in enumerate(replicas)}
+
+
+def no_racks(*brokers: int) -> dict[BrokerId, str | None]:
+    return dict.fromkeys(ids(*brokers))
+
+
+def in_racks(racks: dict[int, str]) -> dict[BrokerId, str | None]:
+    return {BrokerId(broker): rack for broker, rack in racks.items()}
 
 
 def test_a_single_partition_gets_the_brokers_in_the_order_given() -> None:
-    assert plan_placement(orders((1, 2)), [3, 1]) == orders((3, 1))
-    assert plan_placement(orders((3, 1)), [3, 1]) == {}
+    assert plan_placement(orders((1, 2)), ids(3, 1)) == orders((3, 1))
+    assert plan_placement(orders((3, 1)), ids(3, 1)) == {}
 
 
 def test_several_partitions_on_the_same_brokers_have_different_preferred_leaders() -> None:
-    plan = plan_placement(orders((1, 2), (1, 2), (3, 2), (1, 3)), [3, 4])
+    plan = plan_placement(orders((1, 2), (1, 2), (3, 2), (1, 3)), ids(3, 4))
     assert Counter(replicas[0] for replicas in plan.values()) == {3: 2, 4: 2}
     assert all(sorted(replicas) == [3, 4] for replicas in plan.values())
 
 
 def test_a_broker_replaces_another() -> None:
-    assert plan_replacement(orders((1, 2), (2, 1), (3, 2), (1, 4)), 1, 4) == {
+    assert plan_replacement(orders((1, 2), (2, 1), (3, 2), (1, 4)), *ids(1, 4)) == {
         TopicPartition("orders", 0): (4, 2),
         TopicPartition("orders", 1): (2, 4),
     }
@@ -43,30 +52,30 @@ def test_a_broker_replaces_another() -> None:
 
 def test_replicas_of_a_drained_broker_move_to_the_brokers_with_the_fewest() -> None:
     assignment = orders((3, 1), (1, 3), (1, 2), (1, 2))
-    plan = plan_drain(assignment, [3], no_racks(1, 2, 3, 4))
+    plan = plan_drain(assignment, ids(3), no_racks(1, 2, 3, 4))
     assert plan == {TopicPartition("orders", 0): (4, 1), TopicPartition("orders", 1): (1, 4)}
 
 
 def test_a_drained_broker_is_replaced_in_its_rack_if_the_others_are_used() -> None:
-    racks: dict[int, str | None] = {1: "a", 2: "b", 3: "c", 4: "a", 5: "c"}
-    assert plan_drain(orders((1, 2, 3)), [3], racks) == orders((1, 2, 5))
-    assert plan_drain(orders((1, 2, 3)), [1], racks) == orders((2, 4, 3))
+    racks = in_racks({1: "a", 2: "b", 3: "c", 4: "a", 5: "c"})
+    assert plan_drain(orders((1, 2, 3)), ids(3), racks) == orders((1, 2, 5))
+    assert plan_drain(orders((1, 2, 3)), ids(1), racks) == orders((2, 4, 3))
 
 
 def test_without_a_free_rack_replicas_share_one() -> None:
-    racks: dict[int, str | None] = {1: "a", 2: "b", 3: "c", 4: "a"}
-    assert plan_drain(orders((1, 2, 3)), [3], racks) == orders((1, 2, 4))
+    racks = in_racks({1: "a", 2: "b", 3: "c", 4: "a"})
+    assert plan_drain(orders((1, 2, 3)), ids(3), racks) == orders((1, 2, 4))
 
 
 def test_two_brokers_are_drained_at_once() -> None:
-    assert plan_drain(orders((1, 2), (2, 1)), [1, 2], no_racks(1, 2, 3, 4)) == orders((3, 4), (4, 3))
+    assert plan_drain(orders((1, 2), (2, 1)), ids(1, 2), no_racks(1, 2, 3, 4)) == orders((3, 4), (4, 3))
 
 
 def test_a_drain_without_enough_brokers_is_refused() -> None:
     with pytest.raises(TooFewBrokersError, match="orders-0 has 3 replicas, and only nodes 1, 2 could have them"):
-        plan_drain(orders((1, 2, 3)), [3], no_racks(1, 2, 3))
+        plan_drain(orders((1, 2, 3)), ids(3), no_racks(1, 2, 3))
     with pytest.raises(TooFewBrokersError, match="only no node could have them"):
-        plan_drain(orders((3,)), [3], no_racks(3))
+        plan_drain(orders((3,)), ids(3), no_racks(3))
 
 
 def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
@@ -89,7 +98,7 @@ def test_the_smallest_partitions_of_a_topic_move() -> None:
 
 
 def test_the_partitions_of_each_topic_are_spread() -> None:
-    assignment = {TopicPartition(topic, number): (1,) for topic in ("a", "b") for number in range(2)}
+    assignment = {TopicPartition(topic, number): ids(1) for topic in ("a", "b") for number in range(2)}
     plan = plan_balance(assignment, no_racks(1, 2))
     assert sorted(partition.topic for partition in plan) == ["a", "b"]
 
@@ -104,21 +113,21 @@ def test_leaders_are_evened_out_without_moving_a_replica() -> None:
 def test_a_leadership_is_passed_on_through_a_third_broker() -> None:
     """Broker 1 shares no partition with broker 3."""
     assignment = orders((1, 2), (1, 2), (1, 2), (2, 3), (2, 3), (3, 2))
-    assignment |= {TopicPartition("events", 0): (1, 2)}
-    racks: dict[int, str | None] = {1: "a", 2: "b", 3: "a"}
+    assignment |= {TopicPartition("events", 0): ids(1, 2)}
+    racks = in_racks({1: "a", 2: "b", 3: "a"})
     after = {**assignment, **plan_balance(assignment, racks)}
     leaders = Counter(replicas[0] for replicas in after.values())
     assert max(leaders.values()) - min(leaders.values()) <= 1
 
 
 def test_balancing_repairs_replicas_that_share_a_rack() -> None:
-    racks: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: "b"}
+    racks = in_racks({1: "a", 2: "a", 3: "b", 4: "b"})
     after = plan_balance(orders((1, 2), (3, 4)), racks)
     assert [{racks[replica] for replica in replicas} for replicas in after.values()] == [{"a", "b"}, {"a", "b"}]
 
 
 def test_racks_come_before_even_numbers() -> None:
-    racks: dict[int, str | None] = {1: "a", 2: "b", 3: "b"}
+    racks = in_racks({1: "a", 2: "b", 3: "b"})
     assignment = orders((1, 2), (1, 2), (1, 2), (1, 2))
     after = {**assignment, **plan_balance(assignment, racks)}
     assert Counter(tuple(sorted(replicas)) for replicas in after.values()) == {(1, 2): 2, (1, 3): 2}

@@ -15,6 +15,19 @@ LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
 LOG_WORDS = re.compile(r"\b_logger\b|\b_?warnings\b")
 # Keys of a JSON line that are not fields.
 RESERVED = {"ts", "level", "logger", "event", "exception"}
+# What gives a logger of the standard library, or logs with its root logger.
+LOGGERS = {*LEVELS, "getLogger", "log", "warn", "fatal", "root"}
+# The event logger itself, and modules that set levels and handlers or silence libraries. All others log events.
+CONFIGURES_LOGS = {
+    "model/event_log.py",
+    "server/log_levels.py",
+    "server/logs.py",
+    "spark/jvm.py",
+    "spark/pipeline/command.py",
+    "testing/chaos/python_clients.py",
+    "testing/kill/clients.py",
+    "testing/simulation/__main__.py",
+}
 
 
 @pytest.mark.parametrize("level", sorted(LEVELS - {"exception"}))
@@ -98,6 +111,43 @@ def test_every_call_site_has_a_constant_event_and_free_field_names(logging_calls
         assert isinstance(event, ast.Constant), place
         assert isinstance(event.value, str), place
         assert not {keyword.arg for keyword in call.keywords} & RESERVED, place
+
+
+def test_only_modules_that_configure_logs_use_the_loggers_of_the_standard_library() -> None:
+    users = {
+        path.relative_to(SOURCES).as_posix()
+        for path in SOURCES.rglob("*.py")
+        if "logging" in (text := path.read_text()) and any(map(is_direct_logging, ast.walk(syntax_tree(text))))
+    }
+    assert users == CONFIGURES_LOGS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "logging.getLogger(__name__)",
+        "logging.getLogger(__name__).warning('a')",
+        "logging.warning('a')",
+        "logging.log(30, 'a')",
+        "from logging import getLogger as get",
+        "import logging as log",
+    ],
+)
+def test_direct_logging_is_found(text: str) -> None:
+    assert any(map(is_direct_logging, ast.walk(syntax_tree(text))))
+
+
+def is_direct_logging(node: ast.AST) -> bool:
+    """Return True if the node gets a logger of the standard library, or logs with the root logger."""
+    match node:
+        case ast.ImportFrom(module="logging", names=names):
+            return any(name.name in LOGGERS for name in names)
+        case ast.Import(names=names):
+            # Under another name its uses are not found.
+            return any(name.name == "logging" and name.asname is not None for name in names)
+        case ast.Attribute(value=ast.Name("logging"), attr=attribute):
+            return attribute in LOGGERS
+    return False
 
 
 def test_every_event_is_documented(logging_calls: list[tuple[str, ast.Call]]) -> None:

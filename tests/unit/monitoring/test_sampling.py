@@ -1,9 +1,11 @@
 """Rates between observations of a cluster."""
 
 from logbrook.client.admin_results import ClusterInfo, PartitionInfo, TopicDescription
-from logbrook.model.identifiers import LeaderEpoch, Offset
+from logbrook.model.identifiers import BrokerId, LeaderEpoch, Offset
 from logbrook.monitoring.metrics import BrokerMetrics
 from logbrook.monitoring.sampling import ClusterSampler, Observation, ObservedGroup
+
+ONE = BrokerId(1)
 
 
 def observation(
@@ -20,7 +22,7 @@ def observation(
             b"",
             False,
             tuple(
-                PartitionInfo(number, 1, LeaderEpoch(0), (1,), (1,), Offset(0), Offset(end), size_bytes)
+                PartitionInfo(number, ONE, LeaderEpoch(0), (ONE,), (ONE,), Offset(0), Offset(end), size_bytes)
                 for number, end in enumerate(offsets)
             ),
         )
@@ -29,7 +31,7 @@ def observation(
     observed = None
     if groups is not None:
         observed = tuple(ObservedGroup(name, "Stable", frozenset(), committed, 0) for name, committed in groups.items())
-    return Observation(at_s, round(at_s * 1000), ClusterInfo(None, 1, ()), tuple(topics), observed, metrics)
+    return Observation(at_s, round(at_s * 1000), ClusterInfo(None, ONE, ()), tuple(topics), observed, metrics)
 
 
 def test_the_first_sample_has_no_rates() -> None:

@@ -53,11 +53,11 @@ class _BrokerPage:
             self._show_facts(cluster)
         await self._refresh_disks()
 
-    def _add_settings(self, broker_id: int) -> None:
+    def _add_settings(self, broker_id: BrokerId) -> None:
         def alter(admin: Admin, values: Mapping[str, str], unset: Iterable[str]) -> None:
-            admin.configs.alter_broker(BrokerId(broker_id), values, unset)
+            admin.configs.alter_broker(broker_id, values, unset)
 
-        SettingsTable(self._console, lambda admin: admin.configs.of_broker(BrokerId(broker_id)), alter)
+        SettingsTable(self._console, lambda admin: admin.configs.of_broker(broker_id), alter)
 
     def _show_facts(self, cluster: ClusterInfo) -> None:
         gauges = self._console.sampler.gauges

@@ -1,5 +1,6 @@
 """The cluster page: nodes, moves under way, partitions that are impaired, and a map of who leads what."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from nicegui import ui
@@ -8,6 +9,7 @@ from logbrook.client.cluster_overview import UP, ClusterOverview, PartitionOverv
 from logbrook.console.formatting import format_count, format_size
 from logbrook.console.pages.layout import ConsoleContext, errors_shown, frame, heading, tile, topic_link
 from logbrook.console.pages.widgets import LiveTable, column
+from logbrook.model.identifiers import BrokerId
 
 _INTERVAL_S = 3.0
 # Rows of the map that are sent to the browser.
@@ -218,5 +220,5 @@ def _link(partition: PartitionOverview) -> str:
     return f"{topic_link(partition.partition.topic)}?tab=partitions"
 
 
-def _ids(replicas: "tuple[int, ...] | list[int]") -> str:
+def _ids(replicas: Iterable[BrokerId]) -> str:
     return ", ".join(map(str, replicas)) or "none"

@@ -14,7 +14,6 @@
 Importing this module loads Thrift, so processes do so only for a Hive catalog.
 """
 
-import logging
 from types import TracebackType
 from uuid import uuid4
 
@@ -47,6 +46,8 @@ from thrift.protocol.TProtocol import TProtocolException
 from thrift.transport import TTransport
 from thrift.transport.TTransport import TTransportException
 
+from logbrook.model.event_log import event_logger
+
 SOCKET_TIMEOUT = "hive.metastore.client.socket.timeout"
 _SOCKET_TIMEOUT_S = 60
 _LOCK_DEFAULTS = {LOCK_CHECK_MAX_WAIT_TIME: "0.5", LOCK_CHECK_RETRIES: "120"}
@@ -56,7 +57,7 @@ _MODIFIED = "has been modified"
 # Other errors of Thrift are answers, such as that a table does not exist.
 _FAILURES = (TTransportException, TProtocolException, MetaException)
 
-_log = logging.getLogger(__name__)
+_logger = event_logger(__name__)
 
 
 class LimitedHiveCatalog(HiveCatalog):
@@ -139,7 +140,7 @@ class CommittingClient(Client):  # type: ignore[misc]
             with self._connections.another() as client:
                 client.unlock_here(rqst)
         except OSError as error:
-            _log.warning("a lock of the Hive metastore is not released and expires later: %s", error)
+            _logger.warning("hive lock not released", lock_id=rqst.lockid, error=str(error))
 
     def unlock_here(self, request: UnlockRequest) -> None:
         super().unlock(request)
@@ -166,7 +167,8 @@ class CommittingClient(Client):  # type: ignore[misc]
                     if lock.agentInfo == request.agentInfo:
                         client.unlock_here(UnlockRequest(lockid=lock.lockid))
         except OSError as error:
-            _log.warning("a lock of the Hive metastore may not be released and expires later: %s", error)
+            table = f"{component.dbname}.{component.tablename}"
+            _logger.warning("hive lock may not be released", table=table, error=str(error))
 
 
 def _os_error(error: Exception) -> OSError:

@@ -9,5 +9,6 @@ with dead letters. `scenario_driver` runs all of them in one process, which `sce
 or while writers stop at their commits (`stops`, `stopping_topics`, `stopping_tables`). `leftovers` finds what a killed
 driver has left unfinished.
 
-`campaign_broker` are the brokers, which are killed and started again, too. `command` is the command line.
+`campaign_broker` are the brokers, which are killed and started again, too. `command` is the command line. Imports
+`spark`, `client` and the rest of `testing`.
 """
