@@ -59,7 +59,7 @@ class ReceiveMemory:
     def reserve(self, connection: ServerConnection, more_bytes: int) -> bool:
         """Count memory that a connection is about to take. False if it has to wait; it is resumed later."""
         if not self._has_share(connection, more_bytes):
-            if self._exempt is None:
+            if self._exempt is None and not self.waiting:
                 self._set_exempt(connection)
             elif self._exempt is not connection:
                 self.waiting[connection] = None

@@ -215,9 +215,14 @@ def test_a_client_with_pipelined_requests_exceeds_its_share_of_memory_for_one_of
         frame, next_frame = produce_frame(1, 900_000), produce_frame(2, 900_000)
         memory = shell.broker.listener.receive_memory
         with shell.connect() as first, shell.connect() as second:
-            first.sendall(frame[:600_000])
+            shell.until(lambda: len(shell.broker.listener.connections) == 2)
+            for client in (first, second):
+                # Its memory is for some more bytes, and does not exceed its share.
+                client.sendall(frame[:4_000])
+            shell.until(lambda: all(connection.held_bytes for connection in shell.broker.listener.connections))
+            first.sendall(frame[4_000:600_000])
             shell.until(lambda: any(connection.is_exempt for connection in shell.broker.listener.connections))
-            second.sendall(frame[:600_000])
+            second.sendall(frame[4_000:600_000])
             shell.until(lambda: memory.waiting)
             first.sendall(frame[600_000:] + next_frame[:300_000])
             assert answered(first, 1) == [1]

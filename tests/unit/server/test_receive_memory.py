@@ -100,6 +100,16 @@ def test_one_request_at_a_time_may_exceed_its_share_and_the_next_follows() -> No
     assert memory.memory.waiting == {}
 
 
+def test_the_connection_that_waits_longest_is_exempt_next() -> None:
+    memory = Memory()
+    first, second = Peer("a"), Peer("a")
+    assert memory.take(first, 40)
+    assert not memory.take(second, 40)
+    memory.memory.end_exemption(cast(ServerConnection, first))
+    assert not memory.take(first, 40), "its next request comes after the other connection"
+    assert memory.resumed() == [second]
+
+
 def test_a_connection_that_does_not_read_loses_its_exemption() -> None:
     memory = Memory()
     first, second = Peer("a"), Peer("a")

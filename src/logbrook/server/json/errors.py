@@ -28,6 +28,7 @@ from logbrook.server.errors import RequestRefusedError, find_by_class
 from logbrook.server.security.authorizer import AuthorizationFailedError
 from logbrook.server.security.errors import AuthenticationFailedError, InvalidSecurityError
 from logbrook.server.security.quotas import ThrottlingQuotaExceededError
+from logbrook.server.security.state import SecurityStateFullError
 from logbrook.server.topic_changes import ChangePendingError
 from logbrook.storage import errors as storage
 
@@ -82,6 +83,8 @@ _ERRORS: dict[type[LogbrookError], JsonError] = {
     ChangePendingError: JsonError.NOT_READY,
     AuthenticationFailedError: JsonError.NOT_AUTHENTICATED,
     InvalidSecurityError: JsonError.INVALID_REQUEST,
+    # Users, ACLs and quotas are set over Kafka's protocol only.
+    SecurityStateFullError: JsonError.INVALID_REQUEST,
     InvalidPeerSecurityError: JsonError.INVALID_REQUEST,
     UnknownCredentialError: JsonError.INVALID_REQUEST,
     # The JSON protocol has no leaders: a client of a cluster connects to another broker.
