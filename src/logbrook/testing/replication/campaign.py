@@ -5,9 +5,10 @@ what the metadata store answers. After the last step all faults end, and the mod
 that fails prints its schedule; it is the same in every run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
+from logbrook.core.cluster.partition import NO_LEADER
 from logbrook.testing.replication.model import ReplicationModel
 from logbrook.testing.replication.state import FetchMessage, ModelFaults
 
@@ -15,8 +16,8 @@ STEPS = 250
 # Checking the invariants takes as long as ten steps.
 _VALIDATE_EVERY = 10
 _PROPOSAL_OUTCOMES = ("ok", "ok", "ok", "lost", "unknown")
-# Of the schedules in which a leader leads again after a short time.
-_SHARE_OF_RETURNS = 0.3
+# Of the schedules with each kind of fault in which messages arrive late.
+_SHARE_OF_DELAYS = 0.4
 
 
 class CampaignFailureError(Exception):
@@ -78,9 +79,13 @@ class ModelSchedule:
             self._change_min_insync,
         ]
         self._faults = [kind for kind in kinds if self._random.random() < 0.5] or kinds
-        # Chosen apart from the others: schedules without it are what they were before it was added.
-        if Random(f"{seed}/leadership").random() < _SHARE_OF_RETURNS:
-            self._faults.append(self._return_leadership)
+        # Chosen apart from the others: schedules without them are what they were before these were added.
+        choices = Random(f"{seed}/delays")
+        self._faults += [
+            kind
+            for kind in (self._return_leadership, self._return_without_disk)
+            if choices.random() < _SHARE_OF_DELAYS
+        ]
 
     def run(self, steps: int = STEPS) -> None:
         """Raises CampaignFailureError."""
@@ -144,8 +149,7 @@ class ModelSchedule:
         for other_id in others:
             model.sync(other_id)
             model.fetch(other_id)
-        delayed = [fetch for fetch in model.messages if isinstance(fetch, FetchMessage) and fetch.leader == leader_id]
-        model.messages[:] = [message for message in model.messages if message not in delayed]
+        delayed = self._take_fetches(lambda fetch: fetch.leader == leader_id)
         model.deliver_all()
         for _ in range(self._random.randrange(6)):
             work = self._random.choice((model.produce, model.sync, self._replicate))
@@ -156,12 +160,46 @@ class ModelSchedule:
             model.deliver_all()
             model.elect(leader_id)
         model.deliver_all()
-        first = len(model.messages)
-        model.messages += delayed
-        if self._random.random() < 0.5:
-            for _ in delayed:
-                model.receive(first)
+        if self._arrive_now_or_later(delayed):
             model.read(leader_id)
+            if self._random.random() < 0.5:
+                self._lose_leader(broker_id)
+        return True
+
+    def _return_without_disk(self, broker_id: int) -> bool:
+        """A follower comes back with an empty disk. Fetches of its earlier life arrive, and it may be the last one."""
+        model = self.model
+        if model.registration.leader in (NO_LEADER, broker_id):
+            return False
+        model.sync(broker_id)
+        if not model.fetch(broker_id):
+            return False
+        delayed = self._take_fetches(lambda fetch: fetch.sender == broker_id)
+        model.stop(broker_id)
+        model.expire_lease(broker_id)
+        model.replace_disk(broker_id)
+        model.start(broker_id)
+        model.deliver_all()
+        if self._arrive_now_or_later(delayed) and self._random.random() < 0.5:
+            self._lose_all_others(broker_id)
+        return True
+
+    def _take_fetches(self, is_taken: Callable[[FetchMessage], bool]) -> list[FetchMessage]:
+        """Remove fetches from the messages under way."""
+        messages = self.model.messages
+        taken = [message for message in messages if isinstance(message, FetchMessage) and is_taken(message)]
+        messages[:] = [message for message in messages if message not in taken]
+        return taken
+
+    def _arrive_now_or_later(self, delayed: Sequence[FetchMessage]) -> bool:
+        """Deliver fetches, or put them back. Returns True if they are delivered."""
+        messages = self.model.messages
+        first = len(messages)
+        messages += delayed
+        if self._random.random() < 0.5:
+            return False
+        for _ in delayed:
+            self.model.receive(first)
         return True
 
     def _black_out(self, broker_id: int) -> bool:

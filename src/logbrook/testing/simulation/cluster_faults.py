@@ -329,8 +329,11 @@ class ClusterFaults:
     def _revoke_lease_of(self, number: int) -> None:
         """End a lease early, unless the broker could not learn of it: a store never does that."""
         entry = self._cluster.store.state.entries.get(f"{BROKER_PREFIX}{number}")
+        if entry is None or not entry.lease_id:
+            # It has ended, or `number` is that of a partition without a leader.
+            return
         is_reachable = not (self._cluster.connections[number].is_cut_off or self._cluster.store.is_down)
-        if entry is not None and entry.lease_id and (is_reachable or number in self._cluster.stopped):
+        if is_reachable or number in self._cluster.stopped:
             self._cluster.store.revoke_lease(entry.lease_id)
             self._revoked_s[number] = self._loop.time()
 
