@@ -77,11 +77,21 @@ def servers_of(brokers: dict[int, BrokerProcess]) -> str:
 
 
 def live_brokers(brokers: dict[int, BrokerProcess]) -> int:
+    """Return how many brokers all of them know. A broker that has not registered yet knows itself."""
     try:
-        with Client(servers_of(brokers)) as client:
-            return len(Admin(client).describe_cluster().brokers)
+        return min(live_brokers_of(broker.address) for broker in brokers.values())
     except ClientError:
         return 0
+
+
+def live_brokers_of(address: str) -> int:
+    with Client(address) as client:
+        return len(Admin(client).describe_cluster().brokers)
+
+
+def in_sync(brokers: dict[int, BrokerProcess], topic: str) -> int:
+    with Client(servers_of(brokers)) as client:
+        return len(Admin(client).topics.describe(topic).partitions[0].in_sync_replicas)
 
 
 def leader(brokers: dict[int, BrokerProcess], topic: str) -> int:
@@ -113,7 +123,7 @@ def test_nothing_is_lost_when_brokers_are_killed_and_restarted(
     write(producer, "orders", 100, written)
     assert leader(brokers, "orders") != killed
     brokers[killed].start()
-    wait_until(lambda: live_brokers(brokers) == len(NODES))
+    wait_until(lambda: in_sync(brokers, "orders") == len(NODES))
 
     stopped = leader(brokers, "orders")
     assert brokers[stopped].signal(signal.SIGTERM) == 0
