@@ -152,8 +152,29 @@ def test_a_broker_whose_lease_was_lost_registers_again(
         assert cluster.stored("orders", on=number) == [b"before", b"after"]
 
 
+def test_a_broker_registers_again_as_soon_as_it_learns_that_its_registration_is_gone() -> None:
+    """Its next renewal would find that the lease is lost after 75 s (simulation, seed 3084)."""
+    with Cluster(nodes=2, lease_s=300) as cluster:
+        cluster.expire_lease(1)
+        cluster.wait_until_registered(1)
+
+
+def test_a_broker_without_a_registration_is_uncertain(
+    cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cluster.brokers[1].has_certain_lease
+    monkeypatch.setattr(Membership, "_try_register", never_register)
+    cluster.expire_lease(1)
+    wait_until(lambda: not cluster.brokers[1].has_certain_lease)
+    assert cluster.brokers[2].has_certain_lease
+
+
+async def never_register(_: Membership) -> bool:
+    return False
+
+
 def test_a_broker_without_a_registration_tells_clients_its_own_address(
-    cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+    cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients forget brokers that are not in the metadata. librdkafka would have none left to ask."""
 
@@ -162,6 +183,7 @@ def test_a_broker_without_a_registration_tells_clients_its_own_address(
             return [broker.node_id for broker in client.metadata().brokers]
 
     assert known_to_the_first() == [1, 2, 3]
+    monkeypatch.setattr(Membership, "_try_register", never_register)
     for number in cluster.brokers:
         cluster.expire_lease(number)
     wait_until(lambda: not {2, 3} & set(known_to_the_first()))

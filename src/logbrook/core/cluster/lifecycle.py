@@ -6,6 +6,7 @@ to its high watermark and acknowledges a write, whatever `acks` says, only when 
 does not rest on the lease: epochs fence.
 """
 
+import math
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -19,16 +20,20 @@ class BrokerLease:
     def __init__(self, ttl_s: float) -> None:
         self.ttl_s = ttl_s
         self._certain_until_s: float | None = None
+        self._lost_s = -math.inf
 
     def renewed(self, sent_s: float) -> None:
         """A renewal that was sent at this time was answered. Answers may arrive in any order."""
+        if sent_s < self._lost_s:
+            return
         until_s = sent_s + self.ttl_s
         if self._certain_until_s is None or until_s > self._certain_until_s:
             self._certain_until_s = until_s
 
-    def lost(self) -> None:
-        """The store has answered that the lease does not exist."""
+    def lost(self, now_s: float) -> None:
+        """The lease does not exist any more. Renewals from before do not count, whenever their answers arrive."""
         self._certain_until_s = None
+        self._lost_s = now_s
 
     def is_certain(self, now_s: float) -> bool:
         """True if no other broker can have taken over."""

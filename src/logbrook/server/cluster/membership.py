@@ -7,7 +7,9 @@ older state of it, registers, it leaves every ISR and ELR.
 When the lease is lost, the broker registers again and gets a new broker epoch: it leads nothing until it is elected.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from logbrook.core.cluster.features import FeatureRange, check_levels, finalized_levels, supported_ranges
@@ -43,6 +45,7 @@ from logbrook.ports.metadata_store import (
     LeaseNotFoundError,
     MetadataStore,
     Put,
+    Revision,
     StoreSnapshot,
     StoreTransaction,
     StoreUnavailableError,
@@ -97,6 +100,8 @@ class Membership:
         self._features = features
         self._lease = BrokerLease(lease_s)
         self._lease_id: LeaseId | None = None
+        # Set to register again before the next renewal is due.
+        self._lost = asyncio.Event()
         self._registration = BrokerRegistration("", 0)
         self.broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
         # The history of the store at the last registration.
@@ -154,7 +159,10 @@ class Membership:
         """Renew the lease forever, and register again when it is lost."""
         while True:
             was_certain = self.is_certain
-            await pause(self._lease.renewal_interval_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._lease.renewal_interval_s):
+                    await self._lost.wait()
+            self._lost.clear()
             try:
                 await self._renew()
             except StoreUnavailableError as error:
@@ -179,15 +187,25 @@ class Membership:
             lease_id, self._lease_id = self._lease_id, None
             await self._store.revoke_lease(lease_id)
 
+    def registration_removed(self, revision: Revision) -> None:
+        """The store had no registration of this broker at this revision: others may have taken over."""
+        if self._lease_id is not None and revision > self.broker_epoch:
+            self._lose_lease()
+            self._lost.set()
+
+    def _lose_lease(self) -> None:
+        """Be uncertain until the next registration, which `run` makes."""
+        _logger.warning("broker lease lost", broker_id=self._broker_id)
+        self._lease.lost(self._clock.monotonic_s())
+        self._lease_id = None
+
     async def _renew(self) -> None:
         if self._lease_id is not None:
             sent_s = self._clock.monotonic_s()
             try:
                 await self._store.renew_lease(self._lease_id)
             except LeaseNotFoundError:
-                _logger.warning("broker lease lost", broker_id=self._broker_id)
-                self._lease.lost()
-                self._lease_id = None
+                self._lose_lease()
             else:
                 self._lease.renewed(sent_s)
                 return

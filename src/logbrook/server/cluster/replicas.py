@@ -248,6 +248,8 @@ class ReplicaManager:
             self.elector.elect_soon()
 
     def _on_brokers_changed(self) -> None:
+        if self.broker_id not in self.image.brokers:
+            self.membership.registration_removed(self.metadata_revision)
         for fetcher in self._fetchers.values():
             fetcher.address_changed()
         self.leading.drop_followers()

@@ -82,9 +82,7 @@ class ModelSchedule:
         # Chosen apart from the others: schedules without them are what they were before these were added.
         choices = Random(f"{seed}/delays")
         self._faults += [
-            kind
-            for kind in (self._return_leadership, self._return_without_disk)
-            if choices.random() < _SHARE_OF_DELAYS
+            kind for kind in (self._return_leadership, self._return_without_disk) if choices.random() < _SHARE_OF_DELAYS
         ]
 
     def run(self, steps: int = STEPS) -> None:

@@ -24,9 +24,18 @@ def test_a_late_answer_does_not_shorten_a_lease() -> None:
 def test_a_lost_lease_is_not_certain() -> None:
     lease = BrokerLease(ttl_s=4.0)
     lease.renewed(sent_s=10.0)
-    lease.lost()
-    assert not lease.is_certain(10.0)
+    lease.lost(now_s=11.0)
+    assert not lease.is_certain(11.0)
     assert lease.renewal_interval_s == 1.0
+
+
+def test_an_answer_to_a_renewal_from_before_the_loss_does_not_make_a_lease_certain() -> None:
+    lease = BrokerLease(ttl_s=4.0)
+    lease.lost(now_s=11.0)
+    lease.renewed(sent_s=10.5)
+    assert not lease.is_certain(11.0)
+    lease.renewed(sent_s=11.5)
+    assert lease.is_certain(15.4)
 
 
 IDENTITY = DirectoryIdentity("d", ("r",))
