@@ -11,7 +11,7 @@ from logbrook.client.admin import Admin
 from logbrook.client.connection import Connection
 from logbrook.config.network import split_address
 from logbrook.model import TopicPartition as ReplicatedPartition
-from logbrook.model.identifiers import Offset
+from logbrook.model.identifiers import BrokerId, Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -19,6 +19,7 @@ from logbrook.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from logbrook.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from logbrook.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -204,6 +205,22 @@ def test_clients_see_all_brokers_and_replicas(cluster: Cluster) -> None:
         (1, [1, 2, 3], [1, 2, 3]),
         (3, [3, 1, 2], [3, 1, 2]),
     ]
+
+
+def test_a_cordoned_broker_gets_no_replicas(cluster: Cluster) -> None:
+    """KIP-1066. What it has stays."""
+    cluster.create_topic("orders", assignments=[[3, 1]])
+    with Client(cluster.bootstrap_servers) as client:
+        Admin(client).configs.alter_broker(BrokerId(3), {"cordoned.log.dirs": "*"})
+    cluster.create_topic("later", assignments=[[1, 2]])
+    with connect(cluster) as connection:
+        assert move(connection, "later", [1, 3]) == ErrorCode.INELIGIBLE_REPLICA
+        assert move(connection, "orders", [3, 2]) == ErrorCode.NONE
+    with connect(cluster, 3) as connection:
+        request = DescribeLogDirsRequest(topics=None)
+        assert [entry.is_cordoned for entry in connection.request(request, DescribeLogDirsResponse).results] == [True]
+    with connect(cluster, 2) as connection:
+        assert [entry.is_cordoned for entry in connection.request(request, DescribeLogDirsResponse).results] == [False]
 
 
 def test_an_offline_replica_is_reported(

@@ -1,4 +1,4 @@
-"""`logbrook cluster` against a cluster: status, partitions, moves, balance, drain and remove."""
+"""`logbrook cluster` against a cluster: status, partitions, moves, balance, drain, uncordon and remove."""
 
 import signal
 import subprocess
@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from logbrook.client import Client
+from logbrook.client import BrokerError, Client
 from logbrook.client.admin import Admin
 from logbrook.client.admin_results import SettingSource
 from logbrook.client.cluster_overview import read_overview, read_partitions
 from logbrook.client.move_throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
+from logbrook.config.accepted_settings import CORDONED_LOG_DIRS
+from logbrook.core.metadata import broker_settings_key
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.messages.metadata import MetadataResponse
 from logbrook.testing.cluster import Cluster
 from tests.cluster.load import Load
@@ -332,6 +335,7 @@ def test_a_node_is_drained_under_load_stopped_and_removed(racked: Cluster, tmp_p
     servers = cluster.bootstrap_servers
     shell = Shell(servers, tmp_path)
     cluster.create_topic("orders", 8, 3, settings={"min.insync.replicas": "2"})
+    settings_key = broker_settings_key(BrokerId(1))
     assert "replicas: move them away first with `logbrook cluster drain 1`" in shell.refused("cluster", "remove", "1")
     with Load(servers, "orders") as load:
         done = shell.json("cluster", "drain", "1", "--yes")
@@ -340,7 +344,9 @@ def test_a_node_is_drained_under_load_stopped_and_removed(racked: Cluster, tmp_p
         assert shell.json("cluster", "partitions", "--broker", "1") == []
         assert shell.refused("cluster", "remove", "1").startswith("node 1 has no replicas, but it runs: stop it first")
         cluster.brokers[1].stop()
+        assert cluster._store.call(lambda: settings_key in cluster._store.store.state.entries)
         assert shell.ok("cluster", "remove", "1") == "removed node 1\n"
+        assert not cluster._store.call(lambda: settings_key in cluster._store.store.state.entries), "it was cordoned"
         assert [node["id"] for node in shell.json("cluster", "status")["nodes"]] == [2, 3, 4]
     assert load.errors == []
     racks = {1: "a", 2: "b", 3: "c", 4: "a"}
@@ -361,7 +367,43 @@ def test_a_drain_without_enough_nodes_is_refused(cluster: Cluster, shell: Shell)
     shell.ok("cluster", "move", "orders", "--to", "1,2")
     done = shell.run("cluster", "drain", "3", "--yes")
     assert (done.code, done.out) == (0, "")
-    assert done.err == "drained node 3; next: stop it, then `logbrook cluster remove 3`\n"
+    assert done.err == (
+        "drained node 3; next: stop it, then `logbrook cluster remove 3`, or use it again with `logbrook cluster "
+        "uncordon 3`\n"
+    )
+
+
+def test_a_drained_node_gets_no_replicas_until_it_is_used_again(racked: Cluster, tmp_path: Path) -> None:
+    cluster = racked
+    shell = Shell(cluster.bootstrap_servers, tmp_path)
+    cluster.create_topic("orders", 4, 3)
+    assert shell.json("cluster", "drain", "4", "--dry-run")["state"] == "planned"
+    assert not any(node["cordoned"] for node in shell.json("cluster", "status")["nodes"])
+    shell.ok("cluster", "drain", "4", "--yes")
+    assert [node["cordoned"] for node in shell.json("cluster", "status")["nodes"]] == [False, False, False, True]
+    assert "up, cordoned" in shell.ok("cluster", "status")
+    shell.ok("topic", "create", "later", "--partitions", "8")
+    assert not any(4 in cluster.replicas("later", number) for number in range(8))
+    refused = shell.refused("topic", "create", "wide", "--replicas", "4")
+    assert "a replication factor of 4 needs as many live brokers that are not cordoned, and there are 3" in refused
+    refused = shell.refused("cluster", "move", "later", "--to", "1,2,4", code=2)
+    assert "node 4 is cordoned; `logbrook cluster uncordon 4` lets it get replicas" in refused
+    assert shell.json("cluster", "balance", "--yes")["moves"] == []
+
+    assert shell.ok("cluster", "uncordon", "4") == "uncordoned node 4\n"
+    assert shell.refused("cluster", "uncordon", "9") == "there is no node 9; there are 1, 2, 3, 4"
+    shell.ok("topic", "create", "wide", "--replicas", "4")
+    assert any(4 in row["to"] for row in shell.json("cluster", "balance", "--yes")["moves"])
+
+
+def test_a_cordoned_node_with_replicas_is_not_balanced(cluster: Cluster, shell: Shell) -> None:
+    cluster.create_topic("orders", assignments=[[1, 2, 3]])
+    with Client(cluster.bootstrap_servers) as client:
+        Admin(client).configs.alter_broker(BrokerId(3), {CORDONED_LOG_DIRS: "*"})
+    refused = shell.refused("cluster", "balance", "--yes")
+    assert refused.startswith("node 3 is cordoned and has 1 replica: move them away with `logbrook cluster drain 3`")
+    with Client(cluster.bootstrap_servers) as client, pytest.raises(BrokerError, match="INVALID_CONFIG"):
+        Admin(client).configs.alter_broker(BrokerId(3), {CORDONED_LOG_DIRS: "/data"})
 
 
 def test_nodes_that_are_gone_for_good_are_drained_together(tmp_path: Path, wait_until: WaitUntil) -> None:

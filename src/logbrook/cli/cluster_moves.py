@@ -132,7 +132,9 @@ def balance(
         plan: Plan = {}
         if not leaders_only:
             _check_balance(overview)
-            plan = plan_balance(overview.assignment, overview.racks, overview.sizes)
+            cordoned = {node.id for node in overview.cordoned}
+            racks = {node: rack for node, rack in overview.racks.items() if node not in cordoned}
+            plan = plan_balance(overview.assignment, racks, overview.sizes)
         rows = plan_rows(overview, plan)
         elections = _elections(overview, plan)
         if not dry_run and (plan or elections):
@@ -210,6 +212,11 @@ def _parse_nodes(overview: ClusterOverview, text: str) -> list[BrokerId]:
             known = node in [entry.id for entry in overview.nodes]
             reason = f"node {node} is down" if known else f"there is no node {node}"
             refuse("--to", f"{reason}; up are {', '.join(map(str, live))}")
+    cordoned = [node.id for node in overview.cordoned if node.id in nodes]
+    if cordoned:
+        refuse(
+            "--to", f"node {cordoned[0]} is cordoned; `logbrook cluster uncordon {cordoned[0]}` lets it get replicas"
+        )
     return nodes
 
 
@@ -262,6 +269,13 @@ def _check_balance(overview: ClusterOverview) -> None:
         fail(
             f"node {node} is down and has {plural(down[0].replicas, 'replica')}: start it, or move them away with "
             f"`logbrook cluster drain {node}`"
+        )
+    cordoned = [node for node in overview.cordoned if node.replicas]
+    if cordoned:
+        node = cordoned[0].id
+        fail(
+            f"node {node} is cordoned and has {plural(cordoned[0].replicas, 'replica')}: move them away with `logbrook "
+            f"cluster drain {node}`, or let it get replicas with `logbrook cluster uncordon {node}`"
         )
     if overview.moving:
         count = len(overview.moving)

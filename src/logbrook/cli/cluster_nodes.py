@@ -1,4 +1,4 @@
-"""`logbrook cluster drain` and `remove`: empty a node, and make the cluster forget it."""
+"""`logbrook cluster drain`, `uncordon` and `remove`: empty a node, use it again, or make the cluster forget it."""
 
 from typing import Annotated, Any
 
@@ -21,15 +21,19 @@ from logbrook.client.admin import Admin
 from logbrook.client.cluster_overview import DOWN, ClusterOverview, read_overview
 from logbrook.client.errors import BrokerError
 from logbrook.client.replica_plans import Plan, TooFewBrokersError, plan_drain
+from logbrook.config.accepted_settings import CORDONED_LOG_DIRS
 from logbrook.model.identifiers import BrokerId
 from logbrook.protocol.error_codes import ErrorCode
 
-# Topics may be created while a node is drained.
+# Kafka's brokers before 4.3 cannot be cordoned, and may get replicas of topics that are created meanwhile.
 _ROUNDS_MAX = 10
+# Every value but this one would be of single data directories.
+_ALL_DIRECTORIES = "*"
 
 
 def add_to(app: typer.Typer) -> None:
     app.command(cls=ParagraphCommand, epilog=CTRL_C)(drain)
+    app.command(cls=ParagraphCommand)(uncordon)
     app.command(cls=ParagraphCommand)(remove)
 
 
@@ -45,7 +49,7 @@ def drain(
 
     Each replica goes to the node with the fewest, in a rack without a replica of the partition if there is one. Reading
     and writing go on meanwhile. The node may be up or down; if several are down for good, drain them together. A node
-    that is up may get replicas of topics that are created later: stop it when it is drained.
+    that is up is cordoned first: it gets no further replicas until `logbrook cluster uncordon`.
 
     Example: logbrook cluster drain 3 --throttle 50MB
 
@@ -55,20 +59,13 @@ def drain(
     rate = parse_rate(throttle, waits=True)
     with connected_admin(bootstrap) as admin:
         overview = read_overview(admin.client)
-        rows: list[dict[str, Any]] = []
-        for number in range(_ROUNDS_MAX):
-            _check_known(overview, nodes)
-            plan, leaving = _drain_plan(overview, nodes), _leaving(overview, nodes)
-            planned = plan_rows(overview, plan)
-            rows += planned
-            if dry_run or not (plan or leaving):
-                break
-            if number == 0:
-                confirm(f"Drain {_named(nodes)}: {plan_summary(planned)}?", yes)
-            carry_out(admin, overview, plan, rate=rate, also_wait_for=leaving)
-            overview = read_overview(admin.client)
-        else:
-            fail(f"topics are created on {_named(nodes)} as fast as they are moved away; try again")
+        _check_known(overview, nodes)
+        plan = _drain_plan(overview, nodes)
+        rows = plan_rows(overview, plan)
+        if not dry_run:
+            if plan or _leaving(overview, nodes):
+                confirm(f"Drain {_named(nodes)}: {plan_summary(rows)}?", yes)
+            rows = _empty(admin, overview, nodes, rate)
         if as_json:
             print_json({"state": "planned" if dry_run else "done", "nodes": nodes, "moves": rows})
             return
@@ -78,7 +75,33 @@ def drain(
             typer.echo(f"{plan_summary(rows)}; nothing was changed", err=True)
             return
         node = str(nodes[0]) if len(nodes) == 1 else "NODE"
-        typer.echo(f"drained {_named(nodes)}; next: stop it, then `logbrook cluster remove {node}`", err=True)
+        typer.echo(
+            f"drained {_named(nodes)}; next: stop it, then `logbrook cluster remove {node}`, or use it again with "
+            f"`logbrook cluster uncordon {node}`",
+            err=True,
+        )
+
+
+def uncordon(
+    nodes: Annotated[list[int], typer.Argument(metavar="NODE...", help="Nodes to use again.", min=0)],
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Let nodes that were drained get replicas again, of new partitions and by moves.
+
+    Nothing is moved to them: `logbrook cluster balance` gives them their share.
+
+    Example: logbrook cluster uncordon 3
+    """
+    with connected_admin(bootstrap) as admin:
+        overview = read_overview(admin.client)
+        _check_known(overview, nodes)
+        live = [node.id for node in overview.live_nodes]
+        for node in nodes:
+            if node not in live:
+                fail(f"node {node} is down: start it first")
+        for node in nodes:
+            admin.configs.alter_broker(BrokerId(node), {}, unset=[CORDONED_LOG_DIRS])
+        typer.echo(f"uncordoned {_named(nodes)}")
 
 
 def remove(
@@ -105,6 +128,39 @@ def remove(
         typer.echo(f"removed node {node}")
 
 
+def _empty(admin: Admin, overview: ClusterOverview, nodes: list[int], rate: int | None) -> list[dict[str, Any]]:
+    """Cordon the nodes and move their replicas away. Return the moves."""
+    _cordon(admin, overview, nodes)
+    rows: list[dict[str, Any]] = []
+    for _ in range(_ROUNDS_MAX):
+        # Topics may have been created before the nodes were cordoned.
+        overview = read_overview(admin.client)
+        plan, leaving = _drain_plan(overview, nodes), _leaving(overview, nodes)
+        if not (plan or leaving):
+            break
+        rows += plan_rows(overview, plan)
+        carry_out(admin, overview, plan, rate=rate, also_wait_for=leaving)
+    else:
+        fail(f"topics are created on {_named(nodes)} as fast as they are moved away; try again")
+    return rows
+
+
+def _cordon(admin: Admin, overview: ClusterOverview, nodes: list[int]) -> None:
+    """Keep further replicas away from those of the nodes that are up."""
+    for node in overview.live_nodes:
+        if node.id not in nodes or node.is_cordoned:
+            continue
+        try:
+            admin.configs.alter_broker(node.id, {CORDONED_LOG_DIRS: _ALL_DIRECTORIES})
+        except BrokerError as error:
+            if error.code not in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST):
+                raise
+            typer.echo(
+                f"node {node.id} cannot be cordoned ({error}): topics that are created later may get replicas on it",
+                err=True,
+            )
+
+
 def _unregister(admin: Admin, overview: ClusterOverview, node: int) -> None:
     try:
         admin.replicas.unregister(BrokerId(node))
@@ -123,6 +179,7 @@ def _check_known(overview: ClusterOverview, nodes: list[int]) -> None:
 
 def _drain_plan(overview: ClusterOverview, nodes: list[int]) -> Plan:
     """Return the moves; end the command if there are too few nodes, or other replicas are on nodes that are down."""
+    cordoned = {node.id for node in overview.cordoned}
     racks = {node: rack for node, rack in overview.racks.items() if node not in nodes}
     assignment = overview.assignment
     for partition, replicas in assignment.items():
@@ -134,7 +191,8 @@ def _drain_plan(overview: ClusterOverview, nodes: list[int]) -> Plan:
                 f"`logbrook cluster drain {ids}`"
             )
     try:
-        return plan_drain(assignment, list(map(BrokerId, nodes)), racks, overview.sizes)
+        targets = {node: rack for node, rack in racks.items() if node not in cordoned}
+        return plan_drain(assignment, list(map(BrokerId, nodes)), targets, overview.sizes)
     except TooFewBrokersError as error:
         remaining = ",".join(map(str, error.brokers)) or "NODE,..."
         fail(

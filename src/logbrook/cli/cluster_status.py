@@ -48,13 +48,13 @@ def status(
 ) -> None:
     """Show the nodes of the cluster, partitions that are offline or lack replicas, and moves with their progress.
 
-    The state of a node is up, down, or "not answering" if the cluster takes it for alive and it does not answer. With
-    --watch and --json, each refresh is one line.
+    The state of a node is up, down, or "not answering" if the cluster takes it for alive and it does not answer. A node
+    that is cordoned gets no further replicas. With --watch and --json, each refresh is one line.
 
     JSON: {"cluster_id", "nodes", "topics", "partitions", "size_bytes", "under_replicated", "offline", "moving"}, with a
-    list of {"id", "host", "port", "rack", "state", "problem", "leaders", "replicas", "size_bytes"}, two lists of
-    TOPIC-NUMBER and a list of {"topic", "partition", "from", "to", "copied_bytes", "size_bytes"}; unknown values are
-    null. Sizes are in bytes of all replicas.
+    list of {"id", "host", "port", "rack", "state", "cordoned", "problem", "leaders", "replicas", "size_bytes"}, two
+    lists of TOPIC-NUMBER and a list of {"topic", "partition", "from", "to", "copied_bytes", "size_bytes"}; unknown
+    values are null. Sizes are in bytes of all replicas.
 
     Examples: logbrook cluster status; logbrook cluster status --watch
     """
@@ -110,7 +110,8 @@ def _print_status(overview: ClusterOverview) -> None:
     rows = _status_json(overview)["nodes"]
     address: Column = ("address", lambda row: f"{row['host']}:{row['port']}" if row["host"] else None)
     columns: tuple[Column, ...] = (("node", "id"), address, "rack", "leaders", "replicas", ("size", "size_bytes"))
-    print_rows(rows, (*columns, ("state", lambda row: ": ".join(filter(None, (row["state"], row["problem"]))))))
+    texts = {node.id: node.state_text for node in overview.nodes}
+    print_rows(rows, (*columns, ("state", lambda row: texts[row["id"]])))
     impaired = [*overview.offline, *(entry for entry in overview.under_replicated if not entry.is_offline)]
     if impaired:
         print_title("Offline or under-replicated")
@@ -244,6 +245,7 @@ def _status_json(overview: ClusterOverview) -> dict[str, Any]:
                 "port": node.port,
                 "rack": node.rack,
                 "state": node.state,
+                "cordoned": node.is_cordoned,
                 "problem": node.problem,
                 "leaders": node.leaders,
                 "replicas": node.replicas,

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from logbrook.client.admin_replicas import OngoingMove, ReplicaAdmin
 from logbrook.client.client import Address, Client
@@ -135,6 +136,14 @@ class NodeOverview:
     replicas: int
     size_bytes: int | None
     problem: str | None = None
+    # True if it gets no further replicas (KIP-1066).
+    is_cordoned: bool = False
+
+    @property
+    def state_text(self) -> str:
+        """The state with what else there is to say of it, in one line."""
+        state = f"{self.state}, cordoned" if self.is_cordoned else self.state
+        return state if self.problem is None else f"{state}: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +163,11 @@ class ClusterOverview:
     def racks(self) -> dict[BrokerId, str | None]:
         """The racks of the registered nodes."""
         return {node.id: node.rack for node in self.live_nodes}
+
+    @property
+    def cordoned(self) -> tuple[NodeOverview, ...]:
+        """The nodes that get no further replicas."""
+        return tuple(node for node in self.nodes if node.is_cordoned)
 
     @property
     def under_replicated(self) -> tuple[PartitionOverview, ...]:
@@ -188,18 +202,18 @@ def read_overview(client: Client) -> ClusterOverview:
     client.update_metadata(metadata)
     moves = ongoing_moves(client)
     fenced = _fenced_brokers(client)
-    sizes: dict[BrokerId, dict[TopicPartition, int]] = {}
+    stored: dict[BrokerId, _StoredReplicas] = {}
     problems: dict[BrokerId, str] = {}
     for broker in metadata.brokers:
         try:
-            sizes[BrokerId(broker.node_id)] = _replica_sizes(client, (broker.host, broker.port))
+            stored[BrokerId(broker.node_id)] = _stored_replicas(client, (broker.host, broker.port))
         except UnsupportedApiError:
             pass
         except (ClientError, ProtocolError) as error:
             problems[BrokerId(broker.node_id)] = str(error)
-    partitions = tuple(_partitions(metadata, moves, sizes))
+    partitions = tuple(_partitions(metadata, moves, stored))
     return ClusterOverview(
-        metadata.cluster_id, tuple(_nodes(metadata, fenced, partitions, sizes, problems)), partitions
+        metadata.cluster_id, tuple(_nodes(metadata, fenced, partitions, stored, problems)), partitions
     )
 
 
@@ -217,11 +231,11 @@ def read_partitions(client: Client, topics: Collection[str]) -> dict[TopicPartit
         )
         for topic in metadata.topics
     ]
-    sizes: dict[BrokerId, dict[TopicPartition, int]] = {}
+    stored: dict[BrokerId, _StoredReplicas] = {}
     for broker in metadata.brokers:
         with suppress(ClientError, ProtocolError):
-            sizes[BrokerId(broker.node_id)] = _replica_sizes(client, (broker.host, broker.port), wanted)
-    return {partition.partition: partition for partition in _partitions(metadata, moves, sizes)}
+            stored[BrokerId(broker.node_id)] = _stored_replicas(client, (broker.host, broker.port), wanted)
+    return {partition.partition: partition for partition in _partitions(metadata, moves, stored)}
 
 
 def ongoing_moves(client: Client) -> dict[TopicPartition, OngoingMove]:
@@ -240,10 +254,17 @@ def _fenced_brokers(client: Client) -> list[DescribeClusterBroker]:
     return []
 
 
-def _replica_sizes(
+class _StoredReplicas(NamedTuple):
+    """The replicas of a broker, with their bytes."""
+
+    sizes: Mapping[TopicPartition, int]
+    is_cordoned: bool
+
+
+def _stored_replicas(
     client: Client, address: Address, topics: Sequence[DescribableLogDirTopic] | None = None
-) -> dict[TopicPartition, int]:
-    """Return the bytes of the replicas of a broker, of all topics or of some."""
+) -> _StoredReplicas:
+    """Ask a broker for its replicas of all topics or of some."""
     response = client.connection(address).request(DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse)
     check_code(response.error_code, "describing the log directories")
     sizes: dict[TopicPartition, int] = {}
@@ -254,20 +275,21 @@ def _replica_sizes(
             for replica in topic.partitions:
                 if not replica.is_future_key:
                     sizes[TopicPartition(topic.name, replica.partition_index)] = replica.partition_size
-    return sizes
+    is_cordoned = bool(response.results) and all(directory.is_cordoned for directory in response.results)
+    return _StoredReplicas(sizes, is_cordoned)
 
 
 def _partitions(
     metadata: MetadataResponse,
     moves: Mapping[TopicPartition, OngoingMove],
-    sizes: Mapping[BrokerId, Mapping[TopicPartition, int]],
+    stored: Mapping[BrokerId, _StoredReplicas],
 ) -> Iterable[PartitionOverview]:
     for topic in sorted(metadata.topics, key=lambda topic: topic.name or ""):
         if topic.error_code:
             continue
         for described in sorted(topic.partitions, key=lambda described: described.partition_index):
             partition = TopicPartition(topic.name or "", described.partition_index)
-            yield _partition(partition, topic.is_internal, described, moves.get(partition), sizes)
+            yield _partition(partition, topic.is_internal, described, moves.get(partition), stored)
 
 
 def _partition(
@@ -275,7 +297,7 @@ def _partition(
     is_internal: bool,
     described: MetadataResponsePartition,
     move: OngoingMove | None,
-    sizes: Mapping[BrokerId, Mapping[TopicPartition, int]],
+    stored: Mapping[BrokerId, _StoredReplicas],
 ) -> PartitionOverview:
     replicas = tuple(map(BrokerId, described.replica_nodes))
     # The move may have ended, or begun, since the metadata was read.
@@ -289,7 +311,11 @@ def _partition(
         tuple(map(BrokerId, described.offline_replicas)),
         move.adding if move is not None and is_current else (),
         move.removing if move is not None and is_current else (),
-        {replica: sizes[replica][partition] for replica in replicas if partition in sizes.get(replica, ())},
+        {
+            replica: stored[replica].sizes[partition]
+            for replica in replicas
+            if replica in stored and partition in stored[replica].sizes
+        },
     )
 
 
@@ -297,7 +323,7 @@ def _nodes(
     metadata: MetadataResponse,
     fenced: Iterable[DescribeClusterBroker],
     partitions: Iterable[PartitionOverview],
-    sizes: Mapping[BrokerId, Mapping[TopicPartition, int]],
+    stored: Mapping[BrokerId, _StoredReplicas],
     problems: Mapping[BrokerId, str],
 ) -> Iterable[NodeOverview]:
     live = {BrokerId(broker.node_id): broker for broker in metadata.brokers}
@@ -320,6 +346,7 @@ def _nodes(
             state,
             leaders.get(node_id, 0),
             replicas.get(node_id, 0),
-            sum(sizes[node_id].values()) if node_id in sizes else None,
+            sum(stored[node_id].sizes.values()) if node_id in stored else None,
             problems.get(node_id),
+            is_cordoned=node_id in stored and stored[node_id].is_cordoned,
         )

@@ -17,6 +17,8 @@ from logbrook.config.errors import NotAllowedError
 from logbrook.config.setting import ConfigType
 from logbrook.config.storage import Durability, StorageConfig
 
+CORDONED_LOG_DIRS = "cordoned.log.dirs"
+
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
 # PARTITION:BROKER, a replica in Kafka's lists of throttled replicas.
@@ -139,6 +141,10 @@ _TABLE = (
 
 _ONE_THREAD = "Requests, maintenance and recovery have one thread each."
 _ONE_REPLICA = "A single node has one replica."
+_CORDONED = (
+    "*: in a cluster this broker gets no replicas of new partitions and none that are moved; those it has stay "
+    "(KIP-1066). `logbrook cluster drain` sets it, `logbrook cluster uncordon` removes it."
+)
 _THROTTLED = "Bytes per second of throttled replicas outside the ISR. A single node has none."
 _NOT_THROTTLED = "There are no moves between data directories."
 _OWN_MEMORY = "storage.compaction_map_bytes_max bounds the memory of compaction."
@@ -150,6 +156,14 @@ _BROKER_TABLE = (
     _number("log.index.size.max.bytes", ConfigType.INT, 10 << 20, 4, _INT_MAX, "An index grows with its segment."),
     _boolean("log.preallocate", "false", "Only write-ahead log files are preallocated."),
     _boolean("unclean.leader.election.enable", "false", _UNCLEAN),
+    AcceptedSetting(
+        CORDONED_LOG_DIRS,
+        ConfigType.LIST,
+        "",
+        "* or empty: all data directories of a broker are cordoned, or none",
+        lambda value: value in ([], ["*"]),
+        _CORDONED,
+    ),
     _number("num.io.threads", ConfigType.INT, 8, 1, _INT_MAX, _ONE_THREAD),
     _number("num.network.threads", ConfigType.INT, 3, 1, _INT_MAX, _ONE_THREAD),
     _number("num.recovery.threads.per.data.dir", ConfigType.INT, 2, 1, _INT_MAX, _ONE_THREAD),

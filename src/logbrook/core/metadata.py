@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from logbrook.config.accepted_settings import CORDONED_LOG_DIRS
 from logbrook.model import LogbrookError, TopicPartition, check_topic_name
 from logbrook.model.identifiers import BrokerId, LeaderEpoch
 
@@ -60,7 +61,9 @@ class ClusterMetadata:
 
     def __init__(self, broker_id: BrokerId | None = None) -> None:
         """`broker_id` is that of the broker in a cluster, whose own settings these are."""
-        self._own_settings_key = _BROKER_SETTINGS if broker_id is None else f"{_OF_BROKERS}{broker_id}"
+        self._own_settings_key = _BROKER_SETTINGS if broker_id is None else broker_settings_key(broker_id)
+        # The brokers of a cluster that set `cordoned.log.dirs` themselves, and whether they are cordoned.
+        self._cordoned: dict[BrokerId, bool] = {}
         self.cluster_id = ""
         # Finalized levels of features; empty on a single node.
         self.feature_levels: Mapping[str, int] = {}
@@ -123,7 +126,7 @@ class ClusterMetadata:
 
         Topics that are hidden are left out. The last record is that of the cluster id and of the feature levels.
         """
-        own_settings = [_record(f"{_OF_BROKERS}{broker_id}", self.broker_settings)] if self.broker_settings else []
+        own_settings = [_record(broker_settings_key(broker_id), self.broker_settings)] if self.broker_settings else []
         return [
             *self.reserve_producer_ids(0),
             *own_settings,
@@ -206,6 +209,10 @@ class ClusterMetadata:
         assert self._topics[name].is_hidden, "begin_delete comes first"
         return [(f"{TOPIC_PREFIX}{name}", None)]
 
+    def is_cordoned(self, broker_id: BrokerId) -> bool:
+        """True if a broker of a cluster gets no further replicas (KIP-1066)."""
+        return self._cordoned.get(broker_id, bool(self.broker_defaults.get(CORDONED_LOG_DIRS)))
+
     def is_broker_setting(self, key: str) -> bool:
         """True if the key has dynamic settings that are in force on this broker."""
         return key in (self._own_settings_key, _BROKER_DEFAULTS)
@@ -224,11 +231,8 @@ class ClusterMetadata:
             self.epoch = LeaderEpoch(content["epoch"])
         elif key == _PRODUCER_IDS:
             self.next_producer_id = content["next"]
-        elif key == self._own_settings_key:
-            self.broker_settings = content or {}
-        elif key.startswith(_OF_BROKERS):
-            # Settings of another broker of the cluster.
-            pass
+        elif key == self._own_settings_key or key.startswith(_OF_BROKERS):
+            self._replay_broker_settings(key, content or {})
         elif key == _BROKER_DEFAULTS:
             self.broker_defaults = content
         else:
@@ -257,6 +261,17 @@ class ClusterMetadata:
             self._collisions[_without_dots(name)] = name
         self.on_topic_changed(name)
 
+    def _replay_broker_settings(self, key: str, settings: Mapping[str, str]) -> None:
+        """Keep all settings of this broker, and of other brokers those that concern it."""
+        if key == self._own_settings_key:
+            self.broker_settings = settings
+        if key.startswith(_OF_BROKERS):
+            broker_id = BrokerId(int(key.removeprefix(_OF_BROKERS)))
+            if CORDONED_LOG_DIRS in settings:
+                self._cordoned[broker_id] = bool(settings[CORDONED_LOG_DIRS])
+            else:
+                self._cordoned.pop(broker_id, None)
+
     def _replay_group(self, group_id: str, settings: Any) -> None:
         if settings is None:
             self._group_settings.pop(group_id, None)
@@ -271,6 +286,11 @@ class ClusterMetadata:
             assert topic.name == name
             assert self._names[topic.id] == name
             assert topic.partition_count > 0
+
+
+def broker_settings_key(broker_id: BrokerId) -> str:
+    """Return the key of the dynamic settings of a broker of a cluster."""
+    return f"{_OF_BROKERS}{broker_id}"
 
 
 def _record(key: str, content: Mapping[str, Any]) -> MetadataRecord:

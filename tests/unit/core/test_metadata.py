@@ -13,8 +13,10 @@ from logbrook.core.metadata import (
     TopicExistsError,
     TopicNotFoundError,
     UnknownTopicIdError,
+    broker_settings_key,
 )
 from logbrook.model import InvalidTopicNameError, TopicPartition
+from logbrook.model.identifiers import BrokerId
 
 ID, OTHER_ID = bytes(range(16)), bytes(range(16, 32))
 
@@ -202,6 +204,19 @@ def test_a_topic_may_be_named_like_anything_else_in_the_metadata() -> None:
     for number, name in enumerate(["cluster", "epoch", "producer-ids", "broker-settings", "topic"]):
         replay(metadata, metadata.create_topic(name, 1, {}, bytes([number]) * 16))
     assert (metadata.epoch, metadata.cluster_id, metadata.next_producer_id, len(metadata)) == (-1, "", 0, 5)
+
+
+def test_a_broker_is_cordoned_by_its_own_setting_or_that_of_all_brokers() -> None:
+    first, second = BrokerId(1), BrokerId(2)
+    metadata, other = ClusterMetadata(first), ClusterMetadata(second)
+    replay(metadata, metadata.configure_broker({"cordoned.log.dirs": "*"}))
+    replay(other, metadata.configure_broker({"cordoned.log.dirs": "*"}))
+    assert [metadata.is_cordoned(first), metadata.is_cordoned(second), other.is_cordoned(first)] == [True, False, True]
+    replay(metadata, metadata.configure_all_brokers({"cordoned.log.dirs": "*"}))
+    replay(metadata, metadata.configure_broker({"cordoned.log.dirs": ""}))
+    assert [metadata.is_cordoned(first), metadata.is_cordoned(second)] == [False, True]
+    metadata.replay(broker_settings_key(first), None)
+    assert metadata.is_cordoned(first)
 
 
 def test_a_tombstone_of_an_unknown_key_has_no_effect() -> None:

@@ -142,7 +142,7 @@ class _ClusterPage:
             [
                 {
                     "id": node.id,
-                    "state": node.state if node.problem is None else f"{node.state}: {node.problem}",
+                    "state": node.state_text,
                     "address": "-" if node.host is None else f"{node.host}:{node.port}",
                     "rack": node.rack or "-",
                     "leaders": node.leaders,

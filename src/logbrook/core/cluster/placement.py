@@ -35,11 +35,12 @@ ANYWHERE = ReplicaPlacement()
 
 
 class InvalidReplicationFactorError(LogbrookError):
-    """There are not enough live brokers for the replication factor."""
+    """There are not enough live brokers that may get replicas for the replication factor."""
 
     def __init__(self, replication_factor: int, brokers: int) -> None:
         super().__init__(
-            f"a replication factor of {replication_factor} needs as many live brokers, and there are {brokers}"
+            f"a replication factor of {replication_factor} needs as many live brokers that are not cordoned, and there "
+            f"are {brokers}"
             if replication_factor > 0
             else f"the replication factor is {replication_factor}; it must be at least 1"
         )

@@ -17,7 +17,7 @@ from logbrook.core.cluster.partition import (
     hand_over,
     reassign,
 )
-from logbrook.core.metadata import ClusterMetadata
+from logbrook.core.metadata import ClusterMetadata, broker_settings_key
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId
@@ -68,7 +68,11 @@ class ClusterAdmin:
             unknown = sorted(set(replicas) - self._image.brokers.keys())
             if unknown:
                 raise InvalidReassignmentError(f"broker {unknown[0]} is not alive")
-            return reassign(registration, [BrokerId(replica) for replica in replicas])
+            target = [BrokerId(replica) for replica in replicas]
+            for broker_id in target:
+                if broker_id not in registration.replicas and self._metadata.is_cordoned(broker_id):
+                    raise RequestRefusedError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} is cordoned")
+            return reassign(registration, target)
 
         await self._change(partition, decide)
         _logger.info("partition reassigned", partition=partition, replicas=None if replicas is None else list(replicas))
@@ -135,9 +139,11 @@ class ClusterAdmin:
                 f"broker {broker_id} cannot be unregistered: it has replicas of {count} partitions; move them first"
             )
             raise RequestRefusedError(ErrorCode.INVALID_REQUEST, message)
-        key = node_key(broker_id)
-        conditions = [is_absent(broker_key(broker_id)), *self._follower.unmodified([key])]
-        result = await self._store.commit(StoreTransaction(conditions, [Delete(key)]))
+        # With its settings: a broker that gets its id later must not be cordoned.
+        keys = [node_key(broker_id), broker_settings_key(broker_id)]
+        conditions = [is_absent(broker_key(broker_id)), *self._follower.unmodified(keys)]
+        deletions = [Delete(key) for key in keys if self._follower.revision_of(key)]
+        result = await self._store.commit(StoreTransaction(conditions, deletions))
         await self._follower.wait_for(result.revision)
         if not result.is_committed:
             message = f"broker {broker_id} has registered again meanwhile"

@@ -84,11 +84,9 @@ class ClusterMaintenance:
         return [topic for topic, _, since_s in seen.values() if now_s - since_s >= _ABANDONED_S]
 
     async def _add_replicas(self, topic: Topic) -> None:
-        racks = {
-            broker_id: broker.registration.rack
-            for broker_id, broker in self._image.brokers.items()
-            if not broker.registration.is_stopping
-        }
+        racks = self._topics.placement_racks()
+        if not racks:
+            return
         factor = min(DEFAULT_REPLICATION_FACTOR_MAX, len(racks))
         for number in range(topic.partition_count):
             partition = self._image.partitions.get(PartitionKey(topic.id, number))

@@ -119,7 +119,7 @@ class ClusterTopics(Topics):
             return len(placement.assignments[0])
         if placement.replication_factor >= 0:
             return placement.replication_factor
-        return min(DEFAULT_REPLICATION_FACTOR_MAX, len(self._image.brokers))
+        return min(DEFAULT_REPLICATION_FACTOR_MAX, max(1, len(self.placement_racks())))
 
     async def refresh(self) -> None:
         await self.follower.catch_up()
@@ -245,6 +245,14 @@ class ClusterTopics(Topics):
                 await self._finish_delete(remaining)
                 _logger.warning("abandoned topic removed", topic=topic.name)
 
+    def placement_racks(self) -> dict[BrokerId, str]:
+        """Return the brokers that may get further replicas, with their racks."""
+        return {
+            broker_id: broker.registration.rack
+            for broker_id, broker in self._image.brokers.items()
+            if not (broker.registration.is_stopping or self.metadata.is_cordoned(broker_id))
+        }
+
     def _place(self, count: int, placement: ReplicaPlacement, start: int) -> list[PartitionRegistration]:
         """Raises InvalidReplicationFactorError or InvalidReassignmentError."""
         epochs = self._image.broker_epochs
@@ -254,12 +262,7 @@ class ClusterTopics(Topics):
                 if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= epochs.keys():
                     raise InvalidReassignmentError(f"{list(replicas)} is not a list of different live brokers")
         else:
-            racks = {
-                broker_id: broker.registration.rack
-                for broker_id, broker in self._image.brokers.items()
-                if not broker.registration.is_stopping
-            }
-            assigned = place_replicas(racks, count, self.replication_factor(placement), start)
+            assigned = place_replicas(self.placement_racks(), count, self.replication_factor(placement), start)
         return [new_partition(replicas, epochs.keys(), epochs) for replicas in assigned]
 
     async def _change(

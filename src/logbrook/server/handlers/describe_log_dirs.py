@@ -1,5 +1,7 @@
 """DescribeLogDirs: the sizes of logs and, from version 4 on, of the disk (KIP-827), for each data directory.
 
+From version 5 on it says that the directories of a broker are cordoned (KIP-1066).
+
 Null instead of a list of topics means all topics.
 """
 
@@ -10,6 +12,7 @@ from logbrook.core.acls import AclOperation
 from logbrook.core.metadata import TopicNotFoundError
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
+from logbrook.model.identifiers import BrokerId
 from logbrook.ports import Space
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.describe_log_dirs import (
@@ -37,7 +40,12 @@ def handle(services: Services, request: DescribeLogDirsRequest, context: Request
     members = services.topics.directory.members
     return DescribeLogDirsResponse(
         results=[
-            _describe(path, member.environment, [log for log in logs if log.environment is member.environment])
+            _describe(
+                path,
+                member.environment,
+                [log for log in logs if log.environment is member.environment],
+                is_cordoned=services.topics.metadata.is_cordoned(BrokerId(services.config.node_id)),
+            )
             for path, member in zip(services.config.data_directories, members, strict=True)
         ]
     )
@@ -46,7 +54,7 @@ def handle(services: Services, request: DescribeLogDirsRequest, context: Request
 API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, handle)
 
 
-def _describe(path: str, environment: Environment, logs: Iterable[Log]) -> DescribeLogDirsResult:
+def _describe(path: str, environment: Environment, logs: Iterable[Log], *, is_cordoned: bool) -> DescribeLogDirsResult:
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
     for log in logs:
         by_topic.setdefault(log.partition.topic, []).append(
@@ -59,6 +67,7 @@ def _describe(path: str, environment: Environment, logs: Iterable[Log]) -> Descr
         topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()],
         total_bytes=_UNKNOWN if space is None else space.total_bytes,
         usable_bytes=_UNKNOWN if space is None else space.usable_bytes,
+        is_cordoned=is_cordoned,
     )
 
 
