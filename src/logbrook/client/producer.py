@@ -208,12 +208,14 @@ class Producer:
 
     def _step(self) -> None:
         """Send the batches that may be sent, then wait for a response, the next timeout or the next retry."""
+        # Before the batches are sent: what becomes due meanwhile is sent in the next step, at once.
+        began_s = monotonic()
         self._send_pending()
         now_s = monotonic()
         for queue in self._pending.values():
             if queue.batches[0].give_up_at_s <= now_s:
                 raise DeliveryTimedOutError(queue.topic, queue.partition, self._delivery_timeout_s, queue.last_error)
-        self._poll(self._next_due_s(now_s))
+        self._poll(self._next_due_s(began_s))
 
     def _send_pending(self) -> None:
         self._unsent_bytes = 0
@@ -296,13 +298,13 @@ class Producer:
             ],
         )
 
-    def _next_due_s(self, now_s: float) -> float:
-        """Return when the next timeout, retry or end of a throttle is due."""
+    def _next_due_s(self, after_s: float) -> float:
+        """Return when the next timeout is due, or the next retry or end of a throttle after `after_s`."""
         timeouts = [queue.batches[0].give_up_at_s for queue in self._pending.values()]
         timeouts += [conn.in_flight[0].expires_at_s for conn in self._connections.values() if conn.in_flight]
         resumes = [queue.retry_at_s for queue in self._pending.values()]
         resumes += [connection.resume_at_s for connection in self._connections.values()]
-        return min(timeouts + [resume_s for resume_s in resumes if resume_s > now_s], default=now_s)
+        return min(timeouts + [resume_s for resume_s in resumes if resume_s > after_s], default=after_s)
 
     def _poll(self, until_s: float) -> None:
         """Wait until `until_s` for responses, receive one from each broker that has any, and check timeouts."""

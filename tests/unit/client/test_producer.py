@@ -439,6 +439,21 @@ def test_a_failed_batch_and_the_batches_after_it_are_sent_again(fails_at: int, c
         assert cluster.written == [(1, 0, sequence) for sequence in range(8)]
 
 
+def test_a_retry_that_becomes_due_while_others_are_sent_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    send_pending = Producer._send_pending
+
+    def send_slowly(producer: Producer) -> None:
+        send_pending(producer)
+        until_s = max((queue.retry_at_s for queue in producer._pending.values()), default=0.0)
+        while monotonic() < until_s:
+            pass
+
+    monkeypatch.setattr(Producer, "_send_pending", send_slowly)
+    with Cluster([1], Strict(0, ErrorCode.NOT_ENOUGH_REPLICAS)) as cluster:
+        cluster.deliver(1, delivery_timeout_s=3.0)
+        assert cluster.written == [(1, 0, 0)]
+
+
 def test_the_first_batch_of_a_partition_is_sent_alone() -> None:
     with Cluster([1], Strict(0, ErrorCode.NOT_ENOUGH_REPLICAS)) as cluster:
         cluster.deliver(3)
