@@ -1,5 +1,6 @@
 """Processes that tests start."""
 
+import select
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,3 +27,10 @@ def running(
         finally:
             watchdog.cancel()
             process.kill()
+
+
+def is_readable(descriptor: int, timeout_s: float) -> bool:
+    """Wait for data or the end of it. Unlike `select`, `poll` knows descriptors from 1,024 on."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from select import select
+from selectors import EVENT_READ, DefaultSelector
 from threading import Event, Lock, Thread
 
 from tests.object_store.losing_proxy import Loss
@@ -59,9 +59,16 @@ class ThriftProxy:
 
     def _serve(self, client: socket.socket) -> None:
         """Pass calls on one by one: a client waits for the answer of each before it sends the next."""
-        with client, socket.create_connection(self._upstream, timeout=_UPSTREAM_S_MAX) as server, suppress(OSError):
-            while readable := select([client, server], [], [], _UPSTREAM_S_MAX)[0]:
-                source = readable[0]
+        with (
+            client,
+            socket.create_connection(self._upstream, timeout=_UPSTREAM_S_MAX) as server,
+            DefaultSelector() as selector,
+            suppress(OSError),
+        ):
+            selector.register(client, EVENT_READ, client)
+            selector.register(server, EVENT_READ, server)
+            while readable := selector.select(_UPSTREAM_S_MAX):
+                source = readable[0][0].data
                 content = source.recv(_CHUNK_BYTES)
                 if not content:
                     return

@@ -319,7 +319,9 @@ def _draw(watcher: _Watcher, servers: str) -> None:
 def _pressed_keys(timeout_s: float) -> Iterator[str]:
     """Yield the keys pressed, after waiting for the first one for up to `timeout_s`."""
     descriptor = sys.stdin.fileno()
-    if not select.select([descriptor], [], [], timeout_s)[0]:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    if not poll.poll(timeout_s * 1000):
         return
     data = os.read(descriptor, 64)
     if not data:

@@ -4,7 +4,6 @@ import fcntl
 import os
 import pty
 import re
-import select
 import struct
 import subprocess
 import sys
@@ -14,6 +13,8 @@ from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Self
+
+from tests.processes import is_readable
 
 LOGBROOK = Path(sys.executable).parent / "logbrook"
 
@@ -94,7 +95,7 @@ class PseudoTerminal:
 
     def _read(self) -> bool:
         """Read the next output. Returns False at the end."""
-        if not select.select([self._ours], [], [], _PATIENCE_S)[0]:
+        if not is_readable(self._ours, _PATIENCE_S):
             raise AssertionError(f"nothing came: {self.text[-2000:]}")
         try:
             data = os.read(self._ours, 65_536)

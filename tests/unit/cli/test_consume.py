@@ -1,7 +1,6 @@
 """`logbrook consume`, against a real broker."""
 
 import json
-import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from logbrook.records.batch import Codec
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.testing.processes import free_port
+from tests.processes import is_readable
 from tests.unit.cli.invocation import SECONDS_MAX
 from tests.unit.cli.shell import LOGBROOK, Shell
 
@@ -257,7 +257,7 @@ def test_following_a_pattern_reads_new_topics_that_match(shell: Shell, broker: B
 def wait_for_reader(printed: IO[bytes], shell: Shell, topic: str) -> None:
     """Wait until the reader has started: it begins at the end, and prints only records that are produced afterwards."""
     until_s = monotonic() + SECONDS_MAX
-    while not select.select([printed], [], [], 0.1)[0]:
+    while not is_readable(printed.fileno(), 0.1):
         assert monotonic() < until_s, "nothing came"
         shell.ok("produce", topic, stdin="after\n")
     offset = int(shell.json("topic", "describe", topic)["partitions"][0]["end_offset"]) - 1
