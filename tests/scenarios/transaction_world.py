@@ -97,7 +97,7 @@ class TransactionWorld:
         if decision.result is None:
             self._finish(words.transactional_id)
             fresh_id = self._fresh_id(words)
-            decision = self._coordinator.init_producer(request, fresh_id, self._now_ms, after_abort=True)
+            decision = self._coordinator.init_producer(request, fresh_id, self._now_ms, decision.aborted)
             self._append(decision.records)
         assert decision.result is not None
         self._tell(words, decision.result.producer_id, decision.result.producer_epoch)

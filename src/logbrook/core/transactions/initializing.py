@@ -9,12 +9,12 @@ Kafka ignores the epoch while a transaction is open, so a producer that was repl
 its successor. Here it is fenced.
 """
 
+from logbrook.core.coordinator import ProducerIdentity
 from logbrook.core.transactions.errors import ConcurrentTransactionsError, TransactionalProducerFencedError
 from logbrook.core.transactions.messages import InitRequest
 from logbrook.core.transactions.transaction import (
     NO_EPOCH,
     NO_PRODUCER_ID,
-    PRODUCER_EPOCH_MAX,
     Transaction,
     TransactionState,
     is_exhausted,
@@ -39,24 +39,26 @@ def initialize(
     request: InitRequest,
     new_producer_id: ProducerId | None,
     now_ms: int,
-    *,
-    after_abort: bool,
+    aborted: ProducerIdentity | None,
 ) -> Transaction:
     """Return the transaction with a new epoch or, if it is open, prepared to be aborted.
 
-    Raises TransactionalProducerFencedError or ConcurrentTransactionsError.
+    `aborted` is the producer of the transaction that was aborted for this request. If the transactional id has changed
+    since, another request was faster: its producer must not be fenced by one whose client may be gone. Raises
+    TransactionalProducerFencedError or ConcurrentTransactionsError.
     """
     is_new = request.producer_id == NO_PRODUCER_ID
     if not is_new and not _has_matching_producer_id(transaction, request):
         raise _fenced(transaction, request)
-    if transaction.state.is_prepared:
+    is_aborted = aborted is not None and _is_aborted(transaction, aborted)
+    if transaction.state.is_prepared or (is_new and aborted is not None and not is_aborted):
         raise ConcurrentTransactionsError(request.transactional_id)
     is_current = is_new or transaction.belongs_to(request.producer_id, request.producer_epoch)
     if transaction.state is TransactionState.ONGOING:
         if not is_current:
             raise _fenced(transaction, request)
         return transaction.fenced(now_ms)
-    if is_current or (after_abort and _was_aborted(transaction, request)):
+    if is_current or is_aborted:
         last_producer_epoch = NO_EPOCH if is_new else request.producer_epoch
         rotated_id = new_producer_id if transaction.is_exhausted else None
         return transaction.initialized(request.timeout_ms, last_producer_epoch, now_ms, rotated_id)
@@ -72,12 +74,9 @@ def _has_matching_producer_id(transaction: Transaction, request: InitRequest) ->
     )
 
 
-def _was_aborted(transaction: Transaction, request: InitRequest) -> bool:
-    """Return True if the last change was the abort of the producer's open transaction for this initialization."""
-    epoch_of_abort = min(request.producer_epoch + 1, PRODUCER_EPOCH_MAX)
-    return transaction.state is TransactionState.COMPLETE_ABORT and transaction.belongs_to(
-        request.producer_id, ProducerEpoch(epoch_of_abort)
-    )
+def _is_aborted(transaction: Transaction, aborted: ProducerIdentity) -> bool:
+    """Return True if the last change was the completed abort of the transaction of `aborted`."""
+    return transaction.state is TransactionState.COMPLETE_ABORT and transaction.belongs_to(*aborted)
 
 
 def _fenced(transaction: Transaction, request: InitRequest) -> TransactionalProducerFencedError:

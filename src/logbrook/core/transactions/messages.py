@@ -21,11 +21,13 @@ class InitRequest:
 class InitDecision:
     """Decision on InitProducerId: the records to append, and the producer's new identity.
 
-    If `result` is None, the records abort an open transaction; repeat the call with `after_abort` when it is completed.
+    If `result` is None, the records abort the open transaction of `aborted`, which has an epoch that no client gets.
+    Repeat the call with `aborted` when the abort is completed.
     """
 
     records: list[CoordinatorRecord]
     result: ProducerIdentity | None
+    aborted: ProducerIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,11 +91,15 @@ class TransactionCoordinatorShard:
         return transaction is not None and transaction.is_exhausted
 
     def init_producer(
-        self, request: InitRequest, new_producer_id: ProducerId | None, now_ms: int, *, after_abort: bool = False
+        self,
+        request: InitRequest,
+        new_producer_id: ProducerId | None,
+        now_ms: int,
+        aborted: ProducerIdentity | None = None,
     ) -> InitDecision:
         """Make the client the producer of its transactional id.
 
-        `after_abort`: an earlier decision for this request aborted an open transaction, which is completed now.
+        `aborted` is that of an earlier decision for this request, which aborted an open transaction.
         """
         check_transactional_id(request.transactional_id)
         if not 0 < request.timeout_ms <= self._config.timeout_ms_max:
@@ -110,10 +114,11 @@ class TransactionCoordinatorShard:
             after = first_initialization(request, new_producer_id, now_ms)
             self._check_growth(None, after)
         else:
-            after = initialize(before, request, new_producer_id, now_ms, after_abort=after_abort)
-        is_aborting = after.state is TransactionState.PREPARE_ABORT
-        result = None if is_aborting else ProducerIdentity(after.producer_id, after.producer_epoch)
-        return InitDecision([self._record(after)], result)
+            after = initialize(before, request, new_producer_id, now_ms, aborted)
+        producer = ProducerIdentity(after.producer_id, after.producer_epoch)
+        if after.state is TransactionState.PREPARE_ABORT:
+            return InitDecision([self._record(after)], None, aborted=producer)
+        return InitDecision([self._record(after)], producer)
 
     def add_partitions(
         self,

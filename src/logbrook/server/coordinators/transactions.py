@@ -112,13 +112,13 @@ class TransactionCoordinatorService:
         transactional_id = request.transactional_id
         check_transactional_id(transactional_id)
         new_id: ProducerId | None = None
-        after_abort = False
+        aborted: ProducerIdentity | None = None
         while True:
             context = self.runtime.context_for(transactional_id)
             if new_id is None and context.shard.needs_producer_id(transactional_id):
                 new_id = await self._topics.new_producer_id()
                 context = self.runtime.context_for(transactional_id)
-            decision = context.shard.init_producer(request, new_id, self.runtime.now_ms, after_abort=after_abort)
+            decision = context.shard.init_producer(request, new_id, self.runtime.now_ms, aborted)
             if decision.result is not None:
                 self._append(context, transactional_id, decision.records)
                 await self.runtime.committed(context)
@@ -127,7 +127,7 @@ class TransactionCoordinatorService:
             await self._end(context, transactional_id)
             if self.runtime.context_for(transactional_id).shard.markers(transactional_id) is not None:
                 raise ConcurrentTransactionsError(transactional_id)
-            after_abort = True
+            aborted = decision.aborted
 
     def add_partitions(
         self,

@@ -40,10 +40,8 @@ def going_on(producer_id: int = PRODUCER_ID, producer_epoch: int = EPOCH) -> Ini
     return InitRequest(ID, 30_000, ProducerId(producer_id), ProducerEpoch(producer_epoch))
 
 
-def initialized(
-    before: Transaction, request: InitRequest, *, after_abort: bool = False
-) -> tuple[Transaction, ProducerIdentity | None]:
-    decision = a_coordinator(before).init_producer(request, FRESH_ID, NOW_MS, after_abort=after_abort)
+def initialized(before: Transaction, request: InitRequest) -> tuple[Transaction, ProducerIdentity | None]:
+    decision = a_coordinator(before).init_producer(request, FRESH_ID, NOW_MS)
     return decoded(decision.records), decision.result
 
 
@@ -174,11 +172,27 @@ def test_a_producer_whose_transaction_was_aborted_for_it_is_fenced_by_one_that_c
     first = shell.init()
     shell.add(first, T0)
     request = InitRequest(ID, TIMEOUT_MS, first.producer_id, first.producer_epoch)
-    shell.append(shell.coordinator.init_producer(request, None, 0).records)
+    decision = shell.coordinator.init_producer(request, None, 0)
+    shell.append(decision.records)
     shell.finish()
     shell.init()
     with pytest.raises(TransactionalProducerFencedError):
-        shell.coordinator.init_producer(request, None, 0, after_abort=True)
+        shell.coordinator.init_producer(request, None, 0, decision.aborted)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_new_producer_does_not_fence_one_that_came_while_it_waited_for_an_abort(has_begun: bool) -> None:
+    """Its client may be gone, and have sent the request again (simulation, seed 22029)."""
+    shell = Shell()
+    shell.add(shell.init(), T0)
+    decision = shell.coordinator.init_producer(NEW, None, 0)
+    shell.append(decision.records)
+    shell.finish()
+    successor = shell.init()
+    if has_begun:
+        shell.add(successor, T0)
+    with pytest.raises(ConcurrentTransactionsError):
+        shell.coordinator.init_producer(NEW, None, 0, decision.aborted)
 
 
 def test_a_producer_whose_transaction_timed_out_is_fenced() -> None:

@@ -80,7 +80,7 @@ class Transactions(RuleBasedStateMachine):
             if decision.result is None:
                 self.finish(transactional_id)
                 fresh_id = self.fresh_id(transactional_id)
-                decision = self.coordinator.init_producer(request, fresh_id, self.now_ms, after_abort=True)
+                decision = self.coordinator.init_producer(request, fresh_id, self.now_ms, decision.aborted)
                 self.append(decision.records)
         except TransactionError:
             return
