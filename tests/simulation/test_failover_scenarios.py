@@ -51,11 +51,12 @@ def host_of(number: int) -> str:
 
 
 class ThreeBrokers:
-    """A cluster of three brokers. `sync_s` has the time of a sync of each."""
+    """A cluster of three brokers. `sync_s` has the time of a sync of each, `store_s` the latency of the store."""
 
-    def __init__(self, sync_s: tuple[float, float, float] = (0.001, 0.001, 0.001)) -> None:
+    def __init__(self, sync_s: tuple[float, float, float] = (0.001, 0.001, 0.001), store_s: float = 0.001) -> None:
         self.loop = SimulationLoop(SimulatedNetwork(lambda: 0.001))
         self._store: MemoryStore
+        self._store_s = store_s
         self._connections: dict[int, MemoryMetadataStore] = {}
         self.brokers = {
             number: SimulatedBroker(
@@ -78,7 +79,7 @@ class ThreeBrokers:
 
     def run(self, scenario: Callable[["ThreeBrokers"], Awaitable[None]]) -> None:
         async def run() -> None:
-            self._store = MemoryStore(lambda: 0.001)
+            self._store = MemoryStore(lambda: self._store_s)
             for broker in self.brokers.values():
                 await broker.start()
             await scenario(self)
@@ -93,8 +94,11 @@ class ThreeBrokers:
             runner.run(run())
         assert failures == []
 
+    def cut_off_from_store(self, number: int, *, is_cut_off: bool = True) -> None:
+        self._connections[number].is_cut_off = is_cut_off
+
     async def kill(self, number: int) -> None:
-        self._connections[number].is_cut_off = True
+        self.cut_off_from_store(number)
         await self.brokers[number].kill()
 
     async def create_topic(self, *replicas: list[int], name: str = TOPIC, min_insync: int = 1) -> None:
@@ -286,6 +290,34 @@ def test_a_broker_that_restarts_after_a_kill_gets_in_sync_again() -> None:
         assert set(cluster.registration().isr) == {1, 2, 3}
 
     ThreeBrokers().run(scenario)
+
+
+def test_a_replica_that_comes_back_before_its_log_is_deleted_gets_a_new_log() -> None:
+    """It got the old one, and at the next truncation its files were missing, as on a failed disk (seed 24899)."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        partition = TopicPartition(TOPIC, 0)
+        administrator = cluster.brokers[1].server.services.cluster_admin
+        assert administrator is not None
+        directory = cluster.brokers[2].server.directory
+        old_log = directory.get(partition)
+        # Broker 2 learns of both moves at once.
+        cluster.cut_off_from_store(2)
+        await administrator.reassign(partition, [1, 3])
+        while 2 in cluster.registration().replicas:
+            await pause(0.05)
+        await administrator.reassign(partition, [1, 2])
+        await pause(0.1)
+        cluster.cut_off_from_store(2, is_cut_off=False)
+        await pause(5.0)
+        log = directory.get(partition)
+        assert log is not old_log
+        assert (old_log.is_deleted, log.is_deleted, log.log_end_offset) == (True, False, 1)
+        assert set(cluster.registration().isr) == {1, 2}
+
+    ThreeBrokers(store_s=0.0).run(scenario)
 
 
 def test_clients_learn_of_the_new_leader_when_they_have_lost_the_old_one() -> None:

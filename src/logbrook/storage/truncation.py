@@ -16,7 +16,13 @@ from itertools import islice
 
 from logbrook.model.identifiers import Offset
 from logbrook.storage.durable_files import IO_FAILURES, create_or_replace, is_disk_full, sync_directory, sync_file
-from logbrook.storage.errors import CorruptLogError, OffsetOutOfRangeError, StorageOfflineError, UnreadableLogError
+from logbrook.storage.errors import (
+    CorruptLogError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+    StorageOfflineError,
+    UnreadableLogError,
+)
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import (
     PartitionState,
@@ -34,17 +40,13 @@ _COPY_BYTES = 1 << 20
 def truncate(log: Log, offset: Offset) -> int:
     """Remove every batch with a last offset of at least `offset`. Returns the new log end offset.
 
-    Batches are removed whole, so the new log end offset may be below `offset`. Raises OffsetOutOfRangeError below the
-    log start offset, DiskFullError with the log unchanged, StorageOfflineError, or CorruptLogError, also if the cut is
-    where the disk could not read the log.
+    Batches are removed whole, so the new log end offset may be below `offset`. Raises PartitionNotFoundError if the log
+    is deleted, OffsetOutOfRangeError below the log start offset, DiskFullError with the log unchanged,
+    StorageOfflineError, or CorruptLogError, also if the cut is where the disk could not read the log.
     """
-    if offset < log.log_start_offset:
-        raise OffsetOutOfRangeError(log.partition, offset, log.log_start_offset, log.log_end_offset)
+    _check(log, offset)
     if offset >= log.log_end_offset:
         return log.log_end_offset
-    if isinstance(log.corruption, UnreadableLogError) and offset > log.corruption.offset:
-        # Where the cut would be in a file is unknown.
-        raise log.corruption
     log.environment.health.check_writable()
     try:
         number, target, position, offset = _find_cut(log, offset)
@@ -77,6 +79,17 @@ def truncate(log: Log, offset: Offset) -> int:
         log.environment.health.fail(failure)
         raise failure from error
     return offset
+
+
+def _check(log: Log, offset: Offset) -> None:
+    """Raises as `truncate` does."""
+    if log.is_deleted:
+        raise PartitionNotFoundError(log.partition)
+    if offset < log.log_start_offset:
+        raise OffsetOutOfRangeError(log.partition, offset, log.log_start_offset, log.log_end_offset)
+    if isinstance(log.corruption, UnreadableLogError) and log.corruption.offset < offset < log.log_end_offset:
+        # Where the cut would be in a file is unknown.
+        raise log.corruption
 
 
 def finish_truncation(log: Log) -> None:

@@ -2,7 +2,7 @@
 
 A change of the metadata gives a partition another role: leader (`leading`), follower of a broker (`replica_fetcher`),
 or none while there is no leader. The logs of new replicas are created, and those of replicas that were moved away or
-whose topic was deleted are deleted.
+whose topic was deleted are deleted (`replica_logs`).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from logbrook.core.cluster.image import (
 from logbrook.core.cluster.partition import PartitionRegistration, step_aside, step_down
 from logbrook.core.metadata import TOPIC_PREFIX, ClusterMetadata, Topic
 from logbrook.core.replication.follower import PartitionFollower
-from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId, Offset
 from logbrook.ports import Clock
@@ -36,12 +36,13 @@ from logbrook.server.cluster.peer_connection import PeerConnection
 from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import FetcherKey, Replica, ReplicaTable
 from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
+from logbrook.server.cluster.replica_logs import ReplicaLogs
 from logbrook.server.cluster.replica_repair import ReplicaRepair
 from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.topic_logs import TopicLogs
 from logbrook.storage.data_directories import AnyDirectory
-from logbrook.storage.errors import DiskFullError, StorageError
+from logbrook.storage.errors import StorageError
 from logbrook.storage.log import Log
 
 _TICK_S = 0.2
@@ -51,7 +52,6 @@ _HAND_OVER_S_MAX = 5.0
 # Leaders drop a broker that stops from the ISR as soon as they see it.
 _LEAVE_S_MAX = 1.0
 _LEAVE_POLL_S = 0.005
-_CREATION_RETRY_S = 1.0
 _WITHDRAWAL_S = 1.0
 _LEAVE_AGAIN_S = 1.0
 _UNCLEAN_SETTING = "unclean.leader.election.enable"
@@ -94,15 +94,15 @@ class ReplicaManager:
         self._loop = loop
         self._clock = clock
         self._metadata = metadata
-        self._logs = logs
         self._fetcher_of = fetcher_of
         self._config_of = config_of
         self._fetches = fetch_purgatory
         self._table = ReplicaTable()
         self._fetchers: dict[FetcherKey, ReplicaFetcher] = {}
-        self._saved_high_watermarks: dict[TopicPartition, Offset] = {}
-        self._creating: set[PartitionKey] = set()
         self._tasks = BackgroundTasks(loop, "the replica manager")
+        self._logs = ReplicaLogs(
+            directory, logs, clock, self._table, self._tasks, config_of, self._apply, self._on_no_space_for_log
+        )
         self._saved_s = clock.monotonic_s()
         self.liveness = liveness
         self.liveness.on_gone = self._on_brokers_gone
@@ -150,7 +150,7 @@ class ReplicaManager:
 
     def open(self) -> None:
         """Take the roles of the metadata that is loaded. Raises OSError."""
-        self._saved_high_watermarks = self.directory.saved_high_watermarks()
+        self._logs.open()
         self.apply_all()
         self.elector.start()
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
@@ -222,7 +222,9 @@ class ReplicaManager:
         """Take the role of every partition anew: this broker has another broker epoch, or has loaded everything."""
         for key in dict.fromkeys([*self._table.by_key, *self.image.partitions]):
             self._apply(key)
-        self._drop_unknown_logs()
+        # A store that was restored from an older backup may lack topics: then their logs are kept.
+        if not self.membership.store_was_restored:
+            self._logs.delete_unknown()
         self.elector.elect_soon()
 
     def apply(self, keys: Iterable[str]) -> None:
@@ -285,45 +287,9 @@ class ReplicaManager:
             replica = Replica(key, TopicPartition(topic.name, key.partition))
             self._table.add(replica)
         if replica.log is None:
-            self._find_log(replica, topic)
+            self._logs.find(replica, topic)
         if replica.log is not None:
             self._take_role(replica, replica.log, partition)
-
-    def _find_log(self, replica: Replica, topic: Topic) -> None:
-        """Use the log of the data directory, or begin to create it."""
-        if replica.partition in self.directory:
-            log = self.directory.get(replica.partition)
-            if log.state.topic_id in ("", topic.id.hex()):
-                self._use_log(replica, log, topic)
-                return
-        if replica.key not in self._creating:
-            self._creating.add(replica.key)
-            self._tasks.spawn(self._create_log(replica, topic))
-
-    def _use_log(self, replica: Replica, log: Log, topic: Topic) -> None:
-        log.config = self._config_of(topic)
-        if not log.is_replica:
-            saved = self._saved_high_watermarks.pop(replica.partition, log.log_start_offset)
-            log.replicate_from(Offset(max(saved, log.log_start_offset)))
-        replica.log = log
-
-    async def _create_log(self, replica: Replica, topic: Topic) -> None:
-        try:
-            while self._table.by_key.get(replica.key) is replica:
-                try:
-                    if replica.partition in self.directory:
-                        # A log of an earlier topic with this name.
-                        await self._logs.delete([replica.partition])
-                    await self._logs.create([replica.partition], self._config_of(topic), topic_id=topic.id.hex())
-                    break
-                except (LogbrookError, OSError) as error:
-                    _logger.error("replica log creation failed", partition=replica.partition, error=error)
-                    if isinstance(error, DiskFullError):
-                        await self._leave([replica])
-                    await pause(_CREATION_RETRY_S)
-        finally:
-            self._creating.discard(replica.key)
-        self._apply(replica.key)
 
     def _take_role(self, replica: Replica, log: Log, partition: ImagePartition) -> None:
         registration = partition.registration
@@ -376,26 +342,7 @@ class ReplicaManager:
         self.leading.resign(replica)
         self._unfollow(replica)
         if replica.log is not None:
-            self._tasks.spawn(self._delete_log(replica.log))
-
-    async def _delete_log(self, log: Log) -> None:
-        if log.partition in self.directory and self.directory.get(log.partition) is log:
-            try:
-                await self._logs.delete([log.partition])
-            except LogbrookError as error:
-                _logger.error("replica log deletion failed", partition=log.partition, error=error)
-
-    def _drop_unknown_logs(self) -> None:
-        """Delete the logs of topics that were deleted, and of partitions that were moved, while this broker was down.
-
-        The data directory belongs to this cluster, so that a topic id which the store does not have is a deleted topic.
-        Unless the store was restored from an older backup, which may lack topics: then logs are kept.
-        """
-        if self.membership.store_was_restored:
-            return
-        for log in self.directory:
-            if log.state.topic_id and log.partition not in self._table.by_partition:
-                self._tasks.spawn(self._delete_log(log))
+            self._logs.delete(replica.log)
 
     # Followers
 
@@ -407,17 +354,7 @@ class ReplicaManager:
 
     def replace_log(self, replica: Replica, start_offset: Offset) -> None:
         """Remove all records of a follower's log and continue at another offset. Raises StorageError."""
-        assert replica.log is not None
-        log = replica.log
-        if log.environment.health.failure is not None:
-            self.directory.forget(log.partition)
-        else:
-            self.directory.delete(log.partition, self._clock.now_ms())
-        new_log = self.directory.create(
-            log.partition, log.config, topic_id=log.state.topic_id, start_offset=start_offset
-        )
-        new_log.replicate_from(start_offset)
-        replica.log = new_log
+        self._logs.replace(replica, start_offset)
 
     def _rebuild(self, replica: Replica) -> None:
         """Replace the damaged log of a follower by an empty one, and fetch again. Raises StorageError or OSError."""
@@ -440,6 +377,9 @@ class ReplicaManager:
             self._is_leaving = True
             followers = [replica for replica in self._table.by_key.values() if replica.follower is not None]
             self._tasks.spawn(self._leave_on_disk([replica for replica in followers if replica.is_on_disk_of(log)]))
+
+    async def _on_no_space_for_log(self, replica: Replica) -> None:
+        await self._leave([replica])
 
     async def _leave_on_disk(self, replicas: Iterable[Replica]) -> None:
         try:
