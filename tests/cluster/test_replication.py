@@ -360,7 +360,9 @@ def test_a_deleted_topic_is_deleted_on_every_broker_and_its_name_can_be_used_aga
 
 
 def test_invalid_replication_factors_are_refused(cluster: Cluster) -> None:
-    with pytest.raises(Exception, match="replication factor of 4 needs as many live brokers that are not cordoned, and there are 3"):
+    with pytest.raises(
+        Exception, match="replication factor of 4 needs as many live brokers that are not cordoned, and there are 3"
+    ):
         cluster.create_topic("orders", 1, 4)
     cluster.create_topic("single", 1, 1)
     assert len(cluster.isr("single")) == 1

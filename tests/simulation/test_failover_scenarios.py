@@ -320,6 +320,32 @@ def test_a_replica_that_comes_back_before_its_log_is_deleted_gets_a_new_log() ->
     ThreeBrokers(store_s=0.0).run(scenario)
 
 
+def test_a_broker_that_hands_over_is_uncertain_until_it_knows_the_new_leader() -> None:
+    """Its coordinators answered from old state, while another broker coordinated (seed 114910)."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        # Until all brokers know the topic.
+        await pause(1.0)
+        broker, partition = cluster.brokers[1].server, TopicPartition(TOPIC, 0)
+        replicas = broker.services.replicas
+        assert replicas is not None
+        assert replicas.membership.is_certain
+        replicas.leading.on_disk_full(broker.directory.get(partition))
+        waits = 0
+        while replicas.leading.leads(partition):
+            await pause(0.01)
+            assert not replicas.membership.is_certain or not replicas.leading.leads(partition)
+            waits += 1
+        # The latency of the store, to it and back.
+        assert waits > 5
+        await pause(1.0)
+        assert replicas.membership.is_certain
+        assert cluster.registration().leader == 2
+
+    ThreeBrokers(store_s=0.1).run(scenario)
+
+
 def test_clients_learn_of_the_new_leader_when_they_have_lost_the_old_one() -> None:
     async def scenario(cluster: ThreeBrokers) -> None:
         await cluster.create_topic([1, 2, 3])

@@ -6,6 +6,7 @@ once, the others a little later each. A broker whose address refuses connections
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from logbrook.core.cluster.elections import (
     ELECTIONS_PER_TRANSACTION,
@@ -165,6 +166,28 @@ class Elector:
     def change_of(self, partition_epoch: int, key: PartitionKey, after: PartitionRegistration) -> StoreTransaction:
         """Return the transaction that changes a registration known at `partition_epoch`."""
         return partition_change(key, partition_epoch, after, self._broker_id, self._membership.broker_epoch)
+
+    async def resign(self, transactions: Sequence[StoreTransaction]) -> bool:
+        """As `commit`, for changes that give leadership of this broker up. It is uncertain until its image has them.
+
+        If their outcome is unknown, it is uncertain until its image is up to date.
+        """
+        with ExitStack() as uncertain:
+            uncertain.enter_context(self._membership.resigning())
+            is_complete = await self.commit(transactions)
+            if not is_complete:
+                self._tasks.spawn(self._find_out(uncertain.pop_all()))
+            return is_complete
+
+    async def _find_out(self, uncertain: ExitStack) -> None:
+        with uncertain:
+            while True:
+                try:
+                    await self._follower.catch_up()
+                except MetadataStoreError:
+                    await pause(_RETRY_S)
+                else:
+                    return
 
     async def commit(self, transactions: Sequence[StoreTransaction]) -> bool:
         """Commit changes of partitions in bundles, and wait until this broker's image has them.

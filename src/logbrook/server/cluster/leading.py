@@ -195,7 +195,7 @@ class LeadingReplicas:
             changes = list(self.hand_overs(full))
             if changes:
                 _logger.warning("leadership handed over", reason="disk full", partitions=len(changes))
-                await self._elector.commit(changes)
+                await self._elector.resign(changes)
             await pause(_HAND_OVER_AGAIN_S)
         finally:
             self._is_handing_over = False
@@ -456,8 +456,11 @@ class LeadingReplicas:
             else:
                 leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=False)
 
-    async def _commit(self, transactions: Sequence[StoreTransaction]) -> None:
-        await self._elector.commit(transactions)
+    async def _commit(self, change: StoreTransaction, *, resigns: bool) -> None:
+        if resigns:
+            await self._elector.resign([change])
+        else:
+            await self._elector.commit([change])
 
     def _finish_reassignment(self, replica: Replica) -> None:
         leader = replica.leader
@@ -465,7 +468,8 @@ class LeadingReplicas:
             return
         after = finish_reassignment(leader.registration, self._image.broker_epochs)
         if after is not None:
-            self._tasks.spawn(self._commit([self._elector.change_of(leader.partition_epoch, replica.key, after)]))
+            change = self._elector.change_of(leader.partition_epoch, replica.key, after)
+            self._tasks.spawn(self._commit(change, resigns=after.leader != self._broker_id))
 
     def _expire(self, replica: Replica, now_s: float) -> None:
         expired = [entry for entry in replica.waiting if entry.deadline_s is not None and entry.deadline_s <= now_s]

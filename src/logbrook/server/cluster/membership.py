@@ -8,8 +8,8 @@ When the lease is lost, the broker registers again and gets a new broker epoch: 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from logbrook.core.cluster.features import FeatureRange, check_levels, finalized_levels, supported_ranges
@@ -100,6 +100,8 @@ class Membership:
         self._features = features
         self._lease = BrokerLease(lease_s)
         self._lease_id: LeaseId | None = None
+        # Changes under way by which this broker gives leadership up.
+        self._resignations = 0
         # Set to register again before the next renewal is due.
         self._lost = asyncio.Event()
         self._registration = BrokerRegistration("", 0)
@@ -120,7 +122,16 @@ class Membership:
     @property
     def is_certain(self) -> bool:
         """True if no other broker can have taken over what this one leads."""
-        return self._lease.is_certain(self._clock.monotonic_s())
+        return not self._resignations and self._lease.is_certain(self._clock.monotonic_s())
+
+    @contextmanager
+    def resigning(self) -> Iterator[None]:
+        """Be uncertain during the block: another broker may lead before this one hears of its own change."""
+        self._resignations += 1
+        try:
+            yield
+        finally:
+            self._resignations -= 1
 
     @property
     def lease_age_s(self) -> float:

@@ -120,6 +120,6 @@ class ReplicaRepair:
 
     async def _withdraw(self, withdrawals: list[StoreTransaction]) -> None:
         try:
-            await self._elector.commit(withdrawals)
+            await self._elector.resign(withdrawals)
         finally:
             self._is_withdrawing = False

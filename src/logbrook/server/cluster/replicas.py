@@ -167,7 +167,7 @@ class ReplicaManager:
             changes = list(self.leading.hand_overs())
             if not changes:
                 break
-            if not await self.elector.commit(changes):
+            if not await self.elector.resign(changes):
                 await pause(_RETRY_S)
         until_s = min(until_s, self._clock.monotonic_s() + _LEAVE_S_MAX)
         while self._is_awaited() and self._clock.monotonic_s() < until_s:
@@ -191,7 +191,7 @@ class ReplicaManager:
         while True:
             try:
                 await self.membership.begin_stop()
-                await self.elector.commit(list(self.leading.hand_overs()))
+                await self.elector.resign(list(self.leading.hand_overs()))
             except MetadataStoreError as error:
                 _logger.warning("broker not withdrawn", broker_id=self.broker_id, error=error)
             await pause(_WITHDRAWAL_S)
@@ -393,7 +393,7 @@ class ReplicaManager:
         changes = [change for replica in replicas if (change := self._departure(replica.key)) is not None]
         if changes:
             _logger.warning("in-sync replicas left", reason="disk full", partitions=len(changes))
-            await self.elector.commit(changes)
+            await self.elector.resign(changes)
 
     def _departure(self, key: PartitionKey) -> StoreTransaction | None:
         """Return the change by which this broker leaves an ISR, None if it is not in it or nobody else can lead."""
