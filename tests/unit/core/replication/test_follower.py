@@ -97,6 +97,17 @@ def test_a_log_that_diverges_before_its_start_starts_again_with_the_leaders(foll
     assert effects == [StartAt(Offset(0))]
 
 
+def test_a_log_that_agrees_up_to_its_start_is_truncated_there(follower: PartitionFollower) -> None:
+    """All committed records were deleted, and the uncommitted ones are not the leader's, which has not deleted any yet.
+
+    Starting again at the leader's start would drop a high watermark that clients know.
+    """
+    effects = follower.on_divergence(
+        EpochEnd(THREE, Offset(100)), EpochEnd(THREE, Offset(101)), Offset(100), Offset(101), Offset(0)
+    )
+    assert effects == [TruncateLog(Offset(100))]
+
+
 def test_a_log_that_retention_has_emptied_starts_again_if_it_diverges(follower: PartitionFollower) -> None:
     """It keeps its last epoch, so that the leader compares it."""
     for leader_log_start_offset in (Offset(0), Offset(100)):
