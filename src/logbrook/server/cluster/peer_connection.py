@@ -38,7 +38,8 @@ class PeerConnection(asyncio.BufferedProtocol):
     """Connect with `connect`. `client_id` names this broker in the logs of the other one.
 
     `on_lost()` is called when the other broker closes the connection, or the network does. With `reuses_memory` a
-    response is valid until the request after the next one is sent. There is one request at a time then.
+    response is valid until the request after the next one is sent, also if the connection is authenticated again in
+    between. There is one request at a time then.
     """
 
     def __init__(self, client_id: str) -> None:
@@ -56,6 +57,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._is_closed_here = False
         self._authentication: PeerAuthentication | None = None
+        self._is_authenticating = False
 
     @classmethod
     async def connect(
@@ -103,7 +105,11 @@ class PeerConnection(asyncio.BufferedProtocol):
     async def request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0) -> R:
         """Send a request and return its response."""
         if self._authentication is not None:
-            await self._authentication.renew_if_due(self._request)
+            self._is_authenticating = True
+            try:
+                await self._authentication.renew_if_due(self._request)
+            finally:
+                self._is_authenticating = False
         return await self._request(message, response, version, timeout_s)
 
     async def _request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0) -> R:
@@ -173,7 +179,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         start[: self._filled] = bytes(start[position:end])
 
     def _take(self, length: int) -> memoryview:
-        if not self.reuses_memory or length > _KEPT_BYTES_MAX:
+        if not self.reuses_memory or self._is_authenticating or length > _KEPT_BYTES_MAX:
             return memoryview(bytearray(length))
         memory = self._memories.popleft()
         if len(memory) < length:

@@ -1,13 +1,15 @@
 """Responses of other brokers, however their bytes arrive."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from struct import pack
+from typing import cast
 
 import pytest
 
 from logbrook.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from logbrook.server.cluster.peer_connection import PeerConnection
+from logbrook.server.cluster.peer_security import PeerAuthentication
 
 
 class SilentTransport(asyncio.Transport):
@@ -83,6 +85,36 @@ def test_a_large_response_is_received_into_memory_that_the_one_after_the_next_re
         assert bytes(frames[1]) == b"b" * 100_000
         assert bytes(frames[2]) == b"c" * 100_000
         assert frames[0].obj is frames[2].obj
+
+    asyncio.run(check())
+
+
+class TwoStepAuthentication:
+    """A new authentication of two requests before each request."""
+
+    async def renew_if_due(self, send: Callable[..., Awaitable[HeartbeatResponse]]) -> None:
+        for _ in range(2):
+            await send(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse, 1)
+
+
+def test_an_authentication_leaves_the_last_response_as_it_is() -> None:
+    """Its records may not be in the write-ahead log yet."""
+
+    async def check() -> None:
+        connection = connected()
+        connection.reuses_memory = True
+        for byte in (b"a", b"b"):
+            future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+            connection._responses.append(future)
+            receive(connection, pack(">i", 100_000) + byte * 100_000)
+            last = await future
+        connection._authentication = cast(PeerAuthentication, TwoStepAuthentication())
+        (task,) = await heartbeats(connection, 1)
+        for number in (1, 2, 3):
+            receive(connection, response(number, 0))
+            await asyncio.sleep(0.01)
+        assert (await task).error_code == 0
+        assert bytes(last) == b"b" * 100_000
 
     asyncio.run(check())
 
