@@ -159,6 +159,24 @@ def test_a_broker_registers_again_as_soon_as_it_learns_that_its_registration_is_
         cluster.wait_until_registered(1)
 
 
+def test_a_stop_that_the_store_did_not_hear_of_is_announced_again() -> None:
+    with Cluster(nodes=1) as cluster:
+        broker = cluster.brokers[1]
+        replicas = broker._running.services.replicas
+        assert replicas is not None
+
+        def begin_stop() -> None:
+            broker._active.call(replicas.membership.begin_stop())
+
+        cluster.stop_store()
+        with pytest.raises(StoreUnavailableError):
+            begin_stop()
+        cluster.start_store()
+        begin_stop()
+        image, _ = cluster._store.read_image()
+        assert image.brokers[BrokerId(1)].registration.is_stopping
+
+
 def test_a_broker_without_a_registration_is_uncertain(
     cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,8 @@ class Membership:
         self._lost = asyncio.Event()
         self._registration = BrokerRegistration("", 0)
         self.broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
+        # The broker epoch whose registration is marked as stopping.
+        self._stopping_epoch = NO_BROKER_EPOCH
         # The history of the store at the last registration.
         self._history_id = ""
         # True if the store was restored from a backup since the first registration of this directory.
@@ -183,12 +185,17 @@ class Membership:
                 _logger.error("broker registration failed", broker_id=self._broker_id, error=error)
 
     async def begin_stop(self) -> None:
-        """Mark the registration as stopping: this broker joins no ISR any more. Raises MetadataStoreError."""
-        if self._lease_id is not None and not self._registration.is_stopping:
-            self._registration = replace(self._registration, is_stopping=True)
-            key = broker_key(self._broker_id)
-            put = Put(key, encode_broker(self._registration), self._lease_id)
+        """Mark the registration as stopping: this broker joins no ISR any more. No effect if it is marked already.
+
+        Raises MetadataStoreError; call it again then.
+        """
+        # A registration that is under way, or made later, has the mark, too.
+        self._registration = replace(self._registration, is_stopping=True)
+        epoch = self.broker_epoch
+        if self._lease_id is not None and self._stopping_epoch != epoch:
+            put = Put(broker_key(self._broker_id), encode_broker(self._registration), self._lease_id)
             await self._store.commit(StoreTransaction([], [put]))
+            self._stopping_epoch = epoch
 
     async def stop(self) -> None:
         """Record a clean stop and remove the registration. Raises MetadataStoreError."""
