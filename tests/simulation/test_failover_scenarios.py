@@ -30,6 +30,7 @@ from logbrook.records.record import Record
 from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.node import ClusterLink
 from logbrook.server.cluster.peer_connection import PeerConnection
+from logbrook.server.cluster.topics import ClusterTopics
 from logbrook.testing.forwarding import SYNC_CALLS
 from logbrook.testing.memory_metadata_store import MemoryMetadataStore, MemoryStore
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
@@ -318,6 +319,31 @@ def test_a_replica_that_comes_back_before_its_log_is_deleted_gets_a_new_log() ->
         assert set(cluster.registration().isr) == {1, 2}
 
     ThreeBrokers(store_s=0.0).run(scenario)
+
+
+def test_the_log_of_a_replica_that_is_dropped_while_it_is_created_is_deleted() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        partition, broker = TopicPartition(TOPIC, 0), cluster.brokers[3].server
+        assert isinstance(broker.services.topics, ClusterTopics)
+        files = broker.services.topics.log_files
+        run = files._run
+
+        async def run_slowly(work: Callable[[], None]) -> Any:
+            await pause(1.0)
+            return await run(work)
+
+        files._run = run_slowly  # type: ignore[method-assign]
+        administrator = cluster.brokers[1].server.services.cluster_admin
+        assert administrator is not None
+        await administrator.reassign(partition, [1, 3])
+        await pause(0.5)
+        await administrator.reassign(partition, None)
+        await pause(5.0)
+        assert cluster.registration().replicas == (1, 2)
+        assert partition not in broker.directory
+
+    ThreeBrokers().run(scenario)
 
 
 def test_a_broker_that_hands_over_is_uncertain_until_it_knows_the_new_leader() -> None:

@@ -107,6 +107,7 @@ class ReplicaLogs:
                 try:
                     if (deletion := self._deletions.get(replica.partition)) is not None:
                         await asyncio.wait([deletion])
+                        continue
                     if replica.partition in self._directory:
                         # A log of an earlier topic with this name, or one whose deletion has failed.
                         await self._files.delete([replica.partition])
@@ -119,6 +120,9 @@ class ReplicaLogs:
                     await pause(_CREATION_RETRY_S)
         finally:
             self._creating.discard(replica.key)
+        if replica.partition in self._directory and replica.partition not in self._table.by_partition:
+            # The replica was dropped meanwhile.
+            self.delete(self._directory.get(replica.partition))
         self._on_created(replica.key)
 
     async def _delete(self, log: Log) -> None:
