@@ -213,6 +213,8 @@ def test_a_cordoned_broker_gets_no_replicas(cluster: Cluster) -> None:
     with Client(cluster.bootstrap_servers) as client:
         Admin(client).configs.alter_broker(BrokerId(3), {"cordoned.log.dirs": "*"})
     cluster.create_topic("later", assignments=[[1, 2]])
+    with pytest.raises(Exception, match="broker 3 is cordoned"):
+        cluster.create_topic("assigned", assignments=[[1, 3]])
     with connect(cluster) as connection:
         assert move(connection, "later", [1, 3]) == ErrorCode.INELIGIBLE_REPLICA
         assert move(connection, "orders", [3, 2]) == ErrorCode.NONE

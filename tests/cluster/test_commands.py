@@ -396,6 +396,15 @@ def test_a_drained_node_gets_no_replicas_until_it_is_used_again(racked: Cluster,
     assert any(4 in row["to"] for row in shell.json("cluster", "balance", "--yes")["moves"])
 
 
+def test_a_node_is_uncordoned_although_all_are_cordoned_by_default(cluster: Cluster, shell: Shell) -> None:
+    with Client(cluster.bootstrap_servers) as client:
+        Admin(client).configs.alter_all_brokers({CORDONED_LOG_DIRS: "*"})
+    shell.ok("cluster", "uncordon", "2")
+    assert [node["cordoned"] for node in shell.json("cluster", "status")["nodes"]] == [True, False, True]
+    shell.ok("topic", "create", "orders")
+    assert cluster.replicas("orders", 0) == [2]
+
+
 def test_a_cordoned_node_with_replicas_is_not_balanced(cluster: Cluster, shell: Shell) -> None:
     cluster.create_topic("orders", assignments=[[1, 2, 3]])
     with Client(cluster.bootstrap_servers) as client:

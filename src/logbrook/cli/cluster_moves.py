@@ -82,6 +82,7 @@ def move(
             return
         nodes = _parse_nodes(overview, to or "")
         plan = _move_plan(overview, chosen, nodes, from_node)
+        _check_not_cordoned(overview, plan)
         rows = plan_rows(overview, plan)
         # Those that are on their way already, so that a repeated command waits for them.
         under_way = {
@@ -212,12 +213,18 @@ def _parse_nodes(overview: ClusterOverview, text: str) -> list[BrokerId]:
             known = node in [entry.id for entry in overview.nodes]
             reason = f"node {node} is down" if known else f"there is no node {node}"
             refuse("--to", f"{reason}; up are {', '.join(map(str, live))}")
-    cordoned = [node.id for node in overview.cordoned if node.id in nodes]
-    if cordoned:
-        refuse(
-            "--to", f"node {cordoned[0]} is cordoned; `logbrook cluster uncordon {cordoned[0]}` lets it get replicas"
-        )
     return nodes
+
+
+def _check_not_cordoned(overview: ClusterOverview, plan: Plan) -> None:
+    """End the command if a cordoned node would get a replica. Those that it has may stay."""
+    before = overview.assignment
+    added = {
+        replica for partition, replicas in plan.items() for replica in replicas if replica not in before[partition]
+    }
+    for node in overview.cordoned:
+        if node.id in added:
+            refuse("--to", f"node {node.id} is cordoned; `logbrook cluster uncordon {node.id}` lets it get replicas")
 
 
 def _move_plan(

@@ -19,7 +19,7 @@ from logbrook.cli.failures import fail
 from logbrook.cli.terminal import ParagraphCommand, Yes, confirm, plural, print_json, print_rows
 from logbrook.client.admin import Admin
 from logbrook.client.cluster_overview import DOWN, ClusterOverview, read_overview
-from logbrook.client.errors import BrokerError
+from logbrook.client.errors import BrokerError, ClientError
 from logbrook.client.replica_plans import Plan, TooFewBrokersError, plan_drain
 from logbrook.config.accepted_settings import CORDONED_LOG_DIRS
 from logbrook.model.identifiers import BrokerId
@@ -49,7 +49,8 @@ def drain(
 
     Each replica goes to the node with the fewest, in a rack without a replica of the partition if there is one. Reading
     and writing go on meanwhile. The node may be up or down; if several are down for good, drain them together. A node
-    that is up is cordoned first: it gets no further replicas until `logbrook cluster uncordon`.
+    that is up is cordoned first, and stays so if the command is interrupted: it gets no further replicas until
+    `logbrook cluster uncordon`.
 
     Example: logbrook cluster drain 3 --throttle 50MB
 
@@ -101,6 +102,10 @@ def uncordon(
                 fail(f"node {node} is down: start it first")
         for node in nodes:
             admin.configs.alter_broker(BrokerId(node), {}, unset=[CORDONED_LOG_DIRS])
+        for cordoned in read_overview(admin.client).cordoned:
+            if cordoned.id in nodes:
+                # By the setting of all brokers.
+                admin.configs.alter_broker(cordoned.id, {CORDONED_LOG_DIRS: ""})
         typer.echo(f"uncordoned {_named(nodes)}")
 
 
@@ -152,8 +157,9 @@ def _cordon(admin: Admin, overview: ClusterOverview, nodes: list[int]) -> None:
             continue
         try:
             admin.configs.alter_broker(node.id, {CORDONED_LOG_DIRS: _ALL_DIRECTORIES})
-        except BrokerError as error:
-            if error.code not in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST):
+        except ClientError as error:
+            refused = (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)
+            if isinstance(error, BrokerError) and error.code not in refused:
                 raise
             typer.echo(
                 f"node {node.id} cannot be cordoned ({error}): topics that are created later may get replicas on it",
@@ -191,8 +197,7 @@ def _drain_plan(overview: ClusterOverview, nodes: list[int]) -> Plan:
                 f"`logbrook cluster drain {ids}`"
             )
     try:
-        targets = {node: rack for node, rack in racks.items() if node not in cordoned}
-        return plan_drain(assignment, list(map(BrokerId, nodes)), targets, overview.sizes)
+        return plan_drain(assignment, list(map(BrokerId, nodes)), racks, overview.sizes, cordoned)
     except TooFewBrokersError as error:
         remaining = ",".join(map(str, error.brokers)) or "NODE,..."
         fail(

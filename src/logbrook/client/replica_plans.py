@@ -75,13 +75,15 @@ def plan_drain(
     drained: Collection[BrokerId],
     racks: Racks,
     sizes: Mapping[TopicPartition, int] | None = None,
+    cordoned: Collection[BrokerId] = (),
 ) -> Plan:
     """Move the replicas of these brokers to the others with the fewest replicas, then bytes, in racks without any.
 
-    Raises TooFewBrokersError.
+    Cordoned brokers get none. Raises TooFewBrokersError.
     """
     sizes = sizes or {}
-    layout = _Layout(assignment, [broker for broker in racks if broker not in drained], racks)
+    targets = [broker for broker in racks if broker not in drained and broker not in cordoned]
+    layout = _Layout(assignment, targets, racks)
     stored: Counter[BrokerId] = Counter()
     for partition, replicas in layout.replicas.items():
         stored.update(dict.fromkeys(replicas, sizes.get(partition, 0)))

@@ -62,6 +62,13 @@ def test_a_drained_broker_is_replaced_in_its_rack_if_the_others_are_used() -> No
     assert plan_drain(orders((1, 2, 3)), ids(1), racks) == orders((2, 4, 3))
 
 
+def test_the_rack_of_a_replica_on_a_cordoned_broker_counts() -> None:
+    racks = in_racks({1: "a", 2: "a", 3: "c", 4: "b"})
+    assert plan_drain(orders((2, 3)), ids(3), racks, cordoned=ids(2)) == orders((2, 4))
+    with pytest.raises(TooFewBrokersError, match="only nodes 1, 2 could have them"):
+        plan_drain(orders((1, 2, 3)), ids(3), racks, cordoned=ids(4))
+
+
 def test_without_a_free_rack_replicas_share_one() -> None:
     racks = in_racks({1: "a", 2: "b", 3: "c", 4: "a"})
     assert plan_drain(orders((1, 2, 3)), ids(3), racks) == orders((1, 2, 4))

@@ -261,6 +261,8 @@ class ClusterTopics(Topics):
             for replicas in assigned:
                 if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= epochs.keys():
                     raise InvalidReassignmentError(f"{list(replicas)} is not a list of different live brokers")
+                if cordoned := [replica for replica in replicas if self.metadata.is_cordoned(replica)]:
+                    raise InvalidReassignmentError(f"broker {cordoned[0]} is cordoned")
         else:
             assigned = place_replicas(self.placement_racks(), count, self.replication_factor(placement), start)
         return [new_partition(replicas, epochs.keys(), epochs) for replicas in assigned]

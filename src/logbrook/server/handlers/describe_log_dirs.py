@@ -38,13 +38,15 @@ def handle(services: Services, request: DescribeLogDirsRequest, context: Request
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     logs = list(_logs(services, request))
     members = services.topics.directory.members
+    is_in_cluster = services.cluster_admin is not None
+    is_cordoned = is_in_cluster and services.topics.metadata.is_cordoned(BrokerId(services.config.node_id))
     return DescribeLogDirsResponse(
         results=[
             _describe(
                 path,
                 member.environment,
                 [log for log in logs if log.environment is member.environment],
-                is_cordoned=services.topics.metadata.is_cordoned(BrokerId(services.config.node_id)),
+                is_cordoned=is_cordoned,
             )
             for path, member in zip(services.config.data_directories, members, strict=True)
         ]
