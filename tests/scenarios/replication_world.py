@@ -174,7 +174,9 @@ def _describe_broker(broker: ModelBroker) -> str:
         role = f"leads epoch {broker.leader.leader_epoch}"
     elif broker.follower is not None:
         role = f"follows {broker.follower.leader} in epoch {broker.follower.leader_epoch}"
-    values = " ".join(f"{record.value}/{record.epoch}" for record in broker.log.records) or "empty"
+    log = broker.log
+    records = log.values_from(log.log_start_offset)
+    values = " ".join(f"{record.value}/{record.epoch}" for record in records) or "empty"
     return f"{role}, log {values}, synced {broker.log.synced_end_offset}, hw {broker.high_watermark}"
 
 

@@ -113,6 +113,9 @@ def counts_only_the_old_isr(self: PartitionLeader) -> list[LeaderEffect]:
         self._proposed = proposed
 
 
+on_divergence = follower_rules.PartitionFollower.on_divergence
+
+
 def counts_only_the_new_isr(self: PartitionLeader) -> list[LeaderEffect]:
     registration = self.registration
     if self._proposed is not None:
@@ -172,6 +175,20 @@ def ignores_the_epoch_of_the_divergence(
     return [follower_rules.TruncateLog(Offset(max(log_start_offset, min(divergence.end_offset, log_end_offset))))]
 
 
+def restarts_where_the_logs_agree(
+    self: follower_rules.PartitionFollower,
+    divergence: follower_rules.EpochEnd,
+    own_end: follower_rules.EpochEnd | None,
+    log_start_offset: Offset,
+    log_end_offset: Offset,
+    leader_log_start_offset: Offset,
+) -> list[follower_rules.FollowerEffect]:
+    """A log whose committed records were all deleted is emptied, instead of truncated to its start."""
+    effects = on_divergence(self, divergence, own_end, log_start_offset, log_end_offset, leader_log_start_offset)
+    is_whole = effects == [follower_rules.TruncateLog(log_start_offset)]
+    return [follower_rules.StartAt(leader_log_start_offset)] if is_whole else effects
+
+
 def compares_offsets_only(
     fetch: follower_rules.ReplicaFetch, own_end: follower_rules.EpochEnd | None, first_epoch_start: Offset
 ) -> follower_rules.EpochEnd | None:
@@ -198,6 +215,7 @@ def compares_offsets_only(
         (replication_model, "find_divergence", compares_offsets_only),
         (partition, "_led_by", keeps_the_leader_epoch),
         (follower_rules.PartitionFollower, "on_divergence", ignores_the_epoch_of_the_divergence),
+        (follower_rules.PartitionFollower, "on_divergence", restarts_where_the_logs_agree),
     ],
     ids=lambda value: value.__name__ if callable(value) and not isinstance(value, type) else None,
 )

@@ -16,8 +16,9 @@ STEPS = 250
 # Checking the invariants takes as long as ten steps.
 _VALIDATE_EVERY = 10
 _PROPOSAL_OUTCOMES = ("ok", "ok", "ok", "lost", "unknown")
-# Of the schedules with each kind of fault in which messages arrive late.
-_SHARE_OF_DELAYS = 0.4
+# Of the schedules with each kind of fault in which messages arrive late, and of those in which records are deleted.
+_SHARE_OF_DELAYS = 0.5
+_SHARE_OF_DELETIONS = 0.25
 
 
 class CampaignFailureError(Exception):
@@ -84,6 +85,9 @@ class ModelSchedule:
         self._faults += [
             kind for kind in (self._return_leadership, self._return_without_disk) if choices.random() < _SHARE_OF_DELAYS
         ]
+
+        if Random(f"{seed}/deletions").random() < _SHARE_OF_DELETIONS:
+            self._works += [self.model.delete_records] * 3
 
     def run(self, steps: int = STEPS) -> None:
         """Raises CampaignFailureError."""

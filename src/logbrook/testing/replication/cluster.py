@@ -71,6 +71,8 @@ class ModelCluster:
         self.acknowledged: dict[Offset, int] = {}
         self.seen: dict[Offset, int] = {}
         self.told_offset = Offset(0)
+        # Clients have deleted records below this offset.
+        self.deleted_before = Offset(0)
         self.lost_disks: set[BrokerId] = set()
         # The partition epoch and the registration that was decoded last.
         self._decoded: tuple[int, PartitionRegistration] | None = None
@@ -130,7 +132,8 @@ class ModelCluster:
         broker.is_up = True
         # Recovery syncs everything that it finds.
         broker.log.sync()
-        broker.high_watermark = Offset(min(broker.log.high_watermark, broker.log.log_end_offset))
+        known = min(broker.log.high_watermark, broker.log.log_end_offset)
+        broker.high_watermark = Offset(max(known, broker.log.log_start_offset))
         self._load(broker)
         self._register(broker)
         return True
@@ -328,8 +331,8 @@ class ModelCluster:
         partition = broker.image.partitions.get(KEY)
         if partition is None or broker.broker_id not in partition.registration.replicas:
             broker.leader = broker.follower = None
-            broker.log.truncate(Offset(0))
-            broker.high_watermark = broker.log.high_watermark = Offset(0)
+            broker.log = ModelLog()
+            broker.high_watermark = Offset(0)
             return
         registration = partition.registration
         leads = registration.leader == broker.broker_id

@@ -4,7 +4,9 @@ from logbrook.core.replication.follower import (
     AppendFetched,
     FollowerEffect,
     MoveHighWatermark,
+    MoveLogStart,
     PartitionFollower,
+    StartAt,
     TruncateLog,
     find_divergence,
 )
@@ -50,8 +52,9 @@ class ReplicationModel(ModelCluster):
         end = broker.high_watermark
         if broker.follower is not None and self.faults.reads_follower_past_high_watermark:
             end = broker.log.log_end_offset
-        for offset in range(end):
-            value = broker.log.records[offset].value
+        start = broker.log.log_start_offset
+        for offset, record in enumerate(broker.log.values_from(start)[: end - start], start):
+            value = record.value
             if self.seen.setdefault(Offset(offset), value) != value:
                 raise ModelViolationError(
                     f"offset {offset} of broker {broker_id} is {value}, and a reader saw {self.seen[Offset(offset)]}"
@@ -139,9 +142,7 @@ class ReplicationModel(ModelCluster):
         if fetch.leader_epoch != leader.leader_epoch and not self.faults.ignores_leader_epochs:
             return
         divergence = find_divergence(fetch, log.end_of(fetch.last_epoch), log.first_epoch_start)
-        if divergence is None:
-            if fetch.offset > log.log_end_offset:
-                return
+        if divergence is None and log.log_start_offset <= fetch.offset <= log.log_end_offset:
             broker_epoch = self._broker_epoch_of(message, broker)
             is_eligible = broker.image.is_current(message.sender, broker_epoch)
             try:
@@ -151,7 +152,9 @@ class ReplicationModel(ModelCluster):
             except (NotAReplicaError, StaleReplicaEpochError):
                 return
             self._lead(broker, effects, outcome)
-        records = () if divergence is not None else tuple(log.records[fetch.offset :][:records_max])
+        is_out_of_range = divergence is None and not log.log_start_offset <= fetch.offset <= log.log_end_offset
+        has_records = divergence is None and not is_out_of_range
+        records = tuple(log.values_from(fetch.offset)[:records_max]) if has_records else ()
         answer = FetchAnswer(
             message.sender,
             message.number,
@@ -160,6 +163,8 @@ class ReplicationModel(ModelCluster):
             fetch.offset,
             records,
             leader.high_watermark,
+            log.log_start_offset,
+            is_out_of_range,
         )
         self.messages.append(answer)
 
@@ -181,27 +186,50 @@ class ReplicationModel(ModelCluster):
         broker.fetch_number += 1
         if answer.offset != log.log_end_offset:
             return
-        for effect in self._follower_effects(follower, log, answer):
+        self._carry_out(broker, log, answer, self._follower_effects(follower, log, answer))
+
+    @staticmethod
+    def _carry_out(broker: ModelBroker, log: ModelLog, answer: FetchAnswer, effects: list[FollowerEffect]) -> None:
+        for effect in effects:
             match effect:
                 case TruncateLog(offset):
                     log.truncate(offset)
+                case StartAt(offset):
+                    if log.synced_end_offset == log.log_end_offset:
+                        broker.log = ModelLog(offset)
+                        broker.high_watermark = offset
                 case AppendFetched():
                     log.append(answer.records)
                 case MoveHighWatermark(offset):
                     broker.high_watermark = offset
+                case MoveLogStart(offset):
+                    log.delete_before(Offset(min(offset, broker.high_watermark)))
 
     @staticmethod
     def _follower_effects(follower: PartitionFollower, log: ModelLog, answer: FetchAnswer) -> list[FollowerEffect]:
         if answer.divergence is not None:
             own_end = log.end_of(answer.divergence.epoch)
-            return follower.on_divergence(answer.divergence, own_end, Offset(0), log.log_end_offset, Offset(0))
+            return follower.on_divergence(
+                answer.divergence, own_end, log.log_start_offset, log.log_end_offset, answer.log_start_offset
+            )
+        if answer.is_out_of_range:
+            return follower.on_out_of_range(answer.log_start_offset, log.log_start_offset, log.log_end_offset)
         return follower.on_response(
             has_records=bool(answer.records),
             leader_high_watermark=answer.high_watermark,
-            leader_log_start_offset=Offset(0),
-            log_start_offset=Offset(0),
+            leader_log_start_offset=answer.log_start_offset,
+            log_start_offset=log.log_start_offset,
             log_end_offset=Offset(log.log_end_offset + len(answer.records)),
         )
+
+    def delete_records(self, broker_id: int) -> bool:
+        """Let a leader delete all records below its high watermark, as DeleteRecords or retention does."""
+        broker = self.brokers[BrokerId(broker_id)]
+        if not broker.is_up or broker.leader is None or broker.log.log_start_offset >= broker.high_watermark:
+            return False
+        broker.log.delete_before(broker.high_watermark)
+        self.deleted_before = max(self.deleted_before, broker.high_watermark)
+        return True
 
     # Judgement
 
@@ -254,19 +282,25 @@ class ReplicationModel(ModelCluster):
             and leader.high_watermark == leader.log_end_offset
             and set(registration.isr) == set(registration.replicas)
             and not registration.is_reassigning
-            and all(
-                self.brokers[replica].log.records == self.brokers[leader.broker_id].log.records
-                for replica in registration.replicas
-            )
+            and len({len(self.brokers[replica].log.records) for replica in registration.replicas}) == 1
+            and all(self._has_records_of(leader.broker_id, replica) for replica in registration.replicas)
         )
+
+    def _has_records_of(self, leader: BrokerId, replica: BrokerId) -> bool:
+        """True if the records that both logs have are the same."""
+        log, other = self.brokers[leader].log, self.brokers[replica].log
+        start = max(log.log_start_offset, other.log_start_offset)
+        return log.records[start:] == other.records[start:]
 
     def judge(self) -> None:
         """After `heal`: everything that a client was told is true. Raises ModelViolationError."""
         leader = self.brokers[self.registration.leader]
         for name, known in (("acknowledged", self.acknowledged), ("read", self.seen)):
             for offset, value in known.items():
-                actual = leader.log.records[offset].value if offset < leader.log.log_end_offset else None
-                if actual != value:
+                record = leader.log.records[offset] if offset < leader.log.log_end_offset else None
+                actual = None if record is None else record.value
+                is_deleted = offset < self.deleted_before and offset < leader.log.log_start_offset
+                if actual != value and not is_deleted:
                     raise ModelViolationError(f"{value} was {name} at offset {offset}, where now is {actual}")
         if leader.high_watermark < self.told_offset:
             raise ModelViolationError(f"the latest offset fell from {self.told_offset} to {leader.high_watermark}")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from logbrook.core.cluster.image import ClusterImage
 from logbrook.core.cluster.lifecycle import DirectoryIdentity
-from logbrook.core.replication.follower import NO_EPOCH, EpochEnd, PartitionFollower, ReplicaFetch
+from logbrook.core.replication.follower import EpochEnd, PartitionFollower, ReplicaFetch
 from logbrook.core.replication.leader import PartitionLeader
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.ports.metadata_store import Revision
@@ -41,11 +41,13 @@ class ModelFaults:
 class ModelLog:
     """Records by offset; those below `synced_end_offset` survive a power loss."""
 
-    def __init__(self) -> None:
-        self.records: list[ModelRecord] = []
-        self.synced_end_offset = Offset(0)
+    def __init__(self, log_start_offset: Offset = Offset(0)) -> None:
+        self.log_start_offset = log_start_offset
+        # None below the log start offset.
+        self.records: list[ModelRecord | None] = [None] * log_start_offset
+        self.synced_end_offset = log_start_offset
         # As of the last checkpoint; it survives a restart.
-        self.high_watermark = Offset(0)
+        self.high_watermark = log_start_offset
         self._epochs = LeaderEpochs()
 
     @property
@@ -54,7 +56,18 @@ class ModelLog:
 
     @property
     def last_epoch(self) -> LeaderEpoch:
-        return self.records[-1].epoch if self.records else NO_EPOCH
+        """The latest epoch. A log that is emptied by deletions keeps it."""
+        return self._epochs.latest
+
+    def values_from(self, offset: Offset) -> list[ModelRecord]:
+        """Return the records from an offset on, which is at least the log start offset."""
+        return [record for record in self.records[offset:] if record is not None]
+
+    def delete_before(self, offset: Offset) -> None:
+        for number in range(self.log_start_offset, offset):
+            self.records[number] = None
+        self.log_start_offset = offset
+        self._epochs.truncate_start(offset)
 
     def append(self, records: Iterable[ModelRecord]) -> None:
         for record in records:
@@ -95,6 +108,8 @@ class FetchAnswer(NamedTuple):
     offset: Offset
     records: Sequence[ModelRecord]
     high_watermark: Offset
+    log_start_offset: Offset
+    is_out_of_range: bool
 
 
 @dataclass
