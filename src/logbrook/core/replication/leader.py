@@ -235,12 +235,15 @@ class PartitionLeader:
         self.min_insync = min_insync
         return self._advance()
 
-    def on_proposal_failed(self, now_ms: int, retry_after_ms: int, *, is_unknown: bool) -> None:
-        """The proposal was refused: another registration will arrive. Or its outcome is unknown.
+    def on_proposal_failed(self, partition_epoch: int, now_ms: int, retry_after_ms: int, *, is_unknown: bool) -> None:
+        """The proposal at this partition epoch was refused: another registration arrives. Or its outcome is unknown.
 
         An unknown one may still take effect, so both sets count until a registration arrives. So does one that was
-        repeated: it may have been refused because an earlier attempt has changed the partition epoch.
+        repeated: it may have been refused because an earlier attempt has changed the partition epoch. If that has
+        changed already, the proposal in flight is a later one, and not affected.
         """
+        if partition_epoch != self.partition_epoch:
+            return
         self._retry_ms = now_ms + retry_after_ms
         if not is_unknown and self._attempts == 1:
             self._proposed = None

@@ -445,8 +445,9 @@ class LeadingReplicas:
         try:
             results = await self._elector.commit_bundle(changes)
         except MetadataStoreError:
-            for _, leader, _ in proposals:
-                leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=True)
+            for _, leader, proposal in proposals:
+                epoch = proposal.partition_epoch
+                leader.on_proposal_failed(epoch, self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=True)
             return
         for (replica, leader, proposal), isr, result in zip(proposals, before, results, strict=True):
             if result.is_committed:
@@ -454,7 +455,8 @@ class LeadingReplicas:
                 self._probe.isr_expansions += bool(set(proposal.registration.isr) - isr)
                 _logger.info("ISR changed", partition=replica.partition, isr=list(proposal.registration.isr))
             else:
-                leader.on_proposal_failed(self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=False)
+                epoch = proposal.partition_epoch
+                leader.on_proposal_failed(epoch, self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=False)
 
     async def _commit(self, change: StoreTransaction, *, resigns: bool) -> None:
         if resigns:

@@ -257,11 +257,11 @@ class ModelCluster:
             leader.partition_epoch = partition_epoch
         is_committed = outcome != "lost" and self._change(broker, partition_epoch, registration)
         if outcome in ("lost", "unknown"):
-            leader.on_proposal_failed(self.now_ms, RETRY_MS, is_unknown=True)
+            leader.on_proposal_failed(partition_epoch, self.now_ms, RETRY_MS, is_unknown=True)
         elif is_committed:
             self._lead(broker, leader.on_registration(registration, self.partition_epoch))
         else:
-            leader.on_proposal_failed(self.now_ms, RETRY_MS, is_unknown=False)
+            leader.on_proposal_failed(partition_epoch, self.now_ms, RETRY_MS, is_unknown=False)
 
     def _acknowledge_waiting(self, broker: ModelBroker) -> None:
         done = [entry for entry in broker.waiting if entry[0] < broker.high_watermark]

@@ -1,7 +1,7 @@
 """The leader's view of its followers."""
 
 from logbrook.core.cluster.partition import PartitionRegistration
-from logbrook.core.replication.leader import PartitionLeader, ProposeRegistration
+from logbrook.core.replication.leader import AdvanceHighWatermark, PartitionLeader, ProposeRegistration
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 ONE, TWO = BrokerId(1), BrokerId(2)
@@ -37,3 +37,27 @@ def test_a_follower_that_joins_the_isr_has_the_whole_time_to_reach_the_end_of_th
     (leaves,) = leader.on_tick(now_ms + LAG_MS + 1, {ONE, TWO})
     assert isinstance(leaves, ProposeRegistration)
     assert leaves.registration.isr == (ONE,)
+
+
+def test_the_failure_of_an_earlier_proposal_does_not_end_the_one_in_flight() -> None:
+    """The store may have taken it already, so the member that it adds counts (simulation, seed 200448)."""
+    alone = PartitionRegistration((ONE, TWO), (ONE,), ONE, EPOCH, LeaderEpoch(4))
+    leader = PartitionLeader(
+        ONE,
+        alone,
+        7,
+        log_end_offset=Offset(58),
+        synced_end_offset=Offset(58),
+        high_watermark=Offset(58),
+        min_insync=1,
+        lag_ms_max=LAG_MS,
+        now_ms=0,
+    )
+    (proposal,) = leader.on_fetch(TWO, EPOCH, Offset(58), 0, is_eligible=True)
+    assert isinstance(proposal, ProposeRegistration)
+    assert proposal.partition_epoch == 7
+    leader.on_proposal_failed(6, 0, 100, is_unknown=False)
+    leader.on_append(Offset(59))
+    assert leader.on_sync(Offset(59)) == []
+    leader.on_proposal_failed(7, 0, 100, is_unknown=False)
+    assert leader.on_sync(Offset(59)) == [AdvanceHighWatermark(Offset(59))]
