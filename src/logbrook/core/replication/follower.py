@@ -117,15 +117,16 @@ class PartitionFollower:
         """The leader's log has `divergence.epoch` up to that end offset, and no later one that this log has.
 
         `own_end` is the largest epoch up to that one in this log, with its end offset; None if all epochs are larger:
-        then no record is the leader's.
+        then no record that is left is the leader's.
         """
-        common_end = None if own_end is None else min(divergence.end_offset, own_end.end_offset)
-        is_common = common_end is not None and common_end >= log_start_offset
         is_empty = log_start_offset == log_end_offset
-        if is_empty or (not is_common and leader_log_start_offset < log_start_offset):
-            # After an unclean election: records before the log start are below the high watermark, and they differ.
+        lacks_committed = divergence.end_offset < log_start_offset
+        if is_empty or (lacks_committed and leader_log_start_offset < log_start_offset):
+            # After an unclean election: records before the log start are below the high watermark.
             return [StartAt(leader_log_start_offset)]
-        offset = log_start_offset if common_end is None else Offset(max(log_start_offset, common_end))
+        offset = log_start_offset
+        if own_end is not None:
+            offset = Offset(max(log_start_offset, min(divergence.end_offset, own_end.end_offset)))
         assert offset < log_end_offset, "a divergence removes at least one record"
         return [TruncateLog(offset)]
 

@@ -97,6 +97,13 @@ def test_a_log_that_diverges_before_its_start_starts_again_with_the_leaders(foll
     assert effects == [StartAt(Offset(0))]
 
 
+def test_a_log_of_a_later_epoch_than_the_leaders_last_is_truncated_to_its_start(follower: PartitionFollower) -> None:
+    """All committed records were deleted; the leader's log ends where this one starts."""
+    assert follower.on_divergence(EpochEnd(THREE, Offset(100)), None, Offset(100), Offset(101), Offset(0)) == [
+        TruncateLog(Offset(100))
+    ]
+
+
 def test_a_log_that_agrees_up_to_its_start_is_truncated_there(follower: PartitionFollower) -> None:
     """All committed records were deleted, and the uncommitted ones are not the leader's, which has not deleted any yet.
 
