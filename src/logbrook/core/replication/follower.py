@@ -4,8 +4,9 @@ A fetch names the follower's log end offset and the leader epoch of its last rec
 own epochs: if that epoch ends earlier in its log, the logs diverge, and it answers with the largest epoch that it has
 up to that one, and its end offset (KIP-595). The follower truncates to the smaller of the two ends of that epoch and
 fetches again, until the logs agree (KIP-101, KIP-279). It never truncates by the high watermark, and takes the high
-watermark of the leader over only from a response without divergence. If no record is common, and the follower's log
-starts after the leader's, it starts again at the start of the leader's log.
+watermark of the leader over only from a response without divergence. If the epoch ends before the follower's log
+starts, the leader, elected uncleanly, lacks committed records: then the follower starts again at the start of the
+leader's log.
 
 The leader takes the offset of a fetch for a durable end, so a follower fetches when all its records are synced. Below
 the leader's high watermark it need not wait (ADR 29): the leader counts the offset only at or above it.
