@@ -196,6 +196,8 @@ class ClusterSimulationRun(SimulationRun):
     async def _judge(self) -> None:
         await self._wait_until_healed()
         await super()._judge()
+        # A replica that lagged when it was cut off may have left the ISR since.
+        await self._wait_until_healed()
         self._compare_replicas()
 
     async def _judge_group(self, client: WorkloadClient) -> None:
