@@ -10,6 +10,7 @@ from logbrook.core.cluster.image import ClusterImage, PartitionKey
 from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.core.metadata import TOPIC_PREFIX
 from logbrook.model import TopicPartition
+from logbrook.model.identifiers import Offset
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -31,6 +32,7 @@ from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.node import ClusterLink
 from logbrook.server.cluster.peer_connection import PeerConnection
 from logbrook.server.cluster.topics import ClusterTopics
+from logbrook.storage.errors import CorruptLogError
 from logbrook.testing.forwarding import SYNC_CALLS
 from logbrook.testing.memory_metadata_store import MemoryMetadataStore, MemoryStore
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
@@ -342,6 +344,28 @@ def test_the_log_of_a_replica_that_is_dropped_while_it_is_created_is_deleted() -
         await pause(5.0)
         assert cluster.registration().replicas == (1, 2)
         assert partition not in broker.directory
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_replica_whose_log_cannot_be_replaced_gets_one_when_the_disk_has_space() -> None:
+    """It kept the deleted log until the broker was restarted."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        partition, broker = TopicPartition(TOPIC, 0), cluster.brokers[2]
+        log = broker.server.directory.get(partition)
+        broker.disk_faults.is_full = True
+        log.quarantine(CorruptLogError(partition, "segment", 0, Offset(0), "damaged by the test"))
+        await pause(5.0)
+        assert log.is_deleted
+        assert partition not in broker.server.directory
+        assert set(cluster.registration().isr) == {1}
+        broker.disk_faults.is_full = False
+        await pause(5.0)
+        assert broker.server.directory.get(partition).log_end_offset == 1
+        assert set(cluster.registration().isr) == {1, 2}
 
     ThreeBrokers().run(scenario)
 

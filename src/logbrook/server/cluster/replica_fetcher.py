@@ -357,14 +357,14 @@ class ReplicaFetcher:
                 if fetched is None or key not in positions:
                     continue
                 follower, fetch = positions[key]
-                replica = fetched.replica
-                if replica.follower is not follower or replica.log is None:
+                replica, log = fetched.replica, fetched.replica.log
+                if replica.follower is not follower or log is None:
                     # It has another leader by now.
                     continue
-                if replica.log.log_end_offset != fetch.offset:
+                if log.log_end_offset != fetch.offset:
                     continue
                 try:
-                    self._accept_partition(replica, replica.log, follower, data, appends)
+                    self._accept_partition(replica, log, follower, data, appends)
                 except LogbrookError as error:
                     self._warnings.warn(
                         "partition",
@@ -375,7 +375,7 @@ class ReplicaFetcher:
                     )
                     fetched.blocked_until_s = self._clock.monotonic_s() + _FAILED_S
                     if isinstance(error, DiskFullError):
-                        self._owner.on_disk_full(replica.log)
+                        self._owner.on_disk_full(log)
                 if data.error_code:
                     fetched.blocked_until_s = self._clock.monotonic_s() + _FAILED_S
         return appends

@@ -81,13 +81,20 @@ class ReplicaLogs:
                 self.delete(log)
 
     def replace(self, replica: Replica, start_offset: Offset) -> None:
-        """Remove all records of a follower's log and continue at another offset. Raises StorageError."""
+        """Remove all records of a follower's log and continue at another offset.
+
+        Raises StorageError. The replica has no log then if the old one is deleted.
+        """
         assert replica.log is not None
         log = replica.log
-        if log.environment.health.failure is not None:
-            self._directory.forget(log.partition)
-        else:
-            self._directory.delete(log.partition, self._clock.now_ms())
+        try:
+            if log.environment.health.failure is not None:
+                self._directory.forget(log.partition)
+            else:
+                self._directory.delete(log.partition, self._clock.now_ms())
+        finally:
+            if log.is_deleted:
+                replica.log = None
         new_log = self._directory.create(
             log.partition, log.config, topic_id=log.state.topic_id, start_offset=start_offset
         )

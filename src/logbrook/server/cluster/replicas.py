@@ -353,8 +353,17 @@ class ReplicaManager:
         self._fetches.changed(replica.partition)
 
     def replace_log(self, replica: Replica, start_offset: Offset) -> None:
-        """Remove all records of a follower's log and continue at another offset. Raises StorageError."""
-        self._logs.replace(replica, start_offset)
+        """Remove all records of a follower's log and continue at another offset. Raises StorageError.
+
+        A replica that has lost its log by that, because the disk is full, gets one as soon as there is space.
+        """
+        try:
+            self._logs.replace(replica, start_offset)
+        except StorageError:
+            if replica.log is None:
+                self._unfollow(replica)
+                self._apply(replica.key)
+            raise
 
     def _rebuild(self, replica: Replica) -> None:
         """Replace the damaged log of a follower by an empty one, and fetch again. Raises StorageError or OSError."""
