@@ -25,6 +25,7 @@ from logbrook.core.coordinator import (
     CoordinatorNotAvailableError,
     CoordinatorRecord,
     CoordinatorShard,
+    CorruptCoordinatorRecordError,
     NotCoordinatorError,
     ProducerIdentity,
 )
@@ -37,7 +38,11 @@ from logbrook.server.coordinators.internal_topic import InternalTopic
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.storage.batch_set import AppendOrigin
+from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.pending_append import PendingAppend
+
+_SUSPENDED_POLL_S = 0.5
+_LOAD_AGAIN_S = 1.0
 
 _logger = event_logger(__name__)
 
@@ -47,8 +52,8 @@ S = TypeVar("S", bound=CoordinatorShard[Any])
 class ShardState(Enum):
     LOADING = auto()
     ACTIVE = auto()
-    # The log could not be read. Requests get CoordinatorLoadingError. There is no retry: the shard is loaded again at
-    # the next start, or when this broker is elected again.
+    # The log could not be read. Requests get CoordinatorLoadingError. It is loaded again after a while; if it is
+    # damaged, at the next start, or when this broker is elected again.
     FAILED = auto()
     UNLOADED = auto()
 
@@ -117,13 +122,17 @@ class CoordinatorRuntime(Generic[S]):
         self._is_in_memory = is_in_memory
         # Rate-limited: while the disk is full, every request of every member fails.
         self._warnings = RateLimitedWarnings(_logger, clock)
-        # Session and transaction timeouts use a clock that does not jump when the system time is corrected.
+        # Session and transaction timeouts use a clock that does not jump when the system time is corrected, and stands
+        # still while this coordinator is suspended.
         self._origin_ms = clock.now_ms() - int(clock.monotonic_s() * 1000)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        # The first time since the last certain one at which this coordinator was not certain.
+        self._suspended_since_s: float | None = None
         self._creation: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_stopping = False
+        self._stopped: asyncio.Future[None] = loop.create_future()
         # In a cluster: False while another broker may have taken over, because the lease is not certain.
         self.is_certain: Callable[[], bool] = lambda: True
         self._contexts = [CoordinatorContext(number, new_shard()) for number in range(topic.partition_count)]
@@ -149,11 +158,26 @@ class CoordinatorRuntime(Generic[S]):
         context = self._context(self.topic.partition_for(key))
         if not context.is_active:
             raise _unavailable(context, key)
-        if not self.is_certain():
+        if self._is_suspended():
             # Another broker may be the coordinator by now. An error derived from stale state, such as
             # UNKNOWN_MEMBER_ID, would be final for the client.
             raise NotCoordinatorError(key)
         return context
+
+    def _is_suspended(self) -> bool:
+        """True while another broker may be the coordinator. Then the time of `now_ms` stands still.
+
+        Otherwise members and transactions would time out whose requests were refused.
+        """
+        now_s = self._clock.monotonic_s()
+        if not self.is_certain():
+            if self._suspended_since_s is None:
+                self._suspended_since_s = now_s
+            return True
+        if self._suspended_since_s is not None:
+            self._origin_ms -= int((now_s - self._suspended_since_s) * 1000)
+            self._suspended_since_s = None
+        return False
 
     def context_or_none(self, key: str) -> CoordinatorContext[S] | None:
         """Return the shard of a key if it is active."""
@@ -217,10 +241,12 @@ class CoordinatorRuntime(Generic[S]):
         """Has no effect if the shard is unloaded meanwhile."""
         try:
             await self._replay_log(context)
-        except LogbrookError:
+        except LogbrookError as error:
             if context.state is ShardState.LOADING:
                 context.state = ShardState.FAILED
                 _logger.exception("coordinator load failed", topic=self.topic.name, partition=context.partition)
+                if not isinstance(error, CorruptLogError | CorruptCoordinatorRecordError):
+                    self.own(self._loop.create_task(self._load_again(context)))
             return
         if context.state is not ShardState.LOADING:
             return
@@ -229,6 +255,12 @@ class CoordinatorRuntime(Generic[S]):
         self.schedule(context)
         self._on_loaded(context)
 
+    async def _load_again(self, failed: CoordinatorContext[S]) -> None:
+        """After a while, unless the shard is unloaded: files or memory were short, or a read has failed."""
+        await asyncio.wait([self._stopped], timeout=_LOAD_AGAIN_S)
+        if self._contexts[failed.partition] is failed and failed.state is ShardState.FAILED and not self._is_stopping:
+            await self._load(self._new_context(failed.partition))
+
     def unload(self, partition: int) -> None:
         """Drop a shard. Its unreleased replies fail; later requests get NotCoordinatorError."""
         self._discard(self._context(partition))
@@ -236,6 +268,8 @@ class CoordinatorRuntime(Generic[S]):
     def stop(self) -> None:
         """Stop the timer, and fail the replies that wait for other members: they retry at the next start."""
         self._is_stopping = True
+        if not self._stopped.done():
+            self._stopped.set_result(None)
         if self._timer is not None:
             self._timer.cancel()
         for context in self._contexts:
@@ -446,12 +480,20 @@ class CoordinatorRuntime(Generic[S]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._is_suspended():
+            self._tick_later()
+            return
         now_ms = self.now_ms
         for context in list(self.active_contexts()):
             deadline_ms = context.shard.next_deadline_ms()
             if deadline_ms is not None and deadline_ms <= now_ms:
                 self._carry_out(context, context.shard.tick(now_ms))
             self.schedule(context)
+
+    def _tick_later(self) -> None:
+        if not self._is_stopping:
+            self._timer_ms = self.now_ms + int(_SUSPENDED_POLL_S * 1000)
+            self._timer = self._loop.call_later(_SUSPENDED_POLL_S, self.tick)
 
     def own(self, task: "asyncio.Task[Any]") -> None:
         """Keep a background task alive, and report its error to the event loop."""

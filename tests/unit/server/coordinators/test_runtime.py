@@ -1,7 +1,9 @@
 """Shards of a coordinator: several partitions of the internal topics, loading, unloading and failures."""
 
 import logging
+from collections.abc import AsyncIterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -9,9 +11,11 @@ from logbrook.client.connection import Connection
 from logbrook.model import TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from logbrook.server.coordinators import runtime as runtime_module
 from logbrook.server.coordinators.internal_topic import java_hash
 from logbrook.server.coordinators.runtime import ShardState
 from logbrook.server.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from logbrook.storage.errors import TooManyOpenFilesError
 from logbrook.testing import MemoryFiles
 from tests.unit.server.coordinators.test_groups import commit, committed, fetch
 from tests.unit.server.coordinators.test_transactions import (
@@ -116,6 +120,32 @@ def test_an_unloaded_shard_is_coordinated_by_another_broker_until_it_is_loaded()
         shell.run(runtime.load(1))
         assert fetch(client, moved) == (ErrorCode.NONE, 5)
         assert commit(client, moved, 6) is ErrorCode.NONE
+
+
+def test_a_load_that_fails_for_want_of_open_files_is_repeated(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its groups were unavailable until the next start or election."""
+    monkeypatch.setattr(runtime_module, "_LOAD_AGAIN_S", 0.01)
+    with Shell(SETTINGS) as shell, closing(shell.client()) as client:
+        shell.create("t")
+        assert commit(client, group_of(1), 5) is ErrorCode.NONE
+        runtime = shell.services.groups.runtime
+        batches, failures = runtime.topic.batches, [TooManyOpenFilesError("a segment")] * 2
+
+        def fail_at_first(partition: int) -> AsyncIterator[Any]:
+            if failures:
+                raise failures.pop()
+            return batches(partition)
+
+        monkeypatch.setattr(runtime.topic, "batches", fail_at_first)
+        shell.call(lambda: runtime.unload(1))
+        with caplog.at_level(logging.CRITICAL):
+            shell.run(runtime.load(1))
+        assert fetch(client, group_of(1)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+        shell.until(lambda: runtime._contexts[1].is_active)
+        assert failures == []
+        assert fetch(client, group_of(1)) == (ErrorCode.NONE, 5)
 
 
 def test_a_partition_that_cannot_be_read_makes_its_own_keys_unavailable(caplog: pytest.LogCaptureFixture) -> None:
