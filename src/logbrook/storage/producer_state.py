@@ -64,6 +64,8 @@ class ProducerStateEntry:
     coordinator_epoch: int = _NO_COORDINATOR_EPOCH
     # When the last batch was appended, by the broker's clock. Not stored.
     appended_ms: int = NO_TIMESTAMP
+    # Of the last marker since the log was opened. Not stored.
+    marker_offset: Offset | None = None
 
 
 class ProducerStateTable:
@@ -175,6 +177,7 @@ class ProducerStateTable:
                 producer.transaction_start_offset = previous.transaction_start_offset
                 producer.transaction_started_ms = previous.transaction_started_ms
                 producer.coordinator_epoch = previous.coordinator_epoch
+                producer.marker_offset = previous.marker_offset
             self._producers[header.producer_id] = producer
         producer.last_seen_ms = max(producer.last_seen_ms, header.max_timestamp)
         producer.appended_ms = max(producer.appended_ms, now_ms)
@@ -212,6 +215,7 @@ class ProducerStateTable:
         self, producer_id: ProducerId, producer: ProducerStateEntry, marker: Marker, offset: Offset
     ) -> None:
         producer.coordinator_epoch = marker.coordinator_epoch
+        producer.marker_offset = offset
         first_offset = self._open_transactions.pop(producer_id, None)
         if first_offset is None:
             return

@@ -49,6 +49,11 @@ class TransactionMarkers:
     # Producer epoch of the transaction's records. Records with a later epoch belong to a later transaction.
     transaction_epoch: int
 
+    @property
+    def have_own_epoch(self) -> bool:
+        """True if the markers have an epoch above that of the records: the next transaction may have it (KIP-890)."""
+        return self.producer.producer_epoch > self.transaction_epoch
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionTimeouts:

@@ -3,11 +3,14 @@
 Bytes are received into the memory of the response that they belong to, and not copied.
 
 Every request raises OSError if the connection is lost, TimeoutError (an OSError) if there is no response in time, or
-ProtocolError if the response cannot be decoded. After any of them the connection is closed.
+ProtocolError if the response cannot be decoded. After any of them the connection is reset: the kernel drops what the
+other broker has not received, so that a request that failed does not arrive later.
 """
 
 import asyncio
+import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -26,6 +29,8 @@ R = TypeVar("R", bound=ApiMessage)
 # The kernel would try for two minutes.
 CONNECT_S_MAX = 2.0
 _LENGTH = Struct(">i")
+# SO_LINGER of 0 s.
+_NO_LINGER = struct.pack("ii", 1, 0)
 _FRAME_BYTES_MAX = 256 << 20
 # Small responses, and the beginning of each.
 _START_BYTES = 4096
@@ -132,13 +137,21 @@ class PeerConnection(asyncio.BufferedProtocol):
                 skip_tags(reader)
             return decode(response, version, reader)
         except BaseException:
-            self.close()
+            self._reset()
             raise
 
     def close(self) -> None:
         if self._transport is not None:
             self._is_closed_here = True
             self._transport.close()
+
+    def _reset(self) -> None:
+        if self._transport is not None:
+            self._is_closed_here = True
+            connected = self._transport.get_extra_info("socket")
+            if connected is not None:
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            self._transport.abort()
 
     # The protocol
 

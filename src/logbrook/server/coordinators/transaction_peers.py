@@ -30,7 +30,8 @@ from logbrook.server.cluster_view import BrokerAddress, ClusterView
 from logbrook.server.errors import RequestRefusedError
 
 _ADD_PARTITIONS_VERSION = 5
-_WRITE_MARKERS_VERSION = 1
+_WRITE_MARKERS_VERSION = 2
+_TRANSACTION_VERSION_2 = 2
 
 
 class TransactionPeers:
@@ -91,6 +92,9 @@ class TransactionPeers:
         for code in codes - {ErrorCode.NONE}:
             if code == ErrorCode.NOT_COORDINATOR:
                 raise NotCoordinatorError(transactional_id)
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                # This broker leads the partition, and the coordinator does not know it yet.
+                raise CoordinatorNotAvailableError(transactional_id)
             raise RequestRefusedError(
                 ErrorCode(code), f"the coordinator of {transactional_id!r} refuses the transaction"
             )
@@ -111,6 +115,7 @@ class TransactionPeers:
             transaction_result=markers.is_commit,
             topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
             coordinator_epoch=coordinator_epoch,
+            transaction_version=_TRANSACTION_VERSION_2 if markers.have_own_epoch else 0,
         )
         request = WriteTxnMarkersRequest(markers=[marker])
         try:

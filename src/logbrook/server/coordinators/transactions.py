@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 from logbrook.config import TransactionConfig
 from logbrook.core.coordinator import (
     CoordinatorError,
+    CoordinatorLoadingError,
     CoordinatorNotAvailableError,
     CoordinatorRecord,
     ProducerIdentity,
@@ -38,6 +39,7 @@ from logbrook.records.control import build_marker
 from logbrook.server.coordinators.groups import GroupCoordinatorService
 from logbrook.server.coordinators.internal_topic import InternalTopic
 from logbrook.server.coordinators.runtime import CoordinatorContext, CoordinatorRuntime
+from logbrook.server.coordinators.transaction_joins import TransactionJoins
 from logbrook.server.coordinators.transaction_peers import TransactionPeers
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.log_appender import LogAppender
@@ -81,6 +83,7 @@ class TransactionCoordinatorService:
         # On a full disk the markers of all transactions fail, every second.
         self._warnings = RateLimitedWarnings(_logger, clock)
         self._stopping = asyncio.Event()
+        self.joins = TransactionJoins(clock)
         self._settling = asyncio.Lock()
         self.runtime: CoordinatorRuntime[TransactionCoordinatorShard] = CoordinatorRuntime(
             InternalTopic(topics, TRANSACTION_STATE, config.partitions),
@@ -164,9 +167,12 @@ class TransactionCoordinatorService:
     ) -> None:
         """Add a partition that this broker leads to a transaction, or check that it is part of it.
 
-        The coordinator may be another broker. Raises CoordinatorError or RequestRefusedError.
+        The coordinator may be another broker. Append in the same step that this returns in: it has found that no
+        marker ended the transaction here while the answer was on its way. Raises CoordinatorError or
+        RequestRefusedError.
         """
         check_transactional_id(transactional_id)
+        decided = self._last_decision(partition, producer.producer_id)
         coordinator = TopicPartition(TRANSACTION_STATE, self.runtime.topic.partition_for(transactional_id))
         if self._peers is not None and not self._peers.is_own(coordinator):
             await self._peers.add_partitions(
@@ -176,6 +182,20 @@ class TransactionCoordinatorService:
             self.check_partition(transactional_id, *producer, partition)
         else:
             await self.add(transactional_id, producer, [partition])
+        if self._last_decision(partition, producer.producer_id) != decided:
+            raise CoordinatorLoadingError(transactional_id)
+
+    def _last_decision(self, partition: TopicPartition, producer_id: ProducerId) -> tuple[int, Offset | None] | None:
+        """Return the leader epoch of a partition and the offset of the producer's last marker; None if another leads.
+
+        An answer of the coordinator is of use only if they have not changed since the question (KIP-890).
+        """
+        try:
+            epoch = self._topics.leader_epoch(partition)
+            producer = self._topics.directory.get(partition).producers.get(producer_id)
+        except LogbrookError:
+            return None
+        return epoch, None if producer is None else producer.marker_offset
 
     def check_partition(
         self, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch, partition: TopicPartition
@@ -239,13 +259,22 @@ class TransactionCoordinatorService:
         return max((age_ms for age_ms in ages_ms if age_ms is not None), default=None)
 
     def write_marker(
-        self, partition: TopicPartition, producer: ProducerIdentity, *, is_commit: bool, coordinator_epoch: int
+        self,
+        partition: TopicPartition,
+        producer: ProducerIdentity,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        has_own_epoch: bool = False,
     ) -> "asyncio.Future[None]":
         """Append a marker to a partition of this broker, at the request of the coordinator or of an operator.
 
-        The transaction itself is not changed. The future is done when the marker is committed, or raises LogbrookError.
+        With `has_own_epoch` the marker's epoch is above that of the records of its transaction: one that is repeated,
+        and arrives when records of the next transaction have that epoch, has no effect. The transaction itself is not
+        changed. The future is done when the marker is committed, or raises LogbrookError.
         """
-        markers = TransactionMarkers("", producer, is_commit, (partition,), producer.producer_epoch)
+        epoch = producer.producer_epoch - 1 if has_own_epoch else producer.producer_epoch
+        markers = TransactionMarkers("", producer, is_commit, (partition,), epoch)
         return self._append_own_marker(markers, partition, coordinator_epoch)
 
     # The end of a transaction
@@ -321,12 +350,20 @@ class TransactionCoordinatorService:
     async def _send_marker(
         self, peers: TransactionPeers, markers: TransactionMarkers, partition: TopicPartition, epoch: int
     ) -> None:
+        """Raises LogbrookError."""
+        if self._is_missing(partition):
+            # It was deleted, or was created a moment ago.
+            await self._topics.refresh()
+            if self._is_missing(partition):
+                return
+        await peers.write_marker(markers, partition, epoch)
+
+    def _is_missing(self, partition: TopicPartition) -> bool:
         try:
             self._topics.check_partition(partition)
         except (TopicNotFoundError, PartitionNotFoundError):
-            # The topic was deleted.
-            return
-        await peers.write_marker(markers, partition, epoch)
+            return True
+        return False
 
     def _append_own_marker(
         self, markers: TransactionMarkers, partition: TopicPartition, coordinator_epoch: int

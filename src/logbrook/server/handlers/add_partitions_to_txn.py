@@ -54,6 +54,9 @@ async def _add_for_broker(services: Services, transaction: AddPartitionsToTxnTra
             for partition in results:
                 services.transactions.check_partition(transactional_id, *producer, partition)
         else:
+            for partition in results:
+                # A partition that this broker does not know yet would get no marker.
+                services.topics.check_partition(partition)
             await services.transactions.add(transactional_id, producer, results.keys())
     except LogbrookError as error:
         for result in results.values():

@@ -16,7 +16,7 @@ from functools import partial
 from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.coordinator import CoordinatorError, ProducerIdentity
 from logbrook.model import LogbrookError, TopicPartition
-from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.error_codes import RETRIABLE, ErrorCode
 from logbrook.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -171,10 +171,10 @@ class _Produce:
         if header.magic == MAGIC_V2 and LENGTH_PREFIX_BYTES + header.batch_length < len(records):
             raise RequestRefusedError(ErrorCode.INVALID_RECORD, "a partition needs exactly one batch, not several")
         if header.attributes & TRANSACTIONAL_BIT or self._request.transactional_id is not None:
-            if self._services.replicas is not None and not _has_open_transaction(log, header):
-                self._join_then_append(response, log, records, header)
+            if self._services.replicas is None:
+                self._join_transaction(log.partition, header)
+            elif self._waits_to_join(response, log, records, header):
                 return
-            self._join_transaction(log.partition, header)
         self._append_checked(response, log, records, header)
 
     def _append_checked(
@@ -215,8 +215,7 @@ class _Produce:
         try:
             if isinstance(result, LogbrookError):
                 raise result
-            if self._services.topics.log(log.partition) is not log:
-                raise PartitionNotFoundError(log.partition)
+            self._check_log(log)
             self._append_batch(response, log, result)
         except LogbrookError as error:
             self._fail(response, error)
@@ -228,9 +227,6 @@ class _Produce:
         Producers of transaction version 2 add a partition by writing to it (KIP-890). Raises RequestRefusedError.
         """
         transactional_id = self._transactional_id(header)
-        if self._services.replicas is not None:
-            # Its first batch has joined the transaction.
-            return
         transaction = (transactional_id, header.producer_id, header.producer_epoch)
         transactions = self._services.transactions
         try:
@@ -241,29 +237,60 @@ class _Produce:
         except CoordinatorError as error:
             raise self._transaction_error(error) from error
 
-    def _join_then_append(
+    def _waits_to_join(
         self, response: PartitionProduceResponse, log: Log, records: memoryview, header: BatchHeader
-    ) -> None:
-        """Append when the coordinator, which may be another broker, knows the partition. Raises RequestRefusedError."""
+    ) -> bool:
+        """True if the batch is appended later: its coordinator, which may be another broker, has to be asked first.
+
+        Raises RequestRefusedError.
+        """
         transactional_id = self._transactional_id(header)
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
-        transactions = self._services.transactions
+        transactions, joins = self._services.transactions, self._services.transactions.joins
+
+        def resume(error: LogbrookError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                self._check_log(log)
+                self._append_batch(response, log, records)
+            except LogbrookError as refusal:
+                self._refuse(response, refusal)
 
         async def join() -> None:
+            failure: LogbrookError | None = None
             try:
                 only_check = self._context.version < _ADDS_PARTITIONS_SINCE
                 await transactions.join(transactional_id, producer, log.partition, only_check=only_check)
-                if self._services.topics.log(log.partition) is not log:
-                    raise PartitionNotFoundError(log.partition)
+                self._check_log(log)
                 self._append_checked(response, log, records, header)
-            except (CoordinatorError, RequestRefusedError) as error:
-                self._fail(response, self._transaction_error(error))
-                self._finish_append()
             except LogbrookError as error:
-                self._fail(response, error)
-                self._finish_append()
+                failure = error
+                self._refuse(response, error)
+            finally:
+                joins.end(log.partition, header, failure, is_repeated=response.error_code in RETRIABLE)
 
+        if joins.wait(log.partition, header, resume):
+            return True
+        if _has_open_transaction(log, header):
+            # Its first batch has joined the transaction.
+            return False
+        if log.producers.get(header.producer_id) is None and joins.follows_refused(log.partition, header):
+            raise RequestRefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier batch of the producer was refused")
+        joins.begin(log.partition, header)
         transactions.own(join())
+        return True
+
+    def _check_log(self, log: Log) -> None:
+        """Raises PartitionNotFoundError or NotLeaderError if the partition has another log or leader by now."""
+        if self._services.topics.log(log.partition) is not log:
+            raise PartitionNotFoundError(log.partition)
+
+    def _refuse(self, response: PartitionProduceResponse, error: LogbrookError) -> None:
+        """Answer a batch whose response was deferred."""
+        is_of_transaction = isinstance(error, CoordinatorError | RequestRefusedError)
+        self._fail(response, self._transaction_error(error) if is_of_transaction else error)
+        self._finish_append()
 
     def _transactional_id(self, header: BatchHeader) -> str:
         """Raises RequestRefusedError."""

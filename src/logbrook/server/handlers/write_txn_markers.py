@@ -26,6 +26,9 @@ from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.services import Services
 from logbrook.server.topics import TRANSACTION_STATE
 
+# Of a transaction: its markers have an epoch above that of its records (KIP-890).
+_OWN_EPOCH_SINCE = 2
+
 _logger = event_logger(__name__)
 
 
@@ -86,6 +89,7 @@ class _MarkerWrite:
                 producer,
                 is_commit=marker.transaction_result,
                 coordinator_epoch=marker.coordinator_epoch,
+                has_own_epoch=marker.transaction_version >= _OWN_EPOCH_SINCE,
             )
             if services.replicas is None:
                 _logger.warning(

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from logbrook.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from logbrook.server.cluster.peer_connection import PeerConnection
 
 WAIT_S_MAX = 20
@@ -44,3 +45,22 @@ def test_an_address_without_a_listener_refuses_connections() -> None:
         unused.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError):
             asyncio.run(PeerConnection.connect("127.0.0.1", unused.getsockname()[1], "test"))
+
+
+def test_a_connection_is_reset_if_a_request_gets_no_answer() -> None:
+    """The request may be a marker of a transaction, which ends the next one if it arrives after that has begun."""
+
+    async def ask(listener: socket.socket) -> None:
+        connection = await PeerConnection.connect("127.0.0.1", listener.getsockname()[1], "test")
+        with pytest.raises(TimeoutError):
+            await connection.request(ApiVersionsRequest(), ApiVersionsResponse, 3, timeout_s=0.05)
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        asyncio.run(ask(listener))
+        accepted, _ = listener.accept()
+        accepted.settimeout(WAIT_S_MAX)
+        with accepted, pytest.raises(ConnectionResetError):
+            while accepted.recv(1000):
+                pass
