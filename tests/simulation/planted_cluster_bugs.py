@@ -28,6 +28,7 @@ from logbrook.server.cluster.replica import Replica
 from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
 from logbrook.server.cluster.replicas import ReplicaManager
 from logbrook.server.coordinators.runtime import CoordinatorContext, CoordinatorRuntime, complete
+from logbrook.server.coordinators.transaction_joins import TransactionJoins
 from logbrook.server.coordinators.transactions import TransactionCoordinatorService
 from logbrook.server.errors import RequestRefusedError
 from logbrook.server.handlers import write_txn_markers
@@ -102,6 +103,13 @@ def join_transactions_without_the_coordinator(monkeypatch: pytest.MonkeyPatch) -
         """Ask nobody."""
 
     monkeypatch.setattr(TransactionCoordinatorService, "join", join)
+
+
+def let_batches_overtake_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of a transaction are appended when the coordinator has answered, in whatever order."""
+    monkeypatch.setattr(TransactionJoins, "wait", lambda *_: False)
+    monkeypatch.setattr(TransactionJoins, "begin", lambda *_: None)
+    monkeypatch.setattr(TransactionJoins, "end", lambda *_, **__: None)
 
 
 def let_the_high_watermark_lead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,7 @@ SLOWLY_FOUND: list[Plant] = [
     bugs.acknowledge_after_a_failed_sync,
     bugs.truncate_to_the_end_of_the_leaders_epoch,
     bugs.accept_markers_of_deposed_coordinators,
+    bugs.let_batches_overtake_each_other,
 ]
 
 

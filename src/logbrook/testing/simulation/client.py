@@ -1,6 +1,7 @@
-"""Clients of simulated brokers: one request at a time."""
+"""Clients of simulated brokers: one request at a time, or several to one broker without waiting for the answers."""
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 from typing import Protocol, Self, TypeAlias, TypeVar
 
@@ -37,6 +38,12 @@ class WorkloadClient(Protocol):
 
     async def request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float = ...) -> R: ...
 
+    async def request_all(
+        self, messages: Sequence[ApiMessage], response: type[R], version: int, timeout_s: float = ...
+    ) -> list[R]:
+        """Send requests to the broker of the first one, in order, without waiting for answers."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -55,6 +62,12 @@ class SimulatedClient(PeerConnection):
     ) -> Self:
         """Connect from the host `local_host`, by default `client_id`. Raises OSError."""
         return await super().connect(host, port, client_id, local_host or client_id, timeout_s, security)
+
+    async def request_all(
+        self, messages: Sequence[ApiMessage], response: type[R], version: int, timeout_s: float = REQUEST_S_MAX
+    ) -> list[R]:
+        """Send requests without waiting for answers. Raises OSError."""
+        return await asyncio.gather(*(self.request(message, response, version, timeout_s) for message in messages))
 
 
 class ClusterClient:
@@ -76,25 +89,37 @@ class ClusterClient:
 
     async def request(self, message: ApiMessage, response: type[R], version: int, timeout_s: float | None = None) -> R:
         """Send a request to the broker that serves it. Raises OSError."""
-        timeout_s = timeout_s or self._request_s_max
-        async with asyncio.timeout(timeout_s):
-            host = await self._host_of(message)
-            answer = await self.request_from(host, message, response, version, timeout_s)
-        if _has_error(answer):
-            self.forget()
+        (answer,) = await self.request_all([message], response, version, timeout_s)
         return answer
 
     async def request_from(
         self, host: str, message: ApiMessage, response: type[R], version: int, timeout_s: float | None = None
     ) -> R:
         """Send a request to one broker. Raises OSError."""
+        (answer,) = await self._request_all_from(host, [message], response, version, timeout_s or self._request_s_max)
+        return answer
+
+    async def request_all(
+        self, messages: Sequence[ApiMessage], response: type[R], version: int, timeout_s: float | None = None
+    ) -> list[R]:
+        """Send requests to the broker of the first one without waiting for answers. Raises OSError."""
         timeout_s = timeout_s or self._request_s_max
-        self.requests += 1
+        async with asyncio.timeout(timeout_s):
+            host = await self._host_of(messages[0])
+            answers = await self._request_all_from(host, messages, response, version, timeout_s)
+        if any(_has_error(answer) for answer in answers):
+            self.forget()
+        return answers
+
+    async def _request_all_from(
+        self, host: str, messages: Sequence[ApiMessage], response: type[R], version: int, timeout_s: float
+    ) -> list[R]:
+        self.requests += len(messages)
         connection = self._connections.get(host)
         try:
             if connection is None or connection.is_closed:
                 connection = self._connections[host] = await SimulatedClient.connect(host, self._port, self._name)
-            return await connection.request(message, response, version, timeout_s)
+            return await connection.request_all(messages, response, version, timeout_s)
         except OSError:
             self.forget()
             raise

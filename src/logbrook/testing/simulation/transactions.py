@@ -1,6 +1,7 @@
 """Transactions in a simulation: a transactional producer, and a reader of committed records that checks them.
 
-A transaction writes one record to each partition and is committed or aborted. If an answer is lost, its outcome is
+A transaction writes some batches to each partition, without waiting for the answers in between, and is committed or
+aborted. If an answer is lost, its outcome is
 unknown: all of its records are committed or none. The next transaction starts with InitProducerId, which aborts what is
 still open. With transaction version 1, as older clients, the producer adds the partitions itself, keeps its epoch, and
 sends EndTxn until it is answered. The coordinator aborts a transaction that takes longer than its timeout and fences
@@ -47,6 +48,8 @@ _INIT_PRODUCER_ID, _ADD_PARTITIONS, _FETCH = 4, 3, 12
 _PRODUCE, _END_TXN = {1: 11, 2: 12}, {1: 4, 2: 5}
 _READ_COMMITTED = 1
 _BYTES_MAX = 1 << 20
+# Of a transaction, to each partition.
+_BATCHES_MAX = 3
 _RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
 # Of a producer whose transaction has timed out.
 _FENCED = frozenset(
@@ -104,14 +107,21 @@ class TransactionalWorkload:
         if producer is None:
             producer = await self._initialize(client)
         self._count += 1
-        values = [b"%d/%d of %s" % (self._count, partition, self._id.encode()) for partition in range(self._partitions)]
+        batches = [
+            [
+                b"%d/%d.%d of %s" % (self._count, partition, number, self._id.encode())
+                for number in range(self._batches())
+            ]
+            for partition in range(self._partitions)
+        ]
+        values = [value for of_partition in batches for value in of_partition]
         is_commit = self._random.random() < 0.7
         self.unknown.append(values)
         self._started_s = asyncio.get_running_loop().time()
         if self._version == 1:
             await self._add_partitions(client, producer)
-        for partition, value in enumerate(values):
-            await self._write(client, producer, partition, value)
+        for partition, of_partition in enumerate(batches):
+            await self._write(client, producer, partition, of_partition)
         request = EndTxnRequest(
             transactional_id=self._id, producer_id=producer[0], producer_epoch=producer[1], committed=is_commit
         )
@@ -152,21 +162,33 @@ class TransactionalWorkload:
             for result in added.results_by_partition:
                 self._check(result.partition_error_code)
 
-    async def _write(self, client: WorkloadClient, producer: tuple[int, int], partition: int, value: bytes) -> None:
+    async def _write(
+        self, client: WorkloadClient, producer: tuple[int, int], partition: int, values: list[bytes]
+    ) -> None:
+        first = self._sequences.get(partition, 0)
+        requests = [
+            self._produce_request(producer, partition, value, first + number) for number, value in enumerate(values)
+        ]
+        for answer in await client.request_all(requests, ProduceResponse, _PRODUCE[self._version]):
+            # Batches after one that was refused may be out of order.
+            self._check(answer.responses[0].partition_responses[0].error_code)
+        self._sequences[partition] = first + len(values)
+
+    def _produce_request(
+        self, producer: tuple[int, int], partition: int, value: bytes, sequence: int
+    ) -> ProduceRequest:
         batch = build_batch(
             [Record(value=value)],
             producer_id=ProducerId(producer[0]),
             producer_epoch=ProducerEpoch(producer[1]),
-            base_sequence=self._sequences.get(partition, 0),
+            base_sequence=sequence,
             transactional=True,
         )
-        topics = [
-            TopicProduceData(name=self._topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
-        ]
-        request = ProduceRequest(transactional_id=self._id, acks=-1, timeout_ms=5_000, topic_data=topics)
-        answer = await client.request(request, ProduceResponse, _PRODUCE[self._version])
-        self._check(answer.responses[0].partition_responses[0].error_code)
-        self._sequences[partition] = self._sequences.get(partition, 0) + 1
+        data = TopicProduceData(name=self._topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
+        return ProduceRequest(transactional_id=self._id, acks=-1, timeout_ms=5_000, topic_data=[data])
+
+    def _batches(self) -> int:
+        return self._random.randint(1, _BATCHES_MAX)
 
     def _check(self, code: int) -> None:
         """Raises UnfinishedTransactionError for an error after which a client begins again; others are violations."""
