@@ -488,3 +488,32 @@ def test_a_partition_that_is_not_synced_yet_does_not_wait_for_the_fetch_of_the_o
         assert cluster.loop.time() - began_s < SOON_S
 
     ThreeBrokers(sync_s=(0.12, 0.001, 0.12)).run(scenario)
+
+
+def test_readers_of_a_follower_that_lost_records_in_an_unclean_election_see_the_new_ones() -> None:
+    """Its high watermark stood still until the leader's was above the one from before the truncation."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        cluster.loop.network.cut_off(host_of(1), host_of(2))
+        for _ in range(4):
+            assert await cluster.produce(leader=1) == ErrorCode.NONE
+        assert cluster.registration().isr == (1,)
+        cluster.cut_off_from_store(1)
+        await pause(2 * LEASE_S)
+        assert not cluster.is_registered(1)
+        administrator = cluster.brokers[2].server.services.cluster_admin
+        assert administrator is not None
+        await administrator.elect_unclean(TopicPartition(TOPIC, 0))
+        await pause(0.1)
+        assert await cluster.produce(leader=2) == ErrorCode.NONE
+        log = cluster.brokers[1].server.directory.get(TopicPartition(TOPIC, 0))
+        assert (log.log_end_offset, log.high_watermark) == (5, 5)
+        cluster.cut_off_from_store(1, is_cut_off=False)
+        cluster.loop.network.reconnect(host_of(1), host_of(2))
+        await pause(5.0)
+        assert set(cluster.registration().isr) == {1, 2}
+        assert (log.log_end_offset, log.high_watermark) == (2, 2)
+
+    ThreeBrokers().run(scenario)

@@ -91,10 +91,9 @@ def find_divergence(fetch: ReplicaFetch, own_end: EpochEnd | None, first_epoch_s
 class PartitionFollower:
     """One term of a follower: it follows one leader in one epoch. The caller owns the log and reports its ends."""
 
-    def __init__(self, leader: BrokerId, leader_epoch: LeaderEpoch, high_watermark: Offset) -> None:
+    def __init__(self, leader: BrokerId, leader_epoch: LeaderEpoch) -> None:
         self.leader = leader
         self.leader_epoch = leader_epoch
-        self.high_watermark = high_watermark
         # The newest that the leader has told in this term. Its own is never smaller.
         self.leader_high_watermark = Offset(0)
 
@@ -149,15 +148,18 @@ class PartitionFollower:
         has_records: bool,
         leader_high_watermark: Offset,
         leader_log_start_offset: Offset,
+        high_watermark: Offset,
         log_start_offset: Offset,
         log_end_offset: Offset,
     ) -> list[FollowerEffect]:
-        """A response without divergence. `log_end_offset` is that after its records are appended."""
+        """A response without divergence. `log_end_offset` is that after its records are appended.
+
+        `high_watermark` is that of this log, which a truncation after an unclean election may have lowered.
+        """
         effects: list[FollowerEffect] = [AppendFetched()] if has_records else []
         self.leader_high_watermark = max(self.leader_high_watermark, leader_high_watermark)
         offset = min(leader_high_watermark, log_end_offset)
-        if offset > self.high_watermark:
-            self.high_watermark = Offset(offset)
+        if offset > high_watermark:
             effects.append(MoveHighWatermark(Offset(offset)))
         if leader_log_start_offset > log_start_offset:
             effects.append(MoveLogStart(Offset(min(leader_log_start_offset, log_end_offset))))
@@ -165,5 +167,5 @@ class PartitionFollower:
 
     def validate(self) -> None:
         """Assert the invariants that hold between any two calls."""
-        assert self.high_watermark >= 0
         assert self.leader_epoch >= 0
+        assert self.leader_high_watermark >= 0

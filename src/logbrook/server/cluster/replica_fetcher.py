@@ -412,6 +412,7 @@ class ReplicaFetcher:
                 has_records=has_records,
                 leader_high_watermark=Offset(data.high_watermark),
                 leader_log_start_offset=Offset(data.log_start_offset),
+                high_watermark=log.high_watermark,
                 log_start_offset=log.log_start_offset,
                 log_end_offset=log.log_end_offset,
             )

@@ -309,10 +309,7 @@ class ReplicaManager:
         key = FetcherKey(registration.leader, is_catching_up=self.broker_id not in registration.isr)
         if follower is None or follower.leader_epoch != registration.leader_epoch:
             self._unfollow(replica)
-            assert replica.log is not None
-            replica.follower = PartitionFollower(
-                registration.leader, registration.leader_epoch, replica.log.high_watermark
-            )
+            replica.follower = PartitionFollower(registration.leader, registration.leader_epoch)
         if replica.fetcher != key:
             self._leave_fetcher(replica)
             fetcher = self._fetchers.get(key)

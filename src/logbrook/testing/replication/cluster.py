@@ -372,4 +372,4 @@ class ModelCluster:
         broker.fetch_number += 1
         if self.faults.truncates_by_high_watermark:
             broker.log.truncate(broker.high_watermark)
-        broker.follower = PartitionFollower(registration.leader, registration.leader_epoch, broker.high_watermark)
+        broker.follower = PartitionFollower(registration.leader, registration.leader_epoch)

@@ -186,7 +186,7 @@ class ReplicationModel(ModelCluster):
         broker.fetch_number += 1
         if answer.offset != log.log_end_offset:
             return
-        self._carry_out(broker, log, answer, self._follower_effects(follower, log, answer))
+        self._carry_out(broker, log, answer, self._follower_effects(broker, follower, answer))
 
     @staticmethod
     def _carry_out(broker: ModelBroker, log: ModelLog, answer: FetchAnswer, effects: list[FollowerEffect]) -> None:
@@ -206,7 +206,10 @@ class ReplicationModel(ModelCluster):
                     log.delete_before(Offset(min(offset, broker.high_watermark)))
 
     @staticmethod
-    def _follower_effects(follower: PartitionFollower, log: ModelLog, answer: FetchAnswer) -> list[FollowerEffect]:
+    def _follower_effects(
+        broker: ModelBroker, follower: PartitionFollower, answer: FetchAnswer
+    ) -> list[FollowerEffect]:
+        log = broker.log
         if answer.divergence is not None:
             own_end = log.end_of(answer.divergence.epoch)
             return follower.on_divergence(
@@ -218,6 +221,7 @@ class ReplicationModel(ModelCluster):
             has_records=bool(answer.records),
             leader_high_watermark=answer.high_watermark,
             leader_log_start_offset=answer.log_start_offset,
+            high_watermark=broker.high_watermark,
             log_start_offset=log.log_start_offset,
             log_end_offset=Offset(log.log_end_offset + len(answer.records)),
         )

@@ -21,7 +21,7 @@ THREE, FIVE = LeaderEpoch(3), LeaderEpoch(5)
 
 @pytest.fixture
 def follower() -> PartitionFollower:
-    return PartitionFollower(BrokerId(1), FIVE, high_watermark=Offset(10))
+    return PartitionFollower(BrokerId(1), FIVE)
 
 
 def test_a_follower_that_ends_before_the_leaders_log_starts_again_there(follower: PartitionFollower) -> None:
@@ -41,6 +41,7 @@ def test_a_response_moves_high_watermark_and_log_start_up_to_the_log_end(followe
         has_records=True,
         leader_high_watermark=Offset(40),
         leader_log_start_offset=Offset(35),
+        high_watermark=Offset(10),
         log_start_offset=Offset(0),
         log_end_offset=Offset(30),
     )
@@ -55,6 +56,7 @@ def test_a_follower_fetches_with_unsynced_records_only_below_the_high_watermark_
         has_records=True,
         leader_high_watermark=Offset(40),
         leader_log_start_offset=Offset(0),
+        high_watermark=Offset(10),
         log_start_offset=Offset(0),
         log_end_offset=Offset(30),
     )
@@ -68,6 +70,7 @@ def test_the_high_watermark_of_a_follower_does_not_fall(follower: PartitionFollo
         has_records=False,
         leader_high_watermark=Offset(5),
         leader_log_start_offset=Offset(0),
+        high_watermark=Offset(10),
         log_start_offset=Offset(0),
         log_end_offset=Offset(30),
     )
