@@ -19,6 +19,12 @@ from logbrook.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from logbrook.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from logbrook.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from logbrook.protocol.messages.produce import (
     PartitionProduceData,
@@ -33,6 +39,7 @@ from logbrook.server.cluster.node import ClusterLink
 from logbrook.server.cluster.peer_connection import PeerConnection
 from logbrook.server.cluster.topics import ClusterTopics
 from logbrook.storage.errors import CorruptLogError
+from logbrook.storage.log import Log
 from logbrook.testing.forwarding import SYNC_CALLS
 from logbrook.testing.memory_metadata_store import MemoryMetadataStore, MemoryStore
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
@@ -121,16 +128,36 @@ class ThreeBrokers:
         await pause(0.1)
 
     async def produce(
-        self, leader: int, partition: int = 0, name: str = TOPIC, value: bytes = b"v", timeout_ms: int = 30_000
+        self,
+        leader: int,
+        partition: int = 0,
+        name: str = TOPIC,
+        value: bytes = b"v",
+        timeout_ms: int = 30_000,
+        count: int = 1,
     ) -> ErrorCode:
-        """Write a record with acks=all."""
-        data = PartitionProduceData(index=partition, records=build_batch([Record(value=value)]))
+        """Write a batch of records with acks=all."""
+        data = PartitionProduceData(index=partition, records=build_batch([Record(value=value)] * count))
         topic = TopicProduceData(name=name, partition_data=[data])
         request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[topic])
         client = await SimulatedClient.connect(host_of(leader), PORT)
         response = await client.request(request, ProduceResponse, 12, timeout_s=60.0)
         client.close()
         return ErrorCode(response.responses[0].partition_responses[0].error_code)
+
+    async def delete_records(self, leader: int, offset: int, timeout_ms: int = 5_000) -> tuple[ErrorCode, int]:
+        """Delete the records of partition 0 before an offset. Return the error code and the low watermark."""
+        topic = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
+        request = DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms)
+        client = await SimulatedClient.connect(host_of(leader), PORT)
+        response = await client.request(request, DeleteRecordsResponse, 2, timeout_s=60.0)
+        client.close()
+        result = response.topics[0].partitions[0]
+        return ErrorCode(result.error_code), result.low_watermark
+
+    def log(self, number: int) -> Log:
+        """Return a broker's log of partition 0."""
+        return self.brokers[number].server.directory.get(TopicPartition(TOPIC, 0))
 
     async def leader_known_by(self, number: int) -> int:
         """Return the leader of partition 0 that a broker tells a client."""
@@ -515,5 +542,42 @@ def test_readers_of_a_follower_that_lost_records_in_an_unclean_election_see_the_
         await pause(5.0)
         assert set(cluster.registration().isr) == {1, 2}
         assert (log.log_end_offset, log.high_watermark) == (2, 2)
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_new_replica_of_a_log_that_starts_within_a_batch_gets_in_sync() -> None:
+    """It started at an offset of which the leader returns the whole batch, and refused that forever."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1])
+        assert await cluster.produce(leader=1, count=10) == ErrorCode.NONE
+        assert await cluster.delete_records(leader=1, offset=5) == (ErrorCode.NONE, 5)
+        administrator = cluster.brokers[1].server.services.cluster_admin
+        assert administrator is not None
+        await administrator.reassign(TopicPartition(TOPIC, 0), [1, 2])
+        await pause(2.0)
+        assert set(cluster.registration().isr) == {1, 2}
+        log = cluster.log(2)
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 10, 10)
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_damaged_replica_whose_log_starts_within_a_batch_is_fetched_again() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        assert await cluster.produce(leader=1, count=10) == ErrorCode.NONE
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        assert await cluster.delete_records(leader=1, offset=5) == (ErrorCode.NONE, 5)
+        await pause(2.0)
+        damaged = cluster.log(2)
+        assert damaged.log_start_offset == 5
+        damaged.quarantine(CorruptLogError(damaged.partition, "segment", 0, Offset(5), "damaged by the test"))
+        await pause(2.0)
+        log = cluster.log(2)
+        assert log is not damaged
+        assert set(cluster.registration().isr) == {1, 2}
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 11, 11)
 
     ThreeBrokers().run(scenario)

@@ -142,6 +142,17 @@ class PartitionFollower:
             return [StartAt(leader_log_start_offset)]
         return []
 
+    def before_append(
+        self, base_offset: Offset, next_offset: Offset, log_start_offset: Offset, log_end_offset: Offset
+    ) -> list[FollowerEffect]:
+        """A response has records; its first batch has the offsets from `base_offset` up to `next_offset`.
+
+        Batches are sent whole, and a log may start within one. Then this log starts again with the batch, and the
+        leader's log start offset hides the first records of it.
+        """
+        is_empty = log_start_offset == log_end_offset
+        return [StartAt(base_offset)] if is_empty and base_offset < log_end_offset < next_offset else []
+
     def on_response(
         self,
         *,

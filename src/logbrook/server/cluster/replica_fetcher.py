@@ -15,6 +15,7 @@ waits on the connection would delay it: the connection is made anew, but not mor
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Protocol
 
 from logbrook.core.cluster.image import ClusterImage
@@ -43,6 +44,7 @@ from logbrook.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+from logbrook.records.batch import iter_headers
 from logbrook.server.cluster.peer_connection import PeerConnection
 from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import Replica
@@ -402,14 +404,14 @@ class ReplicaFetcher:
                 divergence, own_end, log.log_start_offset, log.log_end_offset, Offset(data.log_start_offset)
             )
         else:
-            has_records = bool(data.records)
-            if has_records:
+            if data.records:
                 assert isinstance(data.records, memoryview)
-                if (throttle := self._throttle_of(replica)) is not None:
-                    throttle.record(len(data.records))
+                self._prepare_append(replica, log, follower, data.records)
+                assert replica.log is not None
+                log = replica.log
                 appends.append(self._append(log, data.records))
             effects = follower.on_response(
-                has_records=has_records,
+                has_records=bool(data.records),
                 leader_high_watermark=Offset(data.high_watermark),
                 leader_log_start_offset=Offset(data.log_start_offset),
                 high_watermark=log.high_watermark,
@@ -418,6 +420,15 @@ class ReplicaFetcher:
             )
         for effect in effects:
             self._carry_out(replica, log, effect)
+
+    def _prepare_append(self, replica: Replica, log: Log, follower: PartitionFollower, records: memoryview) -> None:
+        """Replace the log if it cannot take the first batch at its end. Raises LogbrookError."""
+        if (throttle := self._throttle_of(replica)) is not None:
+            throttle.record(len(records))
+        for _, first in islice(iter_headers(records), 1):
+            start, end = log.log_start_offset, log.log_end_offset
+            for effect in follower.before_append(first.base_offset, first.next_offset, start, end):
+                self._carry_out(replica, log, effect)
 
     def _carry_out(self, replica: Replica, log: Log, effect: FollowerEffect) -> None:
         """Raises LogbrookError."""

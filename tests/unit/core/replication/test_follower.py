@@ -6,6 +6,7 @@ from logbrook.core.replication.follower import (
     NO_EPOCH,
     AppendFetched,
     EpochEnd,
+    FollowerEffect,
     MoveHighWatermark,
     MoveLogStart,
     PartitionFollower,
@@ -30,6 +31,30 @@ def test_a_follower_that_ends_before_the_leaders_log_starts_again_there(follower
 
 def test_an_empty_log_after_the_end_of_the_leaders_starts_again(follower: PartitionFollower) -> None:
     assert follower.on_out_of_range(Offset(5), Offset(20), Offset(20)) == [StartAt(Offset(5))]
+
+
+@pytest.mark.parametrize(
+    ("log_start_offset", "base_offset", "next_offset", "effects"),
+    [
+        (15, 10, 20, [StartAt(Offset(10))]),
+        (15, 15, 20, []),
+        # Not a batch that the leader returns for the end of this log.
+        (15, 10, 15, []),
+        # The records of this log tell where the batch must begin.
+        (12, 10, 20, []),
+    ],
+)
+def test_an_empty_log_that_starts_within_a_batch_starts_again_with_the_batch(
+    follower: PartitionFollower,
+    log_start_offset: int,
+    base_offset: int,
+    next_offset: int,
+    effects: list[FollowerEffect],
+) -> None:
+    """The leader's log starts within it, too: clients have deleted its first records."""
+    assert effects == follower.before_append(
+        Offset(base_offset), Offset(next_offset), Offset(log_start_offset), Offset(15)
+    )
 
 
 def test_a_log_with_records_in_the_leaders_range_is_kept(follower: PartitionFollower) -> None:
