@@ -40,6 +40,7 @@ from logbrook.server.cluster.peer_connection import PeerConnection
 from logbrook.server.cluster.topics import ClusterTopics
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.log import Log
+from logbrook.storage.partition_files import SavedHighWatermark, read_high_watermarks, write_high_watermarks
 from logbrook.testing.forwarding import SYNC_CALLS
 from logbrook.testing.memory_metadata_store import MemoryMetadataStore, MemoryStore
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
@@ -579,5 +580,24 @@ def test_a_damaged_replica_whose_log_starts_within_a_batch_is_fetched_again() ->
         assert log is not damaged
         assert set(cluster.registration().isr) == {1, 2}
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 11, 11)
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_saved_high_watermark_above_the_end_of_the_log_is_lowered_at_the_start() -> None:
+    """A power loss has cut the log. After another one, records that replaced its end would count as committed."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        await pause(1.0)
+        state = cluster.log(2).state
+        await cluster.kill(2)
+        files = cluster.brokers[2].files
+        write_high_watermarks(files, {TopicPartition(TOPIC, 0).directory: SavedHighWatermark.of(Offset(9), state)})
+        await cluster.brokers[2].start()
+        saved = read_high_watermarks(files)[TopicPartition(TOPIC, 0).directory]
+        assert saved.is_of(cluster.log(2).state)
+        assert saved.offset <= 1
 
     ThreeBrokers().run(scenario)

@@ -43,6 +43,7 @@ from logbrook.storage.partition_files import (
     Checkpoint,
     PartitionState,
     RecoveryPoint,
+    SavedHighWatermark,
     read_high_watermarks,
     write_high_watermarks,
 )
@@ -336,17 +337,24 @@ class LogDirectory:
     def save_high_watermarks(self) -> None:
         """Save the high watermarks of all replicas, for the next start. Raises DiskFullError or StorageOfflineError."""
         self.environment.health.check_writable()
-        offsets = {log.partition.directory: log.high_watermark for log in self if log.is_replica}
+        saved = {
+            log.partition.directory: SavedHighWatermark.of(log.high_watermark, log.state)
+            for log in self
+            if log.is_replica
+        }
         with self.environment.writing("write", HIGH_WATERMARKS):
-            write_high_watermarks(self.environment.files, offsets)
+            write_high_watermarks(self.environment.files, saved)
 
     def saved_high_watermarks(self) -> dict[TopicPartition, Offset]:
-        """Return the saved high watermarks of the logs that exist, at most their log end. Raises OSError."""
+        """Return the high watermarks of the logs that were saved since their last truncation, at most their log end.
+
+        Raises OSError.
+        """
         saved = read_high_watermarks(self.environment.files)
         return {
-            log.partition: min(saved[log.partition.directory], log.log_end_offset)
+            log.partition: min(known.offset, log.log_end_offset)
             for log in self
-            if log.partition.directory in saved
+            if (known := saved.get(log.partition.directory)) is not None and known.is_of(log.state)
         }
 
     def expire_producers(self, now_ms: int, logs: Iterable[Log] | None = None) -> int:

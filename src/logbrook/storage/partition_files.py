@@ -169,10 +169,29 @@ def write_checkpoint(files: Files, checkpoint: Checkpoint) -> None:
     replace_file(files, CHECKPOINT, seal(f'{encode_json(content)[:-1]},"points":{{{encoded}}}}}'))
 
 
-def read_high_watermarks(files: Files) -> dict[str, Offset]:
+class SavedHighWatermark(NamedTuple):
+    """The high watermark of a log with this topic id and `floor_number`, which is another one after a truncation.
+
+    Then the records that it counted may be gone, and others may have their offsets.
+    """
+
+    offset: Offset
+    topic_id: str
+    floor_number: int
+
+    @classmethod
+    def of(cls, offset: Offset, state: PartitionState) -> "SavedHighWatermark":
+        return cls(offset, state.topic_id, state.floor_number)
+
+    def is_of(self, state: PartitionState) -> bool:
+        return (self.topic_id, self.floor_number) == (state.topic_id, state.floor_number)
+
+
+def read_high_watermarks(files: Files) -> dict[str, SavedHighWatermark]:
     """Return the saved high watermarks by directory name; none if the file is missing, corrupt or unreadable.
 
-    A replica without one learns it from its leader, and a leader from its followers.
+    Those of an earlier version, which are plain offsets, are left out. A replica without one learns it from its leader,
+    and a leader from its followers.
     """
     try:
         content = read_sealed(files, HIGH_WATERMARKS)
@@ -182,8 +201,10 @@ def read_high_watermarks(files: Files) -> dict[str, Offset]:
         if is_unreadable(error):
             return {}
         raise
-    return {directory: Offset(offset) for directory, offset in (content or {}).items()}
+    return {
+        directory: SavedHighWatermark(*saved) for directory, saved in (content or {}).items() if isinstance(saved, list)
+    }
 
 
-def write_high_watermarks(files: Files, offsets: dict[str, Offset]) -> None:
-    write_sealed(files, HIGH_WATERMARKS, offsets)
+def write_high_watermarks(files: Files, saved: dict[str, SavedHighWatermark]) -> None:
+    write_sealed(files, HIGH_WATERMARKS, saved)

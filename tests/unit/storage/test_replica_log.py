@@ -5,6 +5,7 @@ import pytest
 from logbrook.model.identifiers import LeaderEpoch, Offset
 from logbrook.records.batch import stamp
 from logbrook.records.errors import CorruptBatchError
+from logbrook.storage.durable_files import write_sealed
 from logbrook.storage.errors import UnexpectedOffsetError
 from logbrook.storage.leader_epochs import EpochStart
 from logbrook.storage.truncation import truncate
@@ -236,8 +237,51 @@ def test_saved_high_watermarks_are_at_most_the_log_end(new_store: NewStore) -> N
     store.directory.save_high_watermarks()
     after = store.killed()
     assert after.directory.saved_high_watermarks() == {PARTITION: 3}
-    truncate(after.log, Offset(1))
-    assert after.directory.saved_high_watermarks() == {PARTITION: 1}
+
+
+def test_a_saved_high_watermark_does_not_survive_a_truncation(new_store: NewStore) -> None:
+    """After an unclean election other records may get its offsets, and reach fewer replicas before a power loss."""
+    store = new_store()
+    store.log.replicate_from(Offset(0))
+    fetched(store, stamped(numbered(4)))
+    store.log.advance_high_watermark(Offset(3))
+    store.directory.save_high_watermarks()
+    truncate(store.log, Offset(1))
+    fetched(store, stamped(numbered(4), 1))
+    assert store.killed().directory.saved_high_watermarks() == {}
+    store.directory.save_high_watermarks()
+    assert store.killed().directory.saved_high_watermarks() == {PARTITION: 1}
+
+
+@pytest.mark.parametrize("new_topic_id", ["aa", "bb"], ids=["of the same topic", "of another topic"])
+def test_a_new_log_does_not_get_the_saved_high_watermark_of_the_deleted_one(
+    open_store: NewStore, new_topic_id: str
+) -> None:
+    store = open_store()
+
+    def create(topic_id: str) -> None:
+        store.directory.create(PARTITION, store.log_config, topic_id=topic_id).replicate_from(Offset(0))
+        fetched(store, stamped(numbered(4)))
+
+    create("aa")
+    store.log.advance_high_watermark(Offset(3))
+    store.directory.save_high_watermarks()
+    assert store.killed().directory.saved_high_watermarks() == {PARTITION: 3}
+    store.directory.delete(PARTITION, NOW_MS)
+    create(new_topic_id)
+    assert store.killed().directory.saved_high_watermarks() == {}
+
+
+def test_high_watermarks_of_an_earlier_version_are_ignored(new_store: NewStore) -> None:
+    """They do not tell to which log they belong."""
+    store = new_store()
+    store.log.replicate_from(Offset(0))
+    fetched(store, stamped(numbered(4)))
+
+    def write_old_format(disk: MemoryFiles) -> None:
+        write_sealed(disk, "high-watermarks", {PARTITION.directory: 3})
+
+    assert store.killed(write_old_format).directory.saved_high_watermarks() == {}
 
 
 def test_a_damaged_file_of_high_watermarks_is_ignored(new_store: NewStore) -> None:

@@ -152,6 +152,8 @@ class ReplicaManager:
         """Take the roles of the metadata that is loaded. Raises OSError."""
         self._logs.open()
         self.apply_all()
+        # A log that has lost its end by a power loss may get other records there. They must not count as committed.
+        self.save_high_watermarks()
         self.elector.start()
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
 
