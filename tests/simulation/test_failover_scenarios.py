@@ -601,3 +601,58 @@ def test_a_saved_high_watermark_above_the_end_of_the_log_is_lowered_at_the_start
         assert saved.offset <= 1
 
     ThreeBrokers().run(scenario)
+
+
+@pytest.mark.parametrize("offset", [2, -1], ids=["an offset", "the high watermark"])
+def test_a_deletion_of_records_is_acknowledged_when_all_in_sync_replicas_have_it(offset: int) -> None:
+    """A failover undid it: the next leader had not heard of it."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3])
+        for _ in range(3):
+            assert await cluster.produce(leader=1) == ErrorCode.NONE
+        await pause(1.0)
+        began_s = cluster.loop.time()
+        start = 3 if offset < 0 else offset
+        assert await cluster.delete_records(leader=1, offset=offset) == (ErrorCode.NONE, start)
+        assert [cluster.log(number).log_start_offset for number in NODES] == [start] * 3
+        # The followers do not wait for the end of their fetches.
+        assert cluster.loop.time() - began_s < 0.1
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_deletion_of_records_times_out_while_an_in_sync_replica_lacks_it() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3])
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        cluster.loop.network.cut_off(host_of(1), host_of(3))
+        began_s = cluster.loop.time()
+        assert await cluster.delete_records(1, 1, timeout_ms=500) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        assert 0.5 <= cluster.loop.time() - began_s < 0.6
+        # Broker 3 leaves the ISR.
+        assert await cluster.delete_records(1, 1, timeout_ms=2 * LAG_MS_MAX) == (ErrorCode.NONE, 1)
+        assert cluster.registration().isr == (1, 2)
+        cluster.loop.network.reconnect(host_of(1), host_of(3))
+        while 3 not in cluster.registration().isr:
+            await pause(0.01)
+        assert cluster.log(3).log_start_offset == 1
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_deletion_of_records_fails_when_another_broker_leads() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3])
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        cluster.loop.network.cut_off(host_of(1), host_of(3))
+        deleting = asyncio.create_task(cluster.delete_records(1, 1))
+        await pause(0.1)
+        replicas = cluster.brokers[1].server.services.replicas
+        assert replicas is not None
+        replicas.leading.on_disk_full(cluster.log(1))
+        assert await deleting == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert cluster.registration().leader == 2
+        cluster.loop.network.reconnect(host_of(1), host_of(3))
+
+    ThreeBrokers().run(scenario)

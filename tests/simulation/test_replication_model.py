@@ -147,6 +147,15 @@ def joins_anywhere(self: PartitionLeader, progress: FollowerProgress) -> bool:
     return progress.synced_end_offset >= 0
 
 
+def acknowledges_deletions_of_the_leader_alone(self: PartitionLeader, offset: Offset) -> bool:
+    del self, offset
+    return True
+
+
+def joins_without_deletions(self: PartitionLeader, progress: FollowerProgress) -> bool:
+    return progress.synced_end_offset >= max(self.high_watermark, self.epoch_start_offset)
+
+
 def takes_any_life_for_the_leader(self: ClusterImage, registration: PartitionRegistration) -> bool:
     """A leader that has restarted leads nothing, and nobody takes over from it."""
     return registration.has_leader and registration.leader in self.brokers
@@ -209,6 +218,7 @@ def compares_offsets_only(
         pytest.param(PartitionLeader, "_advance", counts_only_the_new_isr, marks=pytest.mark.long),
         pytest.param(PartitionLeader, "_has_caught_up", joins_below_the_epoch_start, marks=pytest.mark.long),
         (PartitionLeader, "_has_caught_up", joins_anywhere),
+        (PartitionLeader, "has_deletion", acknowledges_deletions_of_the_leader_alone),
         (PartitionLeader, "_advance", follows_the_synced_ends),
         (ClusterImage, "has_live_leader", takes_any_life_for_the_leader),
         (replication_model, "find_divergence", finds_no_divergence),
@@ -340,6 +350,40 @@ def test_a_replica_does_not_join_the_isr_with_records_that_are_not_synced(monkey
     monkeypatch.setattr(follower_rules.PartitionFollower, "may_fetch", fetches_unsynced_at_the_high_watermark)
     with pytest.raises(ModelViolationError, match="acknowledged"):
         catch_up_and_lose_power()
+
+
+def join_after_a_deletion() -> None:
+    """A fetch from before a deletion arrives when the deletion was acknowledged, and its sender is elected next."""
+    model = ReplicationModel(min_insync=1)
+    model.produce(1)
+    model.sync(1)
+    for broker_id in (2, 3, 2, 3):
+        model.replicate(broker_id)
+    model.now_ms += 2_000
+    model.replicate(2)
+    model.tick(1)
+    model.deliver_all()
+    assert set(model.registration.isr) == {1, 2}
+    model.fetch(3)
+    model.delete_records(1)
+    model.replicate(2)
+    model.replicate(2)
+    assert model.deletion_acknowledged == 1
+    model.receive(0)
+    model.deliver_all()
+    lose(model, 2)
+    lose(model, 1)
+    model.elect(3)
+    model.deliver_all()
+    model.heal()
+    model.judge()
+
+
+def test_a_replica_does_not_join_the_isr_without_an_acknowledged_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
+    join_after_a_deletion()
+    monkeypatch.setattr(PartitionLeader, "_has_caught_up", joins_without_deletions)
+    with pytest.raises(ModelViolationError, match="the log starts at 0, 1 was acknowledged"):
+        join_after_a_deletion()
 
 
 # The command

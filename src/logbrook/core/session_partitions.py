@@ -44,6 +44,8 @@ class CachedPartition:
     current_leader_epoch: LeaderEpoch = LeaderEpoch(-1)
     # Of a follower: the leader epoch of its last record.
     last_fetched_epoch: LeaderEpoch = LeaderEpoch(-1)
+    # Of a follower: its own. Others do not tell it.
+    follower_log_start_offset: Offset = NO_OFFSET
     high_watermark: Offset = NO_OFFSET
     log_start_offset: Offset = NO_OFFSET
     # None if it belongs to no session, or not any more.

@@ -28,11 +28,15 @@ class EpochEnd(NamedTuple):
 
 
 class ReplicaFetch(NamedTuple):
-    """The position of a fetch: the offset, the epoch of the record before it, and the epoch of the leader."""
+    """The position of a fetch: the offset, the epoch of the record before it, and the epoch of the leader.
+
+    `log_start_offset` is the follower's: it has deleted the records before it, durably.
+    """
 
     offset: Offset
     last_epoch: LeaderEpoch
     leader_epoch: LeaderEpoch
+    log_start_offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +105,12 @@ class PartitionFollower:
         """True if everything is synced, or the leader does not count the offset of the fetch."""
         return log_end_offset == synced_end_offset or log_end_offset < self.leader_high_watermark
 
-    def fetch(self, log_end_offset: Offset, synced_end_offset: Offset, last_epoch: LeaderEpoch) -> ReplicaFetch:
+    def fetch(
+        self, log_start_offset: Offset, log_end_offset: Offset, synced_end_offset: Offset, last_epoch: LeaderEpoch
+    ) -> ReplicaFetch:
         """Return the next fetch. `may_fetch` must be true."""
         assert self.may_fetch(log_end_offset, synced_end_offset), "the offset of a fetch is a durable end"
-        return ReplicaFetch(log_end_offset, last_epoch, self.leader_epoch)
+        return ReplicaFetch(log_end_offset, last_epoch, self.leader_epoch, log_start_offset)
 
     def on_divergence(
         self,

@@ -8,6 +8,9 @@ A follower joins the ISR when its synced end has reached the high watermark and 
 life of its broker is the registered one, and it is not stopping (KIP-841, KIP-903). It leaves when it has not caught up
 for `replica.lag.time.max.ms`.
 
+A deletion of records (DeleteRecords) is acknowledged when all replicas have it that may be elected: those in sync, and
+those of a change in flight, while no other is eligible. A follower that lacks it does not join the ISR.
+
 A new leader does not know the high watermark: it is at least its own, and below the start of its epoch offsets are not
 available until the high watermark has reached it (KIP-207).
 """
@@ -61,6 +64,7 @@ class FollowerProgress:
 
     broker_epoch: BrokerEpoch = BrokerEpoch(-1)
     synced_end_offset: Offset = UNKNOWN_OFFSET
+    log_start_offset: Offset = UNKNOWN_OFFSET
     # The last time at which it had everything that the leader had.
     caught_up_ms: int = 0
     fetched_ms: int = 0
@@ -81,6 +85,7 @@ class PartitionLeader:
         log_end_offset: Offset,
         synced_end_offset: Offset,
         high_watermark: Offset,
+        log_start_offset: Offset,
         min_insync: int,
         lag_ms_max: int,
         now_ms: int,
@@ -93,6 +98,8 @@ class PartitionLeader:
         self.high_watermark = high_watermark
         self.log_end_offset = log_end_offset
         self.synced_end_offset = synced_end_offset
+        # A deletion that the leader has may have been acknowledged by an earlier one.
+        self.deleted_before = log_start_offset
         # Records of this epoch start here.
         self.epoch_start_offset = log_end_offset
         self._lag_ms_max = lag_ms_max
@@ -160,12 +167,13 @@ class PartitionLeader:
         fetch_offset: Offset,
         now_ms: int,
         *,
+        log_start_offset: Offset,
         is_eligible: bool,
     ) -> list[LeaderEffect]:
         """A follower, whose log agrees with this one, has fetched: everything below `fetch_offset` is synced there.
 
-        `is_eligible` is True if this life of the broker is registered and not stopping. Raises NotAReplicaError or
-        StaleReplicaEpochError.
+        It has deleted everything below `log_start_offset`. `is_eligible` is True if this life of the broker is
+        registered and not stopping. Raises NotAReplicaError or StaleReplicaEpochError.
         """
         progress = self.check_fetch(replica, broker_epoch)
         if progress.broker_epoch != broker_epoch:
@@ -181,12 +189,23 @@ class PartitionLeader:
         progress.fetches += 1
         progress.log_end_offset_then = self.log_end_offset
         progress.synced_end_offset = fetch_offset
+        progress.log_start_offset = log_start_offset
         effects = self._advance()
         if is_eligible and replica not in self.registration.isr and self._has_caught_up(progress):
             # It joins at the high watermark, and has the whole time to reach the end of the log.
             progress.caught_up_ms = now_ms
             effects += self._propose({*self.registration.isr, replica}, now_ms)
         return effects
+
+    def on_deletion(self, offset: Offset) -> None:
+        """The leader has deleted the records before the offset, at a client's request."""
+        self.deleted_before = max(self.deleted_before, offset)
+
+    def has_deletion(self, offset: Offset) -> bool:
+        """True if no replica without this deletion, which the leader has, may be elected."""
+        return self.registration.may_commit(self.min_insync) and all(
+            self._progress[member].log_start_offset >= offset for member in self._members() if member != self.broker_id
+        )
 
     def check_fetch(self, replica: BrokerId, broker_epoch: BrokerEpoch) -> FollowerProgress:
         """Raises NotAReplicaError or StaleReplicaEpochError."""
@@ -270,12 +289,15 @@ class PartitionLeader:
     def _advance(self) -> list[LeaderEffect]:
         if not self.registration.may_commit(self.min_insync):
             return []
-        members = {*self.registration.isr, *(self._proposed.isr if self._proposed is not None else ())}
-        offset = min(self._synced_end_of(replica) for replica in members)
+        offset = min(self._synced_end_of(replica) for replica in self._members())
         if offset <= self.high_watermark:
             return []
         self.high_watermark = offset
         return [AdvanceHighWatermark(offset)]
+
+    def _members(self) -> set[BrokerId]:
+        """Return the in-sync replicas, with those of a change in flight."""
+        return {*self.registration.isr, *(self._proposed.isr if self._proposed is not None else ())}
 
     def _synced_end_of(self, replica: BrokerId) -> Offset:
         if replica == self.broker_id:
@@ -283,7 +305,10 @@ class PartitionLeader:
         return self._progress[replica].synced_end_offset
 
     def _has_caught_up(self, progress: FollowerProgress) -> bool:
-        return progress.synced_end_offset >= max(self.high_watermark, self.epoch_start_offset)
+        return (
+            progress.synced_end_offset >= max(self.high_watermark, self.epoch_start_offset)
+            and progress.log_start_offset >= self.deleted_before
+        )
 
     def _lags(self, replica: BrokerId, now_ms: int) -> bool:
         if replica == self.broker_id:

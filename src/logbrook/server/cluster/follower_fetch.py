@@ -52,7 +52,12 @@ class FollowerFetch(PendingFetch):
         try:
             partition = TopicPartition(self._services.topics.metadata.topic_with_id(topic_id).name, number)
             check_leader_epoch(partition, wanted.current_leader_epoch, self._leading.leader_of(partition).leader_epoch)
-            fetch = ReplicaFetch(wanted.fetch_offset, wanted.last_fetched_epoch, wanted.current_leader_epoch)
+            fetch = ReplicaFetch(
+                wanted.fetch_offset,
+                wanted.last_fetched_epoch,
+                wanted.current_leader_epoch,
+                wanted.follower_log_start_offset,
+            )
             divergence = self._leading.on_fetch(partition, fetch, self._replica_id, self._broker_epoch)
         except LogbrookError as error:
             self._fail(read, error)

@@ -25,6 +25,7 @@ from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offse
 from logbrook.ports import Clock
 from logbrook.ports.metadata_store import MetadataStoreError, StoreTransaction
 from logbrook.server.cluster.background import BackgroundTasks, pause
+from logbrook.server.cluster.deletions import RecordDeletions
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.errors import (
     NotEnoughReplicasAfterAppendError,
@@ -76,6 +77,7 @@ class LeadingReplicas:
         lag_ms_max: int,
     ) -> None:
         self.replica_fetches = FetchPurgatory(loop)
+        self.deletions = RecordDeletions(table, loop, self.replica_fetches)
         self.on_leader: Callable[[TopicPartition], None] = lambda _: None
         self.on_resigned: Callable[[TopicPartition], None] = lambda _: None
         self._broker_id = broker_id
@@ -120,6 +122,7 @@ class LeadingReplicas:
             log_end_offset=log.log_end_offset,
             synced_end_offset=log.synced_end_offset,
             high_watermark=log.high_watermark,
+            log_start_offset=log.log_start_offset,
             min_insync=log.config.min_insync_replicas,
             lag_ms_max=self._lag_ms_max,
             now_ms=self._now_ms(),
@@ -145,6 +148,7 @@ class LeadingReplicas:
         for entry in waiting:
             entry.append.error = NotLeaderError(replica.partition)
             entry.on_done(entry.append)
+        self.deletions.fail(replica)
         self.replica_fetches.changed(replica.partition)
         self._fetches.changed(replica.partition)
 
@@ -385,7 +389,11 @@ class LeadingReplicas:
         if divergence is None and log.log_start_offset <= fetch.offset <= log.log_end_offset:
             broker = self._image.brokers.get(replica_id)
             is_eligible = broker is not None and broker.epoch == broker_epoch and not broker.registration.is_stopping
-            effects = leader.on_fetch(replica_id, broker_epoch, fetch.offset, self._now_ms(), is_eligible=is_eligible)
+            # Brokers of earlier versions do not tell their log start offset.
+            start = fetch.log_start_offset if fetch.log_start_offset >= 0 else log.log_start_offset
+            effects = leader.on_fetch(
+                replica_id, broker_epoch, fetch.offset, self._now_ms(), log_start_offset=start, is_eligible=is_eligible
+            )
             self._carry_out(replica, effects)
         return divergence
 
@@ -408,6 +416,8 @@ class LeadingReplicas:
                     self._tasks.spawn(self._propose_all())
                 # A tick may repeat a proposal.
                 self._proposals[replica.key] = (replica, replica.leader, effect)
+        if replica.deletions:
+            self.deletions.complete(replica)
 
     def _advance(self, replica: Replica, offset: Offset) -> None:
         log = replica.log

@@ -1,5 +1,6 @@
 """A replica of a partition on this broker, and the table of all of them."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 from logbrook.core.cluster.image import PartitionKey
 from logbrook.core.replication.follower import PartitionFollower
 from logbrook.core.replication.leader import PartitionLeader
-from logbrook.model import TopicPartition
+from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.identifiers import BrokerId, Offset
 from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
@@ -22,6 +23,16 @@ class WaitingAppend(NamedTuple):
     deadline_s: float | None
 
 
+class WaitingDeletion(NamedTuple):
+    """A DeleteRecords that is answered when all in-sync replicas have deleted the records before `offset`.
+
+    The result of `done` is the error if that did not happen.
+    """
+
+    offset: Offset
+    done: "asyncio.Future[LogbrookError | None]"
+
+
 class FetcherKey(NamedTuple):
     """A fetcher: of the in-sync replicas of a leader, or of those that catch up with it."""
 
@@ -32,7 +43,18 @@ class FetcherKey(NamedTuple):
 class Replica:
     """This broker's replica of a partition. Without a log while that is being created."""
 
-    __slots__ = ("fetcher", "follower", "is_announced", "key", "leader", "log", "partition", "uncounted", "waiting")
+    __slots__ = (
+        "deletions",
+        "fetcher",
+        "follower",
+        "is_announced",
+        "key",
+        "leader",
+        "log",
+        "partition",
+        "uncounted",
+        "waiting",
+    )
 
     def __init__(self, key: PartitionKey, partition: TopicPartition) -> None:
         self.key = key
@@ -46,6 +68,8 @@ class Replica:
         self.is_announced = False
         # Ascending by offset.
         self.waiting: list[WaitingAppend] = []
+        # Deletions of records that not all in-sync replicas have, by offset.
+        self.deletions: list[WaitingDeletion] = []
         # End offset and size of the appends that consumers do not see yet.
         self.uncounted: deque[tuple[Offset, int]] = deque()
 

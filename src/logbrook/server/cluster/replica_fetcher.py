@@ -300,7 +300,7 @@ class ReplicaFetcher:
                 # leader's high watermark: the leader counts an offset there, so they must be synced first.
                 self._wait_ms = min(self._wait_ms, _UNSYNCED_WAIT_MS)
                 continue
-            fetch = follower.fetch(log.log_end_offset, log.synced_end_offset, _last_epoch(log))
+            fetch = follower.fetch(log.log_start_offset, log.log_end_offset, log.synced_end_offset, _last_epoch(log))
             positions[key] = (follower, fetch)
         return positions
 
@@ -321,6 +321,7 @@ class ReplicaFetcher:
                     current_leader_epoch=fetch.leader_epoch,
                     fetch_offset=fetch.offset,
                     last_fetched_epoch=fetch.last_epoch,
+                    log_start_offset=fetch.log_start_offset,
                     partition_max_bytes=_PARTITION_BYTES_MAX,
                 )
             )

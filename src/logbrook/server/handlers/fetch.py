@@ -86,6 +86,7 @@ def _wanted(request: FetchRequest, version: int) -> Iterator[CachedPartition]:
                 partition.partition_max_bytes,
                 LeaderEpoch(partition.current_leader_epoch),
                 last_fetched_epoch=LeaderEpoch(partition.last_fetched_epoch),
+                follower_log_start_offset=Offset(partition.log_start_offset),
             )
 
 

@@ -73,6 +73,8 @@ class ModelCluster:
         self.told_offset = Offset(0)
         # Clients have deleted records below this offset.
         self.deleted_before = Offset(0)
+        # All deletions up to here were acknowledged.
+        self.deletion_acknowledged = Offset(0)
         self.lost_disks: set[BrokerId] = set()
         # The partition epoch and the registration that was decoded last.
         self._decoded: tuple[int, PartitionRegistration] | None = None
@@ -246,6 +248,13 @@ class ModelCluster:
                     self._acknowledge_waiting(broker)
                 case ProposeRegistration(registration, partition_epoch):
                     self._propose(broker, registration, partition_epoch, outcome)
+        self._acknowledge_deletions(broker)
+
+    def _acknowledge_deletions(self, broker: ModelBroker) -> None:
+        leader = broker.leader
+        done = [offset for offset in broker.deletions if leader is not None and leader.has_deletion(offset)]
+        broker.deletions = [offset for offset in broker.deletions if offset not in done]
+        self.deletion_acknowledged = max(self.deletion_acknowledged, *done, Offset(0))
 
     def _propose(
         self, broker: ModelBroker, registration: PartitionRegistration, partition_epoch: int, outcome: str
@@ -353,6 +362,7 @@ class ModelCluster:
     def _begin_leading(self, broker: ModelBroker, registration: PartitionRegistration, partition_epoch: int) -> None:
         broker.follower = None
         broker.waiting.clear()
+        broker.deletions.clear()
         broker.leader = PartitionLeader(
             broker.broker_id,
             registration,
@@ -360,6 +370,7 @@ class ModelCluster:
             log_end_offset=broker.log.log_end_offset,
             synced_end_offset=broker.log.synced_end_offset,
             high_watermark=broker.high_watermark,
+            log_start_offset=broker.log.log_start_offset,
             min_insync=self.min_insync,
             lag_ms_max=LAG_MS_MAX,
             now_ms=self.now_ms,

@@ -69,6 +69,7 @@ class ReplicationModel(ModelCluster):
         # A deposed leader answers, too. Clients discard it by its leader epoch.
         if not broker.is_up or leader is None or not is_known or leader.leader_epoch < self.registration.leader_epoch:
             return None
+        self._check_deletions(broker)
         if broker.high_watermark < self.told_offset:
             raise ModelViolationError(f"the latest offset fell from {self.told_offset} to {broker.high_watermark}")
         self.told_offset = broker.high_watermark
@@ -112,7 +113,7 @@ class ReplicationModel(ModelCluster):
         if not follower.may_fetch(log.log_end_offset, synced):
             return False
         broker.fetch_number += 1
-        fetch = follower.fetch(log.log_end_offset, synced, log.last_epoch)
+        fetch = follower.fetch(log.log_start_offset, log.log_end_offset, synced, log.last_epoch)
         message = FetchMessage(broker.broker_id, broker.broker_epoch, broker.fetch_number, follower.leader, fetch)
         self.messages.append(message)
         return True
@@ -147,7 +148,12 @@ class ReplicationModel(ModelCluster):
             is_eligible = broker.image.is_current(message.sender, broker_epoch)
             try:
                 effects = leader.on_fetch(
-                    message.sender, broker_epoch, fetch.offset, self.now_ms, is_eligible=is_eligible
+                    message.sender,
+                    broker_epoch,
+                    fetch.offset,
+                    self.now_ms,
+                    log_start_offset=fetch.log_start_offset,
+                    is_eligible=is_eligible,
                 )
             except (NotAReplicaError, StaleReplicaEpochError):
                 return
@@ -233,6 +239,9 @@ class ReplicationModel(ModelCluster):
             return False
         broker.log.delete_before(broker.high_watermark)
         self.deleted_before = max(self.deleted_before, broker.high_watermark)
+        broker.leader.on_deletion(broker.high_watermark)
+        broker.deletions.append(broker.high_watermark)
+        self._acknowledge_deletions(broker)
         return True
 
     # Judgement
@@ -299,6 +308,7 @@ class ReplicationModel(ModelCluster):
     def judge(self) -> None:
         """After `heal`: everything that a client was told is true. Raises ModelViolationError."""
         leader = self.brokers[self.registration.leader]
+        self._check_deletions(leader)
         for name, known in (("acknowledged", self.acknowledged), ("read", self.seen)):
             for offset, value in known.items():
                 record = leader.log.records[offset] if offset < leader.log.log_end_offset else None
@@ -308,3 +318,9 @@ class ReplicationModel(ModelCluster):
                     raise ModelViolationError(f"{value} was {name} at offset {offset}, where now is {actual}")
         if leader.high_watermark < self.told_offset:
             raise ModelViolationError(f"the latest offset fell from {self.told_offset} to {leader.high_watermark}")
+
+    def _check_deletions(self, leader: ModelBroker) -> None:
+        """Raises ModelViolationError."""
+        start = leader.log.log_start_offset
+        if start < self.deletion_acknowledged:
+            raise ModelViolationError(f"the log starts at {start}, {self.deletion_acknowledged} was acknowledged")

@@ -128,3 +128,5 @@ class ModelBroker:
     fetch_number: int = 0
     # Offsets and values that a producer with acks=all waits for.
     waiting: list[tuple[Offset, int]] = field(default_factory=list)
+    # Deletions of records that a client waits for.
+    deletions: list[Offset] = field(default_factory=list)

@@ -103,13 +103,13 @@ def test_the_high_watermark_of_a_follower_does_not_fall(follower: PartitionFollo
 
 
 def test_an_epoch_that_retention_removed_at_the_leader_ends_where_its_log_begins() -> None:
-    ahead = ReplicaFetch(Offset(150), THREE, FIVE)
+    ahead = ReplicaFetch(Offset(150), THREE, FIVE, Offset(0))
     assert find_divergence(ahead, None, Offset(100)) == EpochEnd(THREE, Offset(100))
-    assert find_divergence(ReplicaFetch(Offset(100), THREE, FIVE), None, Offset(100)) is None
+    assert find_divergence(ReplicaFetch(Offset(100), THREE, FIVE, Offset(0)), None, Offset(100)) is None
 
 
 def test_an_empty_log_does_not_diverge() -> None:
-    assert find_divergence(ReplicaFetch(Offset(0), NO_EPOCH, FIVE), None, Offset(0)) is None
+    assert find_divergence(ReplicaFetch(Offset(0), NO_EPOCH, FIVE, Offset(0)), None, Offset(0)) is None
 
 
 def test_a_log_without_a_common_epoch_is_truncated_to_its_start(follower: PartitionFollower) -> None:

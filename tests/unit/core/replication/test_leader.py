@@ -22,6 +22,7 @@ def test_a_follower_that_joins_the_isr_has_the_whole_time_to_reach_the_end_of_th
         log_end_offset=Offset(58),
         synced_end_offset=Offset(58),
         high_watermark=Offset(58),
+        log_start_offset=Offset(0),
         min_insync=2,
         lag_ms_max=LAG_MS,
         now_ms=0,
@@ -29,7 +30,7 @@ def test_a_follower_that_joins_the_isr_has_the_whole_time_to_reach_the_end_of_th
     leader.on_append(Offset(59))
     leader.on_sync(Offset(59))
     now_ms = 10 * LAG_MS
-    (joins,) = leader.on_fetch(TWO, EPOCH, Offset(58), now_ms, is_eligible=True)
+    (joins,) = leader.on_fetch(TWO, EPOCH, Offset(58), now_ms, log_start_offset=Offset(0), is_eligible=True)
     assert isinstance(joins, ProposeRegistration)
     assert set(joins.registration.isr) == {ONE, TWO}
     leader.on_registration(joins.registration, 2)
@@ -49,11 +50,12 @@ def test_the_failure_of_an_earlier_proposal_does_not_end_the_one_in_flight() -> 
         log_end_offset=Offset(58),
         synced_end_offset=Offset(58),
         high_watermark=Offset(58),
+        log_start_offset=Offset(0),
         min_insync=1,
         lag_ms_max=LAG_MS,
         now_ms=0,
     )
-    (proposal,) = leader.on_fetch(TWO, EPOCH, Offset(58), 0, is_eligible=True)
+    (proposal,) = leader.on_fetch(TWO, EPOCH, Offset(58), 0, log_start_offset=Offset(0), is_eligible=True)
     assert isinstance(proposal, ProposeRegistration)
     assert proposal.partition_epoch == 7
     leader.on_proposal_failed(6, 0, 100, is_unknown=False)
@@ -61,3 +63,47 @@ def test_the_failure_of_an_earlier_proposal_does_not_end_the_one_in_flight() -> 
     assert leader.on_sync(Offset(59)) == []
     leader.on_proposal_failed(7, 0, 100, is_unknown=False)
     assert leader.on_sync(Offset(59)) == [AdvanceHighWatermark(Offset(59))]
+
+
+def test_a_follower_joins_the_isr_when_it_has_the_deletions_that_the_leader_knows() -> None:
+    """It may be elected next: then records would be back whose deletion was acknowledged."""
+    alone = PartitionRegistration((ONE, TWO), (ONE,), ONE, EPOCH, LeaderEpoch(4))
+    leader = PartitionLeader(
+        ONE,
+        alone,
+        7,
+        log_end_offset=Offset(58),
+        synced_end_offset=Offset(58),
+        high_watermark=Offset(58),
+        log_start_offset=Offset(10),
+        min_insync=1,
+        lag_ms_max=LAG_MS,
+        now_ms=0,
+    )
+    assert leader.on_fetch(TWO, EPOCH, Offset(58), 0, log_start_offset=Offset(9), is_eligible=True) == []
+    leader.on_deletion(Offset(20))
+    assert leader.has_deletion(Offset(20))
+    assert leader.on_fetch(TWO, EPOCH, Offset(58), 0, log_start_offset=Offset(10), is_eligible=True) == []
+    (joins,) = leader.on_fetch(TWO, EPOCH, Offset(58), 0, log_start_offset=Offset(20), is_eligible=True)
+    assert isinstance(joins, ProposeRegistration)
+    leader.on_deletion(Offset(30))
+    assert not leader.has_deletion(Offset(30)), "the store may have added it to the ISR"
+    leader.on_fetch(TWO, EPOCH, Offset(58), 0, log_start_offset=Offset(30), is_eligible=True)
+    assert leader.has_deletion(Offset(30))
+
+
+def test_a_deletion_waits_while_another_replica_is_eligible() -> None:
+    leader = PartitionLeader(
+        ONE,
+        registration(ONE),
+        7,
+        log_end_offset=Offset(58),
+        synced_end_offset=Offset(58),
+        high_watermark=Offset(58),
+        log_start_offset=Offset(0),
+        min_insync=2,
+        lag_ms_max=LAG_MS,
+        now_ms=0,
+    )
+    leader.on_deletion(Offset(20))
+    assert not leader.has_deletion(Offset(20))
