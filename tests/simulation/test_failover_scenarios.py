@@ -38,7 +38,7 @@ from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.node import ClusterLink
 from logbrook.server.cluster.peer_connection import PeerConnection
 from logbrook.server.cluster.topics import ClusterTopics
-from logbrook.storage.errors import CorruptLogError
+from logbrook.storage.errors import CorruptLogError, TooManyOpenFilesError
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import SavedHighWatermark, read_high_watermarks, write_high_watermarks
 from logbrook.testing.forwarding import SYNC_CALLS
@@ -394,6 +394,32 @@ def test_a_replica_whose_log_cannot_be_replaced_gets_one_when_the_disk_has_space
         await pause(5.0)
         assert broker.server.directory.get(partition).log_end_offset == 1
         assert set(cluster.registration().isr) == {1, 2}
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_deletion_that_a_follower_could_not_carry_out_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader tells only what is new: the follower kept the records, and one that caught up never joined the ISR."""
+    delete_before = Log.delete_before
+    failures = 1
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        for _ in range(3):
+            assert await cluster.produce(leader=1) == ErrorCode.NONE
+        follower = cluster.log(2)
+
+        def fail_once(log: Log, offset: Offset) -> None:
+            nonlocal failures
+            if log is follower and failures:
+                failures -= 1
+                raise TooManyOpenFilesError("state")
+            delete_before(log, offset)
+
+        monkeypatch.setattr(Log, "delete_before", fail_once)
+        assert await cluster.delete_records(leader=1, offset=2, timeout_ms=1_000) == (ErrorCode.NONE, 2)
+        assert failures == 0
+        assert follower.log_start_offset == 2
 
     ThreeBrokers().run(scenario)
 

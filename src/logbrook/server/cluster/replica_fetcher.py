@@ -138,7 +138,7 @@ class ReplicaFetcher:
         self._loop = loop
         self._warnings = RateLimitedWarnings(_logger, clock)
         self._partitions: dict[tuple[bytes, int], _FetchedPartition] = {}
-        # In the leader's session, but no longer fetched.
+        # In the leader's session, but no longer fetched, or fetched anew.
         self._forgotten: dict[tuple[bytes, int], None] = {}
         self._session_id = 0
         self._session_epoch = 0
@@ -159,7 +159,6 @@ class ReplicaFetcher:
     def add(self, replica: Replica) -> None:
         key = (replica.key.topic_id, replica.key.partition)
         self._partitions[key] = _FetchedPartition(replica)
-        self._forgotten.pop(key, None)
         self._interrupt()
 
     def remove(self, replica: Replica) -> None:
@@ -328,12 +327,11 @@ class ReplicaFetcher:
         # Partitions that cannot be fetched now must not be in the session: the leader would send them again and again.
         for key, fetched in self._partitions.items():
             if fetched.is_in_session and key not in positions:
-                fetched.is_in_session = False
-                self._forgotten[key] = None
+                self._forget(key, fetched)
+        # A leader forgets before it adds, so that a partition that is in both lists begins anew.
         forgotten: dict[bytes, list[int]] = {}
         for key in self._forgotten:
-            if key not in positions:
-                forgotten.setdefault(key[0], []).append(key[1])
+            forgotten.setdefault(key[0], []).append(key[1])
         self._forgotten.clear()
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch_of_self()),
@@ -348,6 +346,11 @@ class ReplicaFetcher:
             ],
         )
 
+    def _forget(self, key: tuple[bytes, int], fetched: _FetchedPartition) -> None:
+        """Have the leader tell everything of a partition again when it is fetched next, not only what is new."""
+        fetched.is_in_session = False
+        self._forgotten[key] = None
+
     def _accept(
         self, response: FetchResponse, positions: dict[tuple[bytes, int], tuple[PartitionFollower, ReplicaFetch]]
     ) -> list[asyncio.Future[None]]:
@@ -361,10 +364,9 @@ class ReplicaFetcher:
                     continue
                 follower, fetch = positions[key]
                 replica, log = fetched.replica, fetched.replica.log
-                if replica.follower is not follower or log is None:
-                    # It has another leader by now.
-                    continue
-                if log.log_end_offset != fetch.offset:
+                if replica.follower is not follower or log is None or log.log_end_offset != fetch.offset:
+                    # It has another leader, or other records, by now.
+                    self._forget(key, fetched)
                     continue
                 try:
                     self._accept_partition(replica, log, follower, data, appends)
@@ -377,6 +379,7 @@ class ReplicaFetcher:
                         error=error,
                     )
                     fetched.blocked_until_s = self._clock.monotonic_s() + _FAILED_S
+                    self._forget(key, fetched)
                     if isinstance(error, DiskFullError):
                         self._owner.on_disk_full(log)
                 if data.error_code:
