@@ -246,12 +246,16 @@ def truncate_to_the_end_of_the_leaders_epoch(monkeypatch: pytest.MonkeyPatch) ->
         return [TruncateLog(offset)]
 
     def fetch_from_there(
-        follower: PartitionFollower, log_end_offset: Offset, synced_end_offset: Offset, last_epoch: LeaderEpoch
+        follower: PartitionFollower,
+        log_start_offset: Offset,
+        log_end_offset: Offset,
+        synced_end_offset: Offset,
+        last_epoch: LeaderEpoch,
     ) -> ReplicaFetch:
         end = agreed.get(follower)
         if end is not None and end.end_offset == log_end_offset:
             last_epoch = end.epoch
-        return fetch(follower, log_end_offset, synced_end_offset, last_epoch)
+        return fetch(follower, log_start_offset, log_end_offset, synced_end_offset, last_epoch)
 
     monkeypatch.setattr(PartitionFollower, "on_divergence", truncate_there)
     monkeypatch.setattr(PartitionFollower, "fetch", fetch_from_there)

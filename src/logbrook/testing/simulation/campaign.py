@@ -9,7 +9,7 @@ the idempotent producer are in order, and committed readers see whole transactio
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -41,6 +41,7 @@ from logbrook.storage.log import Log
 from logbrook.testing.simulation.admins import AdminWorkload
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
 from logbrook.testing.simulation.client import SimulatedClient, WorkloadClient
+from logbrook.testing.simulation.deletions import DeletionWorkload
 from logbrook.testing.simulation.groups import GroupWorkloadHistory, WorkloadMember
 from logbrook.testing.simulation.loop import SimulationLoop, SimulationStuckError
 from logbrook.testing.simulation.network import SimulatedNetwork
@@ -114,6 +115,8 @@ class SimulationRun:
     idempotent_codes = frozenset({ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR})
     # The replication factor of the topics that the administrator creates.
     administered_replicas = 1
+    # The records in a batch of a plain producer, at most.
+    batch_records_max = 1
 
     def __init__(
         self,
@@ -138,6 +141,7 @@ class SimulationRun:
             seed, TOPIC, PARTITIONS, TRANSACTIONAL, self._times.transaction_ms, self.transaction_version
         )
         self._group = GroupWorkloadHistory(TOPIC)
+        self._deletions = DeletionWorkload(seed, TOPIC, int(1000 * self._times.request_s_max))
         self._admin = AdminWorkload(self.administered_replicas)
         self._loop = self._new_loop()
 
@@ -237,8 +241,9 @@ class SimulationRun:
 
         async def produce(client: WorkloadClient) -> None:
             partition = choices.randrange(PARTITIONS)
-            value = self._new_value(name)
-            await self._send(client, partition, value, build_batch([Record(value=value)]))
+            count = choices.randint(1, self.batch_records_max) if self.batch_records_max > 1 else 1
+            values = [self._new_value(name) for _ in range(count)]
+            await self._send(client, partition, values, build_batch([Record(value=value) for value in values]))
             await self._pause(choices.uniform(0.0, self._times.pause_s_max))
 
         await self._repeat(name, produce)
@@ -267,7 +272,7 @@ class SimulationRun:
                 producer_epoch=ProducerEpoch(producer.producer_epoch),
                 base_sequence=sequences[partition],
             )
-            code = await self._send(client, partition, value, batch)
+            code = await self._send(client, partition, [value], batch)
             assert code in self.idempotent_codes, f"{name} got {ErrorCode(code).name}"
             if code == ErrorCode.NONE:
                 sequences[partition] += 1
@@ -284,14 +289,15 @@ class SimulationRun:
         self._values += 1
         return b"%d of %s" % (self._values, name.encode())
 
-    async def _send(self, client: WorkloadClient, partition: int, value: bytes, batch: bytearray) -> int:
+    async def _send(self, client: WorkloadClient, partition: int, values: Sequence[bytes], batch: bytearray) -> int:
         """Return the error code."""
         topics = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=partition, records=batch)])]
         request = ProduceRequest(acks=-1, timeout_ms=int(1000 * self._times.request_s_max), topic_data=topics)
         response = await client.request(request, ProduceResponse, _PRODUCE)
         answer = response.responses[0].partition_responses[0]
         if answer.error_code == ErrorCode.NONE:
-            self.history.on_acknowledged(partition, answer.base_offset, value)
+            for number, value in enumerate(values):
+                self.history.on_acknowledged(partition, answer.base_offset + number, value)
         return answer.error_code
 
     async def _consume(self, name: str) -> None:
@@ -331,7 +337,9 @@ class SimulationRun:
         response = await client.request(request, FetchResponse, _FETCH)
         for topic in response.responses:
             for data in topic.partitions:
-                assert data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {partition} has gone"
+                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    assert self._deletions.may_be_gone(partition, offset), f"offset {offset} of {partition} has gone"
+                    return self._deletions.requested[partition]
                 assert isinstance(data.records, memoryview) or data.error_code, "a response without records"
                 records = data.records if isinstance(data.records, memoryview) else memoryview(b"")
                 for position, header in iter_headers(records):
@@ -412,27 +420,33 @@ class SimulationRun:
         await self._judge_transactions(client)
         await self._judge_group(client)
         self._admin.check(self._partition_counts())
-        ends = dict.fromkeys(range(PARTITIONS), 0)
-        for partition in ends:
+        starts = {partition: self._log_of(partition).log_start_offset for partition in range(PARTITIONS)}
+        ends: dict[int, int] = {}
+        for partition, start in starts.items():
+            end: int = start
             # Coordinators may still append markers.
-            while ends[partition] < self._log_of(partition).high_watermark:
-                fetch = partial(self._fetch, client, partition, ends[partition])
-                ends[partition] = await self._retrying(fetch)
+            while end < self._log_of(partition).high_watermark:
+                end = await self._retrying(partial(self._fetch, client, partition, end))
+            ends[partition] = end
         client.close()
         for (partition, number), value in self.history.acknowledged.items():
+            if number < starts[partition] and self._deletions.may_be_gone(partition, number):
+                continue
             actual = self.history.read.get((partition, number))
             assert actual == value, f"{value!r} was acknowledged at {partition}/{number}, where now is {actual!r}"
         for partition in range(PARTITIONS):
-            log = self._log_of(partition)
-            log.validate()
-            end = ends[partition]
-            offsets = sorted(number for of, number in self.history.read if of == partition and number < end)
-            assert offsets == list(range(end)), f"the offsets of partition {partition} are not dense"
-            values = [self.history.read[partition, number] for number in offsets]
-            assert len(set(values)) == len(values), f"partition {partition} has a record twice"
-            numbers = [int(value.split()[0]) for value in values if value.endswith(IDEMPOTENT.encode())]
-            assert numbers == sorted(numbers), f"records of {IDEMPOTENT} are out of order"
+            self._log_of(partition).validate()
+            self._judge_partition(partition, starts[partition], ends[partition])
         self._note("judged")
+
+    def _judge_partition(self, partition: int, start: int, end: int) -> None:
+        self._deletions.check(partition, start)
+        offsets = sorted(number for of, number in self.history.read if of == partition and start <= number < end)
+        assert offsets == list(range(start, end)), f"the offsets of partition {partition} are not dense"
+        values = [self.history.read[partition, number] for number in offsets]
+        assert len(set(values)) == len(values), f"partition {partition} has a record twice"
+        numbers = [int(value.split()[0]) for value in values if value.endswith(IDEMPOTENT.encode())]
+        assert numbers == sorted(numbers), f"records of {IDEMPOTENT} are out of order"
 
     def _log_of(self, partition: int) -> Log:
         """Return the log of a partition's leader."""
@@ -463,7 +477,8 @@ class SimulationRun:
             await self._pause(1.0)
         visible: set[bytes] = set()
         for number, log in enumerate(logs):
-            visible.update(await self._retrying(partial(read_committed, client, TOPIC, number, log.last_stable_offset)))
+            read = partial(read_committed, client, TOPIC, number, log.last_stable_offset, log.log_start_offset)
+            visible.update(await self._retrying(read))
         self._transactions.check(visible)
 
 

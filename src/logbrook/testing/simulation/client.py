@@ -8,6 +8,7 @@ from typing import Protocol, Self, TypeAlias, TypeVar
 from logbrook.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from logbrook.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from logbrook.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from logbrook.protocol.messages.fetch import FetchRequest, FetchResponse
 from logbrook.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -134,12 +135,8 @@ class ClusterClient:
             connection.close()
 
     async def _host_of(self, message: ApiMessage) -> str:
-        if isinstance(message, ProduceRequest):
-            topic = message.topic_data[0]
-            return await self._leader(topic.name, topic.partition_data[0].index)
-        if isinstance(message, FetchRequest):
-            wanted = message.topics[0]
-            return await self._leader(wanted.topic, wanted.partitions[0].partition)
+        if (partition := _partition_of(message)) is not None:
+            return await self._leader(*partition)
         if isinstance(message, EndTxnRequest) or (
             isinstance(message, InitProducerIdRequest) and message.transactional_id is not None
         ):
@@ -185,6 +182,20 @@ class ClusterClient:
         return self._coordinators[key_type, key]
 
 
+def _partition_of(message: ApiMessage) -> tuple[str, int] | None:
+    """Return the topic and number of the partition that a request to a leader is for."""
+    if isinstance(message, ProduceRequest):
+        topic = message.topic_data[0]
+        return topic.name, topic.partition_data[0].index
+    if isinstance(message, FetchRequest):
+        wanted = message.topics[0]
+        return wanted.topic, wanted.partitions[0].partition
+    if isinstance(message, DeleteRecordsRequest):
+        deleted = message.topics[0]
+        return deleted.name, deleted.partitions[0].partition_index
+    return None
+
+
 def _has_error(answer: ApiMessage) -> bool:
     if isinstance(answer, ProduceResponse):
         return any(part.error_code for topic in answer.responses for part in topic.partition_responses)
@@ -193,7 +204,7 @@ def _has_error(answer: ApiMessage) -> bool:
     if isinstance(answer, AddPartitionsToTxnResponse):
         added = answer.results_by_topic_v3_and_below
         return any(part.partition_error_code for topic in added for part in topic.results_by_partition)
-    if isinstance(answer, OffsetCommitResponse):
+    if isinstance(answer, OffsetCommitResponse | DeleteRecordsResponse):
         return any(part.error_code for topic in answer.topics for part in topic.partitions)
     if isinstance(
         answer,

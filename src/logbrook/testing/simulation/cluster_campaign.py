@@ -48,6 +48,9 @@ _PRODUCERS, _MEMBERS = 2, 2
 _JUDGE = "judge"
 _FOLLOWER_CONSUMER = "follower-consumer"
 _OFFSET_READER = "offset-reader"
+_DELETER = "deleter"
+# Then a deletion may end within a batch.
+_DELETED_BATCH_RECORDS = 3
 # A schedule takes about 5,000.
 _STEPS_MAX = 100_000
 
@@ -74,6 +77,7 @@ class ClusterSimulationRun(SimulationRun):
             transaction_ms=int(2000 * plan.lease_s),
         )
         super().__init__(seed, plan.seconds, durability, times)
+        self._deletion_choices = Random(f"{seed}/deleted partitions")
         self._faults = ClusterFaults(
             seed,
             self._cluster,
@@ -91,6 +95,7 @@ class ClusterSimulationRun(SimulationRun):
 
     def _hosts(self) -> list[str]:
         clients = ["creator", _JUDGE, IDEMPOTENT, TRANSACTIONAL, ADMIN, "consumer", _FOLLOWER_CONSUMER, _OFFSET_READER]
+        clients.append(_DELETER)
         clients += [f"producer-{number}" for number in range(_PRODUCERS)]
         clients += [f"member-{number}" for number in range(_MEMBERS)]
         return [*(host_of(number) for number in self._cluster.brokers), *clients]
@@ -129,6 +134,8 @@ class ClusterSimulationRun(SimulationRun):
             actors.append(self._repeat(_OFFSET_READER, self._read_offsets))
         if ClusterWorkload.ADMIN in workloads:
             actors.append(self._repeat(ADMIN, self._administrate))
+        if ClusterWorkload.DELETE_RECORDS in workloads:
+            actors.append(self._repeat(_DELETER, self._delete_records))
         return actors
 
     async def _connect(self, name: str) -> WorkloadClient:
@@ -145,6 +152,17 @@ class ClusterSimulationRun(SimulationRun):
     @property
     def transaction_version(self) -> int:
         return self.plan.transaction_version
+
+    @property
+    def batch_records_max(self) -> int:  # type: ignore[override]
+        return _DELETED_BATCH_RECORDS if ClusterWorkload.DELETE_RECORDS in self.plan.workloads else 1
+
+    async def _delete_records(self, client: WorkloadClient) -> None:
+        """Delete some of the records that were read."""
+        partition = self._deletion_choices.randrange(PARTITIONS)
+        end = max((number + 1 for of, number in self.history.read if of == partition), default=0)
+        await self._deletions.run_one(client, partition, end)
+        await self._pause(self._times.pause_s_max)
 
     async def _read_offsets(self, client: WorkloadClient) -> None:
         """Ask any broker that says it coordinates the group for its offsets: committed ones must not fall."""
@@ -175,6 +193,9 @@ class ClusterSimulationRun(SimulationRun):
             response = await client.request_from(host, request, FetchResponse, _FETCH)
             for topic in response.responses:
                 for data in topic.partitions:
+                    is_gone = self._deletions.may_be_gone(partition, offsets[partition])
+                    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and is_gone:
+                        offsets[partition] = self._deletions.requested[partition]
                     if isinstance(data.records, memoryview):
                         for position, header in iter_headers(data.records):
                             for record in iter_records(data.records, position, bytes_max=_BYTES_MAX):
@@ -225,17 +246,17 @@ class ClusterSimulationRun(SimulationRun):
         for partition in range(PARTITIONS):
             registration = self._cluster.registration_of(TopicPartition(TOPIC, partition))
             end = self._log_of(partition).high_watermark
-            contents = {
-                replica: _content(self._replica_log(replica, partition), end) for replica in registration.replicas
-            }
+            logs = {replica: self._replica_log(replica, partition) for replica in registration.replicas}
+            start = max(log.log_start_offset for log in logs.values())
+            contents = {replica: _content(log, start, end) for replica, log in logs.items()}
             leader_content = contents[registration.leader]
             for replica, content in contents.items():
                 assert content == leader_content, f"partition {partition} differs on broker {replica} from its leader"
 
 
-def _content(log: Log, end: Offset) -> bytes:
+def _content(log: Log, start: Offset, end: Offset) -> bytes:
     log.validate()
-    parts = [bytes(part.data) for part in log.read(log.log_start_offset, 1 << 30, up_to=end).slices]
+    parts = [bytes(part.data) for part in log.read(start, 1 << 30, up_to=end).slices]
     return b"".join(parts)
 
 

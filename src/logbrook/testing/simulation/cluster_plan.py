@@ -24,6 +24,11 @@ class ClusterWorkload(Enum):
     FOLLOWER_CONSUMER = auto()
     GROUP = auto()
     ADMIN = auto()
+    # Not with those that have to read every record.
+    DELETE_RECORDS = auto()
+
+
+_INDEPENDENT = tuple(workload for workload in ClusterWorkload if workload is not ClusterWorkload.DELETE_RECORDS)
 
 
 class ClusterFault(Enum):
@@ -85,12 +90,14 @@ class ClusterPlan:
             min_insync=random.choice((1, 2)),
             pause_s_max=random.choice((0.15, 0.3)),
             quiet_s_max=random.choice((0.2, 0.7)),
-            workloads=tuple(workload for workload in ClusterWorkload if random.random() < 0.5),
+            workloads=tuple(workload for workload in _INDEPENDENT if random.random() < 0.5),
             faults=_faults(random),
             transaction_version=random.choice((1, 2)),
         )
         if plan.has_late_markers and random.random() < 0.5:
             plan = replace(plan, faults=(*plan.faults, ClusterFault.DELAY_MARKERS))
+        if not {ClusterWorkload.TRANSACTIONAL, ClusterWorkload.GROUP}.intersection(plan.workloads):
+            plan = replace(plan, workloads=(*plan.workloads, ClusterWorkload.DELETE_RECORDS))
         return plan
 
     @property

@@ -212,10 +212,10 @@ class TransactionalWorkload:
             assert not seen or seen == set(values), f"of the transaction {values} only {seen} are visible"
 
 
-async def read_committed(client: WorkloadClient, topic: str, partition: int, end: int) -> list[bytes]:
-    """Return the committed values of a partition up to `end`. Raises OSError."""
+async def read_committed(client: WorkloadClient, topic: str, partition: int, end: int, start: int = 0) -> list[bytes]:
+    """Return the committed values of a partition from `start` up to `end`. Raises OSError."""
     values: list[bytes] = []
-    offset = 0
+    offset = start
     while offset < end:
         wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_BYTES_MAX)
         request = FetchRequest(
