@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from logbrook.config import BrokerConfig
 from logbrook.core.cluster.image import ClusterImage, PartitionKey
 from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.core.metadata import TOPIC_PREFIX
@@ -32,6 +35,7 @@ from logbrook.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from logbrook.records.batch import HEADER_BYTES, read_header
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.server.cluster.background import pause
@@ -41,6 +45,7 @@ from logbrook.server.cluster.topics import ClusterTopics
 from logbrook.storage.errors import CorruptLogError, TooManyOpenFilesError
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import SavedHighWatermark, read_high_watermarks, write_high_watermarks
+from logbrook.storage.paths import log_path
 from logbrook.testing.forwarding import SYNC_CALLS
 from logbrook.testing.memory_metadata_store import MemoryMetadataStore, MemoryStore
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
@@ -61,10 +66,20 @@ def host_of(number: int) -> str:
     return f"broker-{number}"
 
 
+def config_of(number: int, segment_sync_min_bytes: int) -> BrokerConfig:
+    config = simulation_config(host_of(number), node_id=number)
+    return replace(config, storage=replace(config.storage, segment_sync_min_bytes=segment_sync_min_bytes))
+
+
 class ThreeBrokers:
     """A cluster of three brokers. `sync_s` has the time of a sync of each, `store_s` the latency of the store."""
 
-    def __init__(self, sync_s: tuple[float, float, float] = (0.001, 0.001, 0.001), store_s: float = 0.001) -> None:
+    def __init__(
+        self,
+        sync_s: tuple[float, float, float] = (0.001, 0.001, 0.001),
+        store_s: float = 0.001,
+        segment_sync_min_bytes: int = 1 << 20,
+    ) -> None:
         self.loop = SimulationLoop(SimulatedNetwork(lambda: 0.001))
         self._store: MemoryStore
         self._store_s = store_s
@@ -73,7 +88,7 @@ class ThreeBrokers:
             number: SimulatedBroker(
                 self.loop,
                 host_of(number),
-                config=simulation_config(host_of(number), node_id=number),
+                config=config_of(number, segment_sync_min_bytes),
                 sync_latency_s=lambda number=number: sync_s[number - 1],  # type: ignore[misc]
                 new_link=lambda number=number: self._new_link(number),  # type: ignore[misc]
             )
@@ -682,3 +697,50 @@ def test_a_deletion_of_records_fails_when_another_broker_leads() -> None:
         cluster.loop.network.reconnect(host_of(1), host_of(3))
 
     ThreeBrokers().run(scenario)
+
+
+def test_a_healthy_follower_is_not_truncated_by_a_leader_that_found_damage_at_its_start() -> None:
+    """The leader lacked the epochs after the damage, and took the records of the follower for uncommitted ones."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        for _ in range(2):
+            assert await cluster.produce(leader=1) == ErrorCode.NONE
+        await cluster.kill(1)
+        await pause(1.0)
+        assert await cluster.produce(leader=2) == ErrorCode.NONE
+        await cluster.brokers[1].start()
+        await pause(2.0)
+        assert set(cluster.registration().isr) == {1, 2}
+        assert await cluster.produce(leader=2) == ErrorCode.NONE
+        await pause(1.0)
+        # Both are killed at once, so that both stay in the ISR.
+        cluster.cut_off_from_store(2)
+        await cluster.kill(1)
+        await cluster.kill(2)
+        files, directory = cluster.brokers[1].files, TopicPartition(TOPIC, 0).directory
+        with closing(files.open(log_path(directory, Offset(0)))) as file:
+            second = read_header(file.pread(HEADER_BYTES, 0), 0).size
+            file.pwrite(bytes(HEADER_BYTES), second)
+        await cluster.brokers[1].start()
+        await pause(1.0)
+        assert cluster.registration().leader == 1
+        damaged = cluster.log(1)
+        assert (damaged.corruption is not None, damaged.log_end_offset) == (True, 4)
+        await cluster.brokers[2].start()
+        await pause(5.0)
+        assert cluster.registration().isr == (1,)
+        assert cluster.log(2).log_end_offset == 4
+        # An operator decides for the healthy one.
+        await cluster.kill(1)
+        await pause(2 * LEASE_S)
+        administrator = cluster.brokers[2].server.services.cluster_admin
+        assert administrator is not None
+        await administrator.elect_unclean(TopicPartition(TOPIC, 0))
+        await cluster.brokers[1].start()
+        await pause(5.0)
+        assert set(cluster.registration().isr) == {1, 2}
+        assert [cluster.log(number).log_end_offset for number in (1, 2)] == [4, 4]
+        assert cluster.log(1).corruption is None
+
+    ThreeBrokers(segment_sync_min_bytes=1).run(scenario)

@@ -23,6 +23,8 @@ class LeaderEpochs:
 
     def __init__(self, starts: list[EpochStart] | None = None) -> None:
         self.starts = starts or []
+        # Damage that a start has found hides the epochs from this offset on. None if all are known.
+        self.unknown_from: Offset | None = None
         # -1 if there is none. An attribute because every append reads it.
         self.latest = _NO_EPOCH
         self._update_latest()
@@ -46,6 +48,10 @@ class LeaderEpochs:
         end = self.starts[following].start_offset if following < len(self.starts) else log_end_offset
         return EpochStart(self.starts[following - 1].epoch, end)
 
+    def is_known(self, end_offset: Offset) -> bool:
+        """True if `end_offset`, as returned by `end_offset()`, is the true end of the epoch."""
+        return self.unknown_from is None or end_offset < self.unknown_from
+
     def epoch_of(self, offset: Offset) -> LeaderEpoch | None:
         """Return the leader epoch of the record at `offset`."""
         following = bisect_right(self.starts, offset, key=lambda start: start.start_offset)
@@ -54,6 +60,8 @@ class LeaderEpochs:
     def truncate_end(self, offset: Offset) -> None:
         """Remove epochs that start at or past `offset`, after a truncation to it."""
         self.starts = [start for start in self.starts if start.start_offset < offset]
+        if self.unknown_from is not None and offset <= self.unknown_from:
+            self.unknown_from = None
         self._update_latest()
 
     def truncate_start(self, offset: Offset) -> None:

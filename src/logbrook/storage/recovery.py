@@ -269,6 +269,8 @@ class LogRecovery:
     def _end_at_damage(self, error: CorruptLogError) -> None:
         """Quarantine the log, whose records before the damage can be read. Raises OSError."""
         log, image = self._log, self._image
+        # Without a snapshot the epochs are read last.
+        log.epochs.unknown_from = log.log_start_offset if self._snapshot is None else log.log_end_offset
         # The durable records are unreadable, but their offsets are assigned: the log end offset must not move back.
         log.log_end_offset = max(log.log_end_offset, image.durable_offset)
         log.reset_committed_offset(log.log_end_offset)

@@ -88,3 +88,15 @@ def test_an_epoch_of_which_nothing_is_left_makes_way_for_the_next() -> None:
     epochs.assign(LeaderEpoch(1), Offset(10))
     assert epochs.starts == [(1, 10)]
     assert epochs.epoch_of(Offset(10)) == 1
+
+
+def test_ends_after_damage_are_unknown_until_the_damage_is_truncated() -> None:
+    epochs = LeaderEpochs([EpochStart(LeaderEpoch(1), Offset(0)), EpochStart(LeaderEpoch(2), Offset(4))])
+    assert epochs.is_known(Offset(9))
+    epochs.unknown_from = Offset(6)
+    assert epochs.is_known(Offset(4))
+    assert not epochs.is_known(Offset(6))
+    epochs.truncate_end(Offset(7))
+    assert not epochs.is_known(Offset(6))
+    epochs.truncate_end(Offset(6))
+    assert epochs.is_known(Offset(6))

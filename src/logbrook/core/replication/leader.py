@@ -189,7 +189,8 @@ class PartitionLeader:
         progress.fetches += 1
         progress.log_end_offset_then = self.log_end_offset
         progress.synced_end_offset = fetch_offset
-        progress.log_start_offset = log_start_offset
+        # Brokers of earlier versions do not tell theirs.
+        progress.log_start_offset = self.deleted_before if log_start_offset == UNKNOWN_OFFSET else log_start_offset
         effects = self._advance()
         if is_eligible and replica not in self.registration.isr and self._has_caught_up(progress):
             # It joins at the high watermark, and has the whole time to reach the end of the log.

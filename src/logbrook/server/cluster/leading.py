@@ -17,7 +17,7 @@ from logbrook.config import LogConfig
 from logbrook.core.cluster.elections import ELECTIONS_PER_TRANSACTION
 from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey
 from logbrook.core.cluster.partition import finish_reassignment, hand_over, step_down
-from logbrook.core.replication.follower import EpochEnd, ReplicaFetch, find_divergence
+from logbrook.core.replication.follower import EpochEnd, ReplicaFetch
 from logbrook.core.replication.leader import AdvanceHighWatermark, LeaderEffect, PartitionLeader, ProposeRegistration
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
@@ -35,6 +35,7 @@ from logbrook.server.cluster.errors import (
     ReplicationTimedOutError,
 )
 from logbrook.server.cluster.liveness import BrokerLiveness
+from logbrook.server.cluster.log_comparison import divergence_of
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import Replica, ReplicaTable, WaitingAppend
@@ -228,6 +229,9 @@ class LeadingReplicas:
                 self._drop_followers(replica, replica.leader)
 
     def _drop_followers(self, replica: Replica, leader: PartitionLeader) -> None:
+        if replica.log is not None and replica.log.corruption is not None:
+            # It takes no writes that would wait for them, and they may have the records that are damaged here.
+            return
         self._carry_out(replica, leader.on_tick(self._now_ms(), self.liveness))
 
     def _try_silent(self, replica: Replica, leader: PartitionLeader) -> None:
@@ -375,24 +379,20 @@ class LeadingReplicas:
     ) -> EpochEnd | None:
         """A follower fetches. Returns where its log diverges from this one, None if it does not.
 
-        Raises NotLeaderError, NotAReplicaError or StaleReplicaEpochError.
+        Raises NotLeaderError, NotAReplicaError, StaleReplicaEpochError or CorruptLogError.
         """
         replica = self._table.by_partition.get(partition)
         if replica is None or replica.leader is None or replica.log is None:
             raise NotLeaderError(partition)
         leader, log = replica.leader, replica.log
         leader.check_fetch(replica_id, broker_epoch)
-        end = log.epochs.end_offset(fetch.last_epoch, log.log_end_offset)
-        own_end = None if end is None else EpochEnd(end.epoch, end.start_offset)
-        first_start = log.epochs.starts[0].start_offset if log.epochs.starts else log.log_end_offset
-        divergence = find_divergence(fetch, own_end, first_start)
+        divergence = divergence_of(log, fetch)
         if divergence is None and log.log_start_offset <= fetch.offset <= log.log_end_offset:
             broker = self._image.brokers.get(replica_id)
             is_eligible = broker is not None and broker.epoch == broker_epoch and not broker.registration.is_stopping
-            # Brokers of earlier versions do not tell their log start offset.
-            start = fetch.log_start_offset if fetch.log_start_offset >= 0 else log.log_start_offset
+            start, now_ms = fetch.log_start_offset, self._now_ms()
             effects = leader.on_fetch(
-                replica_id, broker_epoch, fetch.offset, self._now_ms(), log_start_offset=start, is_eligible=is_eligible
+                replica_id, broker_epoch, fetch.offset, now_ms, log_start_offset=start, is_eligible=is_eligible
             )
             self._carry_out(replica, effects)
         return divergence
