@@ -3,7 +3,8 @@
 Commands; N is a broker:
 
     config [brokers=N] [factor=N] [min=N]   before anything else
-    produce N                               a record with acks=all; the values count from 1
+    produce N [COUNT]                       a batch with acks=all; the values count from 1
+    delete N OFFSET                         the leader deletes the records before an offset
     read N | offset N                       read everything that the broker shows; ask for the latest offset
     sync N [OFFSET]                         sync the broker's log, all of it or up to an offset
     checkpoint N                            save the broker's high watermark
@@ -62,7 +63,10 @@ class ReplicationWorld:
     # Clients
 
     def _do_produce(self, plain: list[str], _options: dict[str, str]) -> bool:
-        return self._model.produce(int(plain[0]))
+        return self._model.produce(*map(int, plain))
+
+    def _do_delete(self, plain: list[str], _options: dict[str, str]) -> bool:
+        return self._model.delete_records(*map(int, plain))
 
     def _do_read(self, plain: list[str], _options: dict[str, str]) -> bool:
         return self._model.read(int(plain[0]))
@@ -153,6 +157,7 @@ class ReplicationWorld:
         for broker in self._model.brokers.values():
             yield f"broker {broker.broker_id}", _describe_broker(broker)
         yield "acknowledged", " ".join(f"{offset}={value}" for offset, value in self._model.acknowledged.items()) or "-"
+        yield "deletion acknowledged", str(self._model.deletion_acknowledged)
 
     def _is_registered(self, broker_id: BrokerId) -> bool:
         return f"brokers/{broker_id}" in self._model.store.entries

@@ -198,6 +198,11 @@ def restarts_where_the_logs_agree(
     return [follower_rules.StartAt(leader_log_start_offset)] if is_whole else effects
 
 
+def starts_within_a_batch(*_arguments: Any) -> list[follower_rules.FollowerEffect]:
+    """The log cannot take the batch that the leader sends."""
+    return []
+
+
 def compares_offsets_only(
     fetch: follower_rules.ReplicaFetch, own_end: follower_rules.EpochEnd | None, first_epoch_start: Offset
 ) -> follower_rules.EpochEnd | None:
@@ -226,6 +231,7 @@ def compares_offsets_only(
         (partition, "_led_by", keeps_the_leader_epoch),
         (follower_rules.PartitionFollower, "on_divergence", ignores_the_epoch_of_the_divergence),
         (follower_rules.PartitionFollower, "on_divergence", restarts_where_the_logs_agree),
+        (follower_rules.PartitionFollower, "before_append", starts_within_a_batch),
     ],
     ids=lambda value: value.__name__ if callable(value) and not isinstance(value, type) else None,
 )

@@ -19,6 +19,7 @@ _PROPOSAL_OUTCOMES = ("ok", "ok", "ok", "lost", "unknown")
 # Of the schedules with each kind of fault in which messages arrive late, and of those in which records are deleted.
 _SHARE_OF_DELAYS = 0.5
 _SHARE_OF_DELETIONS = 0.25
+_SHARE_OF_BATCHES = 0.4
 
 
 class CampaignFailureError(Exception):
@@ -87,7 +88,10 @@ class ModelSchedule:
         ]
 
         if Random(f"{seed}/deletions").random() < _SHARE_OF_DELETIONS:
-            self._works += [self.model.delete_records] * 3
+            self._works += [self._delete_records] * 3
+        # Batches of several records, None in schedules without them.
+        batches = Random(f"{seed}/batches")
+        self._batches = batches if batches.random() < _SHARE_OF_BATCHES else None
 
     def run(self, steps: int = STEPS) -> None:
         """Raises CampaignFailureError."""
@@ -113,7 +117,14 @@ class ModelSchedule:
     def _produce(self, broker_id: int) -> bool:
         """Most clients know the leader; some have old metadata."""
         leader = self.model.registration.leader
-        return self.model.produce(leader if leader > 0 and self._random.random() < 0.8 else broker_id)
+        count = self._batches.randint(1, 4) if self._batches is not None else 1
+        return self.model.produce(leader if leader > 0 and self._random.random() < 0.8 else broker_id, count)
+
+    def _delete_records(self, broker_id: int) -> bool:
+        """In schedules with batches, also within one."""
+        if self._batches is None:
+            return self.model.delete_records(broker_id)
+        return self.model.delete_records(broker_id, self._batches.randint(0, self.model.log_end(broker_id)))
 
     def _replicate(self, broker_id: int) -> bool:
         self.model.replicate(broker_id)

@@ -28,20 +28,23 @@ class ReplicationModel(ModelCluster):
 
     # Clients
 
-    def produce(self, broker_id: int) -> bool:
-        """Send a record with acks=all to a broker; False if it does not accept it."""
+    def produce(self, broker_id: int, count: int = 1) -> bool:
+        """Send a batch with acks=all to a broker; False if it does not accept it."""
         broker = self.brokers[BrokerId(broker_id)]
         leader = broker.leader
         if not broker.is_up or leader is None or not leader.has_enough_in_sync():
             return False
-        self._values += 1
-        offset = broker.log.log_end_offset
-        broker.log.append([ModelRecord(leader.leader_epoch, self._values)])
+        base = broker.log.log_end_offset
+        written = [(Offset(base + number), self._values + 1 + number) for number in range(count)]
+        self._values += count
+        end = Offset(base + count)
+        broker.log.append([ModelRecord(leader.leader_epoch, value, base, end) for _, value in written])
         leader.on_append(broker.log.log_end_offset)
         if self.faults.acknowledges_when_appended:
-            self._acknowledge(offset, self._values)
+            for offset, value in written:
+                self._acknowledge(offset, value)
         else:
-            broker.waiting.append((offset, self._values))
+            broker.waiting += written
         return True
 
     def read(self, broker_id: int) -> bool:
@@ -160,7 +163,7 @@ class ReplicationModel(ModelCluster):
             self._lead(broker, effects, outcome)
         is_out_of_range = divergence is None and not log.log_start_offset <= fetch.offset <= log.log_end_offset
         has_records = divergence is None and not is_out_of_range
-        records = tuple(log.values_from(fetch.offset)[:records_max]) if has_records else ()
+        records = tuple(log.batches_from(fetch.offset, records_max)) if has_records else ()
         answer = FetchAnswer(
             message.sender,
             message.number,
@@ -192,7 +195,13 @@ class ReplicationModel(ModelCluster):
         broker.fetch_number += 1
         if answer.offset != log.log_end_offset:
             return
-        self._carry_out(broker, log, answer, self._follower_effects(broker, follower, answer))
+        if answer.records:
+            first, start, end = answer.records[0], log.log_start_offset, log.log_end_offset
+            effects = follower.before_append(first.base_offset, first.next_offset, start, end)
+            self._carry_out(broker, log, answer, effects)
+            if effects and broker.log is log:
+                return
+        self._carry_out(broker, broker.log, answer, self._follower_effects(broker, follower, answer))
 
     @staticmethod
     def _carry_out(broker: ModelBroker, log: ModelLog, answer: FetchAnswer, effects: list[FollowerEffect]) -> None:
@@ -232,15 +241,16 @@ class ReplicationModel(ModelCluster):
             log_end_offset=Offset(log.log_end_offset + len(answer.records)),
         )
 
-    def delete_records(self, broker_id: int) -> bool:
-        """Let a leader delete all records below its high watermark, as DeleteRecords or retention does."""
+    def delete_records(self, broker_id: int, offset: int | None = None) -> bool:
+        """Let a leader delete the records below an offset, by default its high watermark."""
         broker = self.brokers[BrokerId(broker_id)]
-        if not broker.is_up or broker.leader is None or broker.log.log_start_offset >= broker.high_watermark:
+        end = Offset(broker.high_watermark if offset is None else min(offset, broker.high_watermark))
+        if not broker.is_up or broker.leader is None or broker.log.log_start_offset >= end:
             return False
-        broker.log.delete_before(broker.high_watermark)
-        self.deleted_before = max(self.deleted_before, broker.high_watermark)
-        broker.leader.on_deletion(broker.high_watermark)
-        broker.deletions.append(broker.high_watermark)
+        broker.log.delete_before(end)
+        self.deleted_before = max(self.deleted_before, end)
+        broker.leader.on_deletion(end)
+        broker.deletions.append(end)
         self._acknowledge_deletions(broker)
         return True
 

@@ -20,6 +20,9 @@ class ModelViolationError(AssertionError):
 class ModelRecord(NamedTuple):
     epoch: LeaderEpoch
     value: int
+    # The batch that it was written and is replicated with, whole.
+    base_offset: Offset
+    next_offset: Offset
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class ModelLog:
 
     def __init__(self, log_start_offset: Offset = Offset(0)) -> None:
         self.log_start_offset = log_start_offset
-        # None below the log start offset.
+        # None below the batch of the log start offset.
         self.records: list[ModelRecord | None] = [None] * log_start_offset
         self.synced_end_offset = log_start_offset
         # As of the last checkpoint; it survives a restart.
@@ -63,25 +66,40 @@ class ModelLog:
         """Return the records from an offset on, which is at least the log start offset."""
         return [record for record in self.records[offset:] if record is not None]
 
+    def base_of(self, offset: Offset) -> Offset:
+        """Return the base offset of the batch that an offset is in, or the offset at the end of the log."""
+        record = self.records[offset] if offset < self.log_end_offset else None
+        return offset if record is None else record.base_offset
+
+    def batches_from(self, offset: Offset, records_max: int) -> list[ModelRecord]:
+        """Return whole batches from the one with the offset on: the first one, and up to `records_max` records."""
+        base = self.base_of(offset)
+        end = self.base_of(Offset(min(base + records_max, self.log_end_offset)))
+        first = self.records[base] if base < self.log_end_offset else None
+        return self.values_from(base)[: max(end, base if first is None else first.next_offset) - base]
+
     def delete_before(self, offset: Offset) -> None:
-        for number in range(self.log_start_offset, offset):
+        for number in range(self.base_of(offset)):
             self.records[number] = None
         self.log_start_offset = offset
         self._epochs.truncate_start(offset)
 
     def append(self, records: Iterable[ModelRecord]) -> None:
         for record in records:
+            assert record.base_offset <= self.log_end_offset < record.next_offset, "the batch is not at its offset"
             self._epochs.assign(record.epoch, self.log_end_offset)
             self.records.append(record)
 
     def truncate(self, offset: Offset) -> None:
-        """Truncate durably, as the storage engine does."""
-        del self.records[offset:]
+        """Truncate durably, as the storage engine does, which removes whole batches."""
+        offset = max(self.log_start_offset, self.base_of(offset))
+        self.records[self.base_of(offset) :] = [None] * (offset - self.base_of(offset))
         self._epochs.truncate_end(offset)
         self.synced_end_offset = self.log_end_offset
 
     def sync(self, offset: Offset | None = None) -> None:
-        self.synced_end_offset = self.log_end_offset if offset is None else offset
+        end = self.log_end_offset if offset is None else self.base_of(offset)
+        self.synced_end_offset = max(self.synced_end_offset, end)
 
     def end_of(self, epoch: LeaderEpoch) -> EpochEnd | None:
         end = self._epochs.end_offset(epoch, self.log_end_offset)
