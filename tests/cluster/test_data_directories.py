@@ -11,6 +11,8 @@ from logbrook.config import BrokerConfig
 from logbrook.model import TopicPartition
 from logbrook.ports import OsFiles
 from logbrook.server.broker import BrokerServer
+from logbrook.server.cluster.background import pause
+from logbrook.server.cluster.membership import Membership
 from logbrook.testing.broker_faults import DiskFaults, FaultableFiles
 from logbrook.testing.cluster import Cluster, ClusterBroker
 from logbrook.testing.forwarding import MUTATING_CALLS
@@ -121,4 +123,30 @@ def test_a_node_without_one_of_its_directories_leaves_the_isr_of_the_replicas_th
         cluster.wait_for_isr(topic)
         assert cluster.stored(topic, on=2) == [b"before", b"meanwhile"]
     assert "data directory lacks records" in caplog.text
+    assert on_second
+
+
+def test_a_node_without_one_of_its_directories_creates_no_logs_before_it_has_left_the_isr(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power loss of all nodes it would lead with a new log, and acknowledged records would be lost."""
+    try_register = Membership._try_register
+
+    async def register_later(membership: Membership) -> bool:
+        await pause(0.1)
+        return await try_register(membership)
+
+    monkeypatch.setattr(Membership, "_try_register", register_later)
+    broker = two_disks(cluster)
+    on_second = topics_on(cluster, 1)
+    for number in (1, 3, 2):
+        cluster.kill(number)
+    shutil.rmtree(broker.second)
+    broker.restart()
+    assert not any(2 in cluster.isr(topic) for topic in on_second)
+    cluster.restart(1)
+    cluster.restart(3)
+    for topic in TOPICS:
+        cluster.wait_for_isr(topic)
+        assert [record.value for record in cluster.records(topic)] == [b"before"]
     assert on_second

@@ -1,5 +1,6 @@
 """Brokers that join, lose their lease, or lose the metadata store; topics that several brokers change at once."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +30,7 @@ from logbrook.server.cluster import cluster_maintenance, elector
 from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.identity_file import ClusterDirectoryError, SingleNodeDirectoryError, WrongNodeError
 from logbrook.server.cluster.membership import Membership, WrongClusterError
+from logbrook.server.cluster.metadata_follower import MetadataFollower
 from logbrook.testing import Broker
 from logbrook.testing.cluster import Cluster, ClusterBroker
 from logbrook.testing.store_thread import StoreConnection
@@ -70,27 +72,61 @@ def test_the_directory_of_a_single_node_is_refused_and_keeps_its_records(tmp_pat
         assert [record.value for record in broker.records("orders")] == [b"kept"]
 
 
-def test_a_first_start_that_ends_before_its_registration_can_be_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The directory may have logs by then: found by the simulation (seed 70004)."""
+def test_a_directory_of_another_cluster_with_the_same_topic_keeps_its_records(tmp_path: Path) -> None:
+    with Cluster(nodes=1) as own, Cluster(nodes=1) as other:
+        own.brokers[2] = broker = another(own, 2, tmp_path)
+        broker.start()
+        own.create_topic("orders", assignments=[[2]])
+        own.produce("orders", "kept")
+        broker.kill()
+        with another(other, 2, tmp_path / "other") as namesake:
+            other.brokers[2] = namesake
+            other.create_topic("orders", assignments=[[2]])
+        del other.brokers[2]
+        with pytest.raises(WrongClusterError):
+            another(other, 2, tmp_path).start()
+        broker.restart()
+        own.wait_for_leader("orders")
+        assert [record.value for record in own.records("orders")] == [b"kept"]
+
+
+def test_a_broker_takes_no_roles_before_it_has_registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first start that ends before that can be repeated (found by the simulation, seed 70004)."""
     with Cluster(nodes=1) as cluster:
         with another(cluster, 2, tmp_path / "old") as broker:
             cluster.brokers[2] = broker
             cluster.create_topic("orders", assignments=[[1, 2]])
         del cluster.brokers[2]
 
-        async def fail_when_there_is_a_log(*_: object) -> None:
-            while not list((tmp_path / "new").rglob("orders-0")):
-                await pause(0.01)
+        async def fail_later(*_: object) -> None:
+            await pause(0.2)
             raise StoreUnavailableError("it is away")
 
         with monkeypatch.context() as patch:
-            patch.setattr(Membership, "register", fail_when_there_is_a_log)
+            patch.setattr(Membership, "register", fail_later)
             with pytest.raises(StoreUnavailableError):
                 another(cluster, 2, tmp_path / "new").start()
+        assert not list((tmp_path / "new").rglob("orders-0"))
         with another(cluster, 2, tmp_path / "new"):
             cluster.wait_until_registered(2)
+
+
+def test_a_registration_that_is_removed_before_its_broker_takes_roles_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    with Cluster(nodes=1, lease_s=300) as cluster:
+        wait_for = MetadataFollower.wait_for
+
+        async def wait_for_removal(follower: MetadataFollower, revision: Revision, timeout_s: float = 10.0) -> None:
+            await wait_for(follower, revision, timeout_s)
+            monkeypatch.undo()
+            await asyncio.to_thread(cluster.expire_lease, 2)
+            await follower.catch_up()
+
+        monkeypatch.setattr(MetadataFollower, "wait_for", wait_for_removal)
+        with another(cluster, 2, tmp_path) as broker:
+            cluster.wait_until_registered(2)
+            wait_until(lambda: broker.has_certain_lease)
 
 
 def test_the_directory_of_a_cluster_is_refused_by_a_single_node(tmp_path: Path) -> None:

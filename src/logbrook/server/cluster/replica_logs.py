@@ -104,7 +104,8 @@ class ReplicaLogs:
     def _use(self, replica: Replica, log: Log, topic: Topic) -> None:
         log.config = self._config_of(topic)
         if not log.is_replica:
-            saved = self._saved_high_watermarks.pop(replica.partition, log.log_start_offset)
+            # The saved one may be that of a log which was replaced since.
+            saved = min(self._saved_high_watermarks.pop(replica.partition, log.log_start_offset), log.log_end_offset)
             log.replicate_from(Offset(max(saved, log.log_start_offset)))
         replica.log = log
 

@@ -63,6 +63,7 @@ class ReplicaManager:
     """One per broker, on the event loop. `fetch_purgatory` has the waiting fetches of consumers."""
 
     _tick_timer: asyncio.TimerHandle | None = None
+    _is_open = False
     _is_leaving = False
 
     def __init__(
@@ -149,11 +150,14 @@ class ReplicaManager:
     # Start and stop
 
     def open(self) -> None:
-        """Take the roles of the metadata that is loaded. Raises OSError."""
+        """Take the roles of the metadata that is loaded: this broker is registered. Raises OSError."""
         self._logs.open()
+        self._is_open = True
         self.apply_all()
         # A log that has lost its end by a power loss may get other records there. They must not count as committed.
         self.save_high_watermarks()
+        # The registration may have been removed before this broker followed it.
+        self._on_brokers_changed()
         self.elector.start()
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
 
@@ -230,7 +234,13 @@ class ReplicaManager:
         self.elector.elect_soon()
 
     def apply(self, keys: Iterable[str]) -> None:
-        """Take the roles that changed with these keys of the store."""
+        """Take the roles that changed with these keys of the store. No effect before `open`.
+
+        Until its registration, the broker may have another cluster's directory, or the id of a live node; and a log
+        that is created hides that the one of a lost data directory is missing.
+        """
+        if not self._is_open:
+            return
         partitions: dict[PartitionKey, None] = {}
         has_brokers = False
         for key in keys:
