@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from logbrook.client import ClientError
+from logbrook.client import BrokerError, Client, ClientError
+from logbrook.client.admin import Admin
 from logbrook.config import BrokerConfig
 from logbrook.model import TopicPartition
 from logbrook.ports import OsFiles
+from logbrook.records.builder import build_batch
+from logbrook.records.record import Record
 from logbrook.server.broker import BrokerServer
 from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.membership import Membership
@@ -92,6 +95,24 @@ def test_the_replicas_of_a_failed_directory_are_created_again_in_the_other_one(
         assert values[-1] == b"after"
         assert cluster.stored(topic, on=2) == values
     assert topics_on(cluster, 1) == []
+
+
+def test_a_topic_that_is_created_again_while_a_directory_is_failed_gets_a_log_in_the_other_one(
+    cluster: Cluster, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    for number in range(2):
+        cluster.create_topic(f"alone-{number}", assignments=[[2]])
+    second = two_disks(cluster)._running.directory.members[1]
+    (topic,) = (f"alone-{number}" for number in range(2) if TopicPartition(f"alone-{number}", 0) in second)
+    two_disks(cluster).second_faults.failing_calls = MUTATING_CALLS
+    with Client(cluster.bootstrap_servers) as client:
+        with pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR"):
+            client.produce(topic, 0, build_batch([Record(value=b"refused")]))
+        Admin(client).topics.delete([topic])
+    cluster.create_topic(topic, assignments=[[2, 1]])
+    wait_until(lambda: is_written(cluster, topic))
+    assert cluster.stored(topic, on=2) == [b"after"]
+    assert TopicPartition(topic, 0) not in second
 
 
 def is_written(cluster: Cluster, topic: str) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -31,6 +32,8 @@ from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.identity_file import ClusterDirectoryError, SingleNodeDirectoryError, WrongNodeError
 from logbrook.server.cluster.membership import Membership, WrongClusterError
 from logbrook.server.cluster.metadata_follower import MetadataFollower
+from logbrook.server.cluster.topics import ClusterTopics
+from logbrook.server.topic_logs import TopicLogs
 from logbrook.testing import Broker
 from logbrook.testing.cluster import Cluster, ClusterBroker
 from logbrook.testing.store_thread import StoreConnection
@@ -429,3 +432,30 @@ def test_a_replica_that_lacks_records_leads_only_if_the_topic_allows_it(
         cluster.restart(1)
         assert cluster.wait_for_leader("orders") == 1
         assert len(cluster.records("orders")) == 2
+
+
+def test_a_broker_whose_failed_disk_takes_no_new_log_hands_the_leadership_of_a_new_topic_over(cluster: Cluster) -> None:
+    with cluster.brokers[1].fault("disk_failure"):
+        cluster.create_topic("orders", assignments=[[1, 2, 3]])
+        cluster.wait_for_leader("orders", other_than=1)
+        cluster.produce("orders", "meanwhile")
+    cluster.restart(1)
+    cluster.wait_for_isr("orders")
+    assert cluster.stored("orders", on=1) == [b"meanwhile"]
+
+
+def test_a_replica_without_a_log_is_not_elected(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    create, topics = TopicLogs.create, cluster.brokers[2]._running.services.topics
+    assert isinstance(topics, ClusterTopics)
+    slow = topics.log_files
+
+    async def create_slowly(logs: TopicLogs, *arguments: Any, topic_id: str) -> None:
+        if logs is slow:
+            await asyncio.Event().wait()
+        await create(logs, *arguments, topic_id=topic_id)
+
+    monkeypatch.setattr(TopicLogs, "create", create_slowly)
+    cluster.create_topic("orders", assignments=[[1, 2, 3]])
+    cluster.kill(1)
+    cluster.expire_lease(1)
+    assert cluster.wait_for_leader("orders", other_than=1) == 3

@@ -128,7 +128,7 @@ class Elector:
             self._broker_id,
             epoch,
             self._min_insync_of,
-            self._table.by_key,
+            [key for key, replica in self._table.by_key.items() if replica.log is not None],
             self._liveness.gone(),
             self._may_be_unclean,
         ):

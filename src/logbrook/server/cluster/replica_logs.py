@@ -14,7 +14,6 @@ from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.replica import Replica, ReplicaTable
 from logbrook.server.topic_logs import TopicLogs
 from logbrook.storage.data_directories import AnyDirectory
-from logbrook.storage.errors import DiskFullError
 from logbrook.storage.log import Log
 
 _CREATION_RETRY_S = 1.0
@@ -25,7 +24,7 @@ _logger = event_logger(__name__)
 class ReplicaLogs:
     """One per broker, on the event loop. Logs are created and deleted off it, except for `replace`.
 
-    `on_created` is called when a log was created, `on_disk_full` when there is no space for one.
+    `on_created` is called when a log was created, `on_failed` whenever a creation fails.
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class ReplicaLogs:
         tasks: BackgroundTasks,
         config_of: Callable[[Topic], LogConfig],
         on_created: Callable[[PartitionKey], None],
-        on_disk_full: Callable[[Replica], Awaitable[None]],
+        on_failed: Callable[[Replica], Awaitable[None]],
     ) -> None:
         self._directory = directory
         self._files = files
@@ -46,7 +45,7 @@ class ReplicaLogs:
         self._tasks = tasks
         self._config_of = config_of
         self._on_created = on_created
-        self._on_disk_full = on_disk_full
+        self._on_failed = on_failed
         self._saved_high_watermarks: dict[TopicPartition, Offset] = {}
         self._creating: set[PartitionKey] = set()
         self._deletions: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -118,13 +117,12 @@ class ReplicaLogs:
                         continue
                     if replica.partition in self._directory:
                         # A log of an earlier topic with this name, or one whose deletion has failed.
-                        await self._files.delete([replica.partition])
+                        await self._remove(self._directory.get(replica.partition))
                     await self._files.create([replica.partition], self._config_of(topic), topic_id=topic.id.hex())
                     break
                 except (LogbrookError, OSError) as error:
                     _logger.error("replica log creation failed", partition=replica.partition, error=error)
-                    if isinstance(error, DiskFullError):
-                        await self._on_disk_full(replica)
+                    await self._on_failed(replica)
                     await pause(_CREATION_RETRY_S)
         finally:
             self._creating.discard(replica.key)
@@ -136,8 +134,18 @@ class ReplicaLogs:
     async def _delete(self, log: Log) -> None:
         try:
             if log.partition in self._directory and self._directory.get(log.partition) is log:
-                await self._files.delete([log.partition])
-        except LogbrookError as error:
+                await self._remove(log)
+        except (LogbrookError, OSError) as error:
             _logger.error("replica log deletion failed", partition=log.partition, error=error)
         finally:
             del self._deletions[log.partition]
+
+    async def _remove(self, log: Log) -> None:
+        """Delete a log. One whose directory has failed is closed: the next start deletes it.
+
+        Raises LogbrookError or OSError.
+        """
+        if log.environment.health.failure is not None:
+            self._directory.forget(log.partition)
+        else:
+            await self._files.delete([log.partition])

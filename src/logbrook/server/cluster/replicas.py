@@ -102,7 +102,7 @@ class ReplicaManager:
         self._fetchers: dict[FetcherKey, ReplicaFetcher] = {}
         self._tasks = BackgroundTasks(loop, "the replica manager")
         self._logs = ReplicaLogs(
-            directory, logs, clock, self._table, self._tasks, config_of, self._apply, self._on_no_space_for_log
+            directory, logs, clock, self._table, self._tasks, config_of, self._on_log_created, self._on_no_log
         )
         self._saved_s = clock.monotonic_s()
         self.liveness = liveness
@@ -396,21 +396,27 @@ class ReplicaManager:
             followers = [replica for replica in self._table.by_key.values() if replica.follower is not None]
             self._tasks.spawn(self._leave_on_disk([replica for replica in followers if replica.is_on_disk_of(log)]))
 
-    async def _on_no_space_for_log(self, replica: Replica) -> None:
-        await self._leave([replica])
+    def _on_log_created(self, key: PartitionKey) -> None:
+        self._apply(key)
+        # A replica without a log is not elected.
+        self.elector.elect_soon()
+
+    async def _on_no_log(self, replica: Replica) -> None:
+        """The log of a replica cannot be created: others lead until it can."""
+        await self._leave([replica], "no log")
 
     async def _leave_on_disk(self, replicas: Iterable[Replica]) -> None:
         try:
-            await self._leave(replicas)
+            await self._leave(replicas, "disk full")
             await pause(_LEAVE_AGAIN_S)
         finally:
             self._is_leaving = False
 
-    async def _leave(self, replicas: Iterable[Replica]) -> None:
-        """Leave the ISRs of these partitions, for want of disk space, and hand them over that this broker leads."""
+    async def _leave(self, replicas: Iterable[Replica], reason: str) -> None:
+        """Leave the ISRs of these partitions, which take no records here, and hand over those led here."""
         changes = [change for replica in replicas if (change := self._departure(replica.key)) is not None]
         if changes:
-            _logger.warning("in-sync replicas left", reason="disk full", partitions=len(changes))
+            _logger.warning("in-sync replicas left", reason=reason, partitions=len(changes))
             await self.elector.resign(changes)
 
     def _departure(self, key: PartitionKey) -> StoreTransaction | None:
