@@ -51,6 +51,7 @@ from logbrook.ports.metadata_store import (
     StoreUnavailableError,
     is_absent,
     is_unmodified,
+    was_created_at,
 )
 from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.identity_file import SavedIdentity, WrongNodeError, read_identity, save_identity
@@ -191,19 +192,28 @@ class Membership:
         """
         # A registration that is under way, or made later, has the mark, too.
         self._registration = replace(self._registration, is_stopping=True)
-        epoch = self.broker_epoch
-        if self._lease_id is not None and self._stopping_epoch != epoch:
-            put = Put(broker_key(self._broker_id), encode_broker(self._registration), self._lease_id)
-            await self._store.commit(StoreTransaction([], [put]))
+        epoch, lease_id, key = self.broker_epoch, self._lease_id, broker_key(self._broker_id)
+        if lease_id is not None and self._stopping_epoch != epoch:
+            put = Put(key, encode_broker(self._registration), lease_id)
+            if not (await self._store.commit(StoreTransaction([was_created_at(key, epoch)], [put]))).is_committed:
+                raise LeaseNotFoundError(lease_id)
             self._stopping_epoch = epoch
 
     async def stop(self) -> None:
-        """Record a clean stop and remove the registration. Raises MetadataStoreError."""
+        """Record a clean stop and remove the registration. Raises MetadataStoreError.
+
+        The record is that of the last registration, which may be one of another directory, on another machine.
+        """
         if self._lease_id is not None:
+            key = node_key(self._broker_id)
             record = self._node_record(self._identity.registration_ids[-1], stopped_cleanly=True)
-            await self._store.commit(StoreTransaction([], [Put(node_key(self._broker_id), encode_node(record))]))
+            # The registration wrote both keys.
+            is_own = is_unmodified(key, self.broker_epoch)
+            if not (await self._store.commit(StoreTransaction([is_own], [Put(key, encode_node(record))]))).is_committed:
+                _logger.warning("clean stop not recorded", reason="the node has registered again or was removed")
             lease_id, self._lease_id = self._lease_id, None
-            await self._store.revoke_lease(lease_id)
+            with suppress(LeaseNotFoundError):
+                await self._store.revoke_lease(lease_id)
 
     def registration_removed(self, revision: Revision) -> None:
         """The store had no registration of this broker at this revision: others may have taken over."""
