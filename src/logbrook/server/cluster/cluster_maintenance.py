@@ -4,9 +4,14 @@
   brokers join.
 - A topic with many partitions is created and deleted in several transactions. If the broker that does it ends in the
   middle, the creation is undone, and the deletion is finished.
+- Partitions without a topic, and those beyond the partition count of their topic, are removed: a growth in several
+  transactions was not finished, or the topic was deleted meanwhile.
 
 Two brokers may do it at the same time, with different images: every change is conditional.
 """
+
+from collections import Counter
+from collections.abc import Mapping
 
 from logbrook.core.cluster.image import ClusterImage, PartitionKey
 from logbrook.core.cluster.placement import extend_replicas
@@ -44,8 +49,8 @@ class ClusterMaintenance:
         self._topics = topics
         self._cluster_admin = cluster_admin
         self._interval_s = interval_s
-        # Hidden topics by id, with their number of registrations and the time at which that was first seen.
-        self._hidden: dict[bytes, tuple[Topic, int, float]] = {}
+        self._hidden = _Progress()
+        self._surplus = _Progress()
 
     async def run(self) -> None:
         """Work forever. What fails is tried again in the next round."""
@@ -58,30 +63,21 @@ class ClusterMaintenance:
 
     async def _work(self) -> None:
         if self._broker_id != min(self._image.brokers, default=None):
-            self._hidden.clear()
+            self._hidden, self._surplus = _Progress(), _Progress()
             return
         for topic in self._abandoned():
             await self._topics.remove_abandoned(topic)
+        for topic_id in self._surplus.without(self._topics.surplus(), self._clock.monotonic_s()):
+            await self._topics.remove_surplus(topic_id)
         for name, topic in list(self._topics.metadata.topics.items()):
             if self._topics.is_internal(name) and not topic.is_hidden:
                 await self._add_replicas(topic)
 
     def _abandoned(self) -> list[Topic]:
-        now_s = self._clock.monotonic_s()
         hidden = {topic.id: topic for topic in self._topics.metadata.topics.values() if topic.is_hidden}
-        counts = dict.fromkeys(hidden, 0)
-        if hidden:
-            for key in self._image.partitions:
-                if key.topic_id in counts:
-                    counts[key.topic_id] += 1
-        seen: dict[bytes, tuple[Topic, int, float]] = {}
-        for topic_id, topic in hidden.items():
-            before = self._hidden.get(topic_id)
-            if before is None or before[:2] != (topic, counts[topic_id]):
-                before = (topic, counts[topic_id], now_s)
-            seen[topic_id] = before
-        self._hidden = seen
-        return [topic for topic, _, since_s in seen.values() if now_s - since_s >= _ABANDONED_S]
+        counts = Counter(key.topic_id for key in self._image.partitions if key.topic_id in hidden) if hidden else {}
+        states = {topic_id: (topic, counts.get(topic_id, 0)) for topic_id, topic in hidden.items()}
+        return [hidden[topic_id] for topic_id in self._hidden.without(states, self._clock.monotonic_s())]
 
     async def _add_replicas(self, topic: Topic) -> None:
         racks = self._topics.placement_racks()
@@ -96,3 +92,19 @@ class ClusterMaintenance:
             if len(replicas) < factor and set(replicas) <= self._image.brokers.keys():
                 extended = extend_replicas(replicas, racks, factor, start=number)
                 await self._cluster_admin.reassign(TopicPartition(topic.name, number), extended)
+
+
+class _Progress:
+    """The states of changes by topic id, with the time at which each state was first seen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, tuple[object, float]] = {}
+
+    def without(self, states: Mapping[bytes, object], now_s: float) -> list[bytes]:
+        """Return the topics whose state has been the same for so long that nobody goes on with the change."""
+        before = self._seen
+        self._seen = {
+            topic_id: before[topic_id] if topic_id in before and before[topic_id][0] == state else (state, now_s)
+            for topic_id, state in states.items()
+        }
+        return [topic_id for topic_id, (_, since_s) in self._seen.items() if now_s - since_s >= _ABANDONED_S]

@@ -59,6 +59,10 @@ class MetadataFollower:
         """Return the revision of the last change of a key that was applied here, 0 if it does not exist."""
         return self._mod_revisions.get(key, ABSENT)
 
+    def count_keys(self, prefix: str) -> int:
+        """Return the number of keys of the store with this prefix, with those that could not be applied here."""
+        return sum(key.startswith(prefix) for key in self._mod_revisions)
+
     async def load(self) -> None:
         """Load a snapshot, and apply what differs. Raises StoreUnavailableError."""
         snapshot = await self._store.read_all()

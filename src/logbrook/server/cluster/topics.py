@@ -6,7 +6,9 @@ hidden until the last one. The brokers create and delete the logs of their repli
 (`replicas`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 
 from logbrook.config import BrokerConfig
 from logbrook.core.cluster.features import FeatureRange
@@ -173,15 +175,15 @@ class ClusterTopics(Topics):
         async with self._changes.one_at_a_time(name):
             registrations: list[PartitionRegistration] = []
             first = 0
-            # The first partition of the registrations that are written already.
-            registered_first: int | None = None
+            # The partitions whose registrations are written already.
+            written = range(0)
 
             def decide() -> list[MetadataRecord]:
                 nonlocal registrations, first
                 records = self.metadata.add_partitions(name, partition_count)
                 topic = self.metadata.topic(name)
                 first = topic.partition_count
-                if registered_first not in (None, first):
+                if written and not (first == written.start and self._are_registered(topic, written)):
                     raise _changed_meanwhile(name)
                 self._check_partitions_max(partition_count - first)
                 factor = len(self._image.partitions[PartitionKey(topic.id, 0)].registration.replicas)
@@ -193,26 +195,42 @@ class ClusterTopics(Topics):
                 return _puts(self.metadata.topic(name).id, registrations, first)[-_OPERATIONS_MAX:]
 
             await self.refresh()
+            if not only_check:
+                # Those of an earlier attempt may have later leader epochs.
+                await self._remove_surplus(self.metadata.topic(name).id)
             decide()
             if not only_check and len(registrations) > _OPERATIONS_MAX:
                 # Registrations beyond the topic's partition count have no effect yet.
                 await self._register(self.metadata.topic(name), registrations[:-_OPERATIONS_MAX], first)
-                registered_first = first
+                written = range(first, partition_count - _OPERATIONS_MAX)
             await self._change(decide, last_registrations, only_check=only_check)
+
+    def _are_registered(self, topic: Topic, numbers: Iterable[int]) -> bool:
+        return all(PartitionKey(topic.id, number) in self._image.partitions for number in numbers)
 
     async def _delete(self, name: str, topic_id: bytes | None) -> None:
         async with self._changes.one_at_a_time(name):
-            topic = self.metadata.topic(name)
-            if topic_id is not None and topic.id != topic_id:
-                raise TopicNotFoundError(name)
-            deletes = self._deletes(topic)
-            if len(deletes) >= _OPERATIONS_MAX:
-                await self._change(lambda: self.metadata.begin_delete(name))
-                await self._finish_delete(topic)
-            else:
-                await self._change(
-                    lambda: [(record[0], None) for record in self.metadata.begin_delete(name)], lambda: deletes
-                )
+            deletes: list[Delete] = []
+            is_large = False
+
+            def decide() -> list[MetadataRecord]:
+                nonlocal topic_id, deletes, is_large
+                topic = self.metadata.topic(name)
+                if topic.id != (topic_id or topic.id):
+                    raise TopicNotFoundError(name)
+                topic_id = topic.id
+                deletes = self._deletes(topic)
+                is_large = len(deletes) >= _OPERATIONS_MAX
+                records = self.metadata.begin_delete(name)
+                return records if is_large else [(key, None) for key, _ in records]
+
+            await self._change(decide, lambda: [] if is_large else deletes)
+            if is_large:
+                assert topic_id is not None
+                topic = self.metadata.topic_with_any_state(topic_id)
+                # None: another broker has finished the deletion.
+                if topic is not None:
+                    await self._finish_delete(topic)
             _logger.info("topic deleted", topic=name)
 
     def _deletes(self, topic: Topic) -> list[Delete]:
@@ -244,6 +262,49 @@ class ClusterTopics(Topics):
             if remaining is not None and remaining.is_deleting:
                 await self._finish_delete(remaining)
                 _logger.warning("abandoned topic removed", topic=topic.name)
+
+    def surplus(self) -> dict[bytes, int]:
+        """Return the number of surplus registrations by topic id: without a topic, or beyond its partition count.
+
+        A growth that is under way has some, and one that its broker has not finished leaves them. A deletion leaves
+        those that a growth writes at the same time.
+        """
+        if len(self._image.partitions) <= self.metadata.partition_count or not self._knows_all_topics():
+            return {}
+        return Counter(key.topic_id for key in self._image.partitions if self._is_surplus(key))
+
+    def _knows_all_topics(self) -> bool:
+        """False if a topic was written by a newer version, and cannot be read."""
+        return self.follower.count_keys(TOPIC_PREFIX) == len(self.metadata.topics)
+
+    def _is_surplus(self, key: PartitionKey) -> bool:
+        topic = self.metadata.topic_with_any_state(key.topic_id)
+        return topic is None or (not topic.is_hidden and key.partition >= topic.partition_count)
+
+    async def remove_surplus(self, topic_id: bytes) -> None:
+        """Remove the surplus registrations of a topic. A growth that is under way fails. Raises MetadataStoreError."""
+        topic = self.metadata.topic_with_any_state(topic_id)
+        async with self._changes.one_at_a_time("" if topic is None else topic.name):
+            await self._remove_surplus(topic_id)
+
+    async def _remove_surplus(self, topic_id: bytes) -> None:
+        def find() -> list[Delete]:
+            keys = (key for key in self._image.partitions if key.topic_id == topic_id and self._is_surplus(key))
+            return [Delete(partition_key(key)) for key in islice(keys, _OPERATIONS_MAX)]
+
+        def decide() -> list[MetadataRecord]:
+            # The topic is written again, so that the growth which these belong to cannot be completed.
+            topic = self.metadata.topic_with_any_state(topic_id)
+            return [] if topic is None or not find() else self.metadata.configure_topic(topic.name, topic.settings)
+
+        if find():
+            _logger.warning("surplus partitions removed", topic_id=topic_id.hex())
+        while find():
+            if self.metadata.topic_with_any_state(topic_id) is None:
+                # An id is never used again.
+                await self.follower.wait_for((await self._metadata_store.commit(StoreTransaction([], find()))).revision)
+            else:
+                await self._change(decide, find)
 
     def placement_racks(self) -> dict[BrokerId, str]:
         """Return the brokers that may get further replicas, with their racks."""

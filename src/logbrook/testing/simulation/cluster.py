@@ -135,6 +135,19 @@ class SimulatedCluster:
         image.load(self.store.state.entries)
         return image
 
+    def find_wrong_partitions(self) -> str | None:
+        """Return a topic whose registered partitions are not those of its partition count, or that does not exist."""
+        entries = self.store.state.entries.items()
+        topics = [json.loads(entry.value) for key, entry in entries if key.startswith(TOPIC_PREFIX)]
+        expected = {bytes.fromhex(topic["id"]): list(range(topic["partitions"])) for topic in topics}
+        actual: dict[bytes, list[int]] = {}
+        for topic_id, number in sorted(self.image().partitions):
+            actual.setdefault(topic_id, []).append(number)
+        for topic_id in expected.keys() | actual.keys():
+            if expected.get(topic_id) != actual.get(topic_id):
+                return f"topic {topic_id.hex()} has {actual.get(topic_id)} instead of {expected.get(topic_id)}"
+        return None
+
     def partition_counts(self) -> dict[str, int]:
         return {
             key.removeprefix(TOPIC_PREFIX): json.loads(entry.value)["partitions"]

@@ -220,6 +220,7 @@ class ClusterSimulationRun(SimulationRun):
         # A replica that lagged when it was cut off may have left the ISR since.
         await self._wait_until_healed()
         self._compare_replicas()
+        await self._wait_for_partitions()
 
     async def _judge_group(self, client: WorkloadClient) -> None:
         if ClusterWorkload.GROUP in self.plan.workloads:
@@ -232,6 +233,13 @@ class ClusterSimulationRun(SimulationRun):
             assert self._loop.time() < until_s, f"not healed after {_HEALED_S_MAX:g} s: {problem}"
             await self._pause(_HEALED_POLL_S)
         self._note("healed")
+
+    async def _wait_for_partitions(self) -> None:
+        """Wait until the registered partitions are those of the topics: changes that were interrupted are undone."""
+        until_s = self._loop.time() + _HEALED_S_MAX
+        while (problem := self._cluster.find_wrong_partitions()) is not None:
+            assert self._loop.time() < until_s, f"not repaired after {_HEALED_S_MAX:g} s: {problem}"
+            await self._pause(_HEALED_POLL_S)
 
     def _partition_counts(self) -> dict[str, int]:
         return self._cluster.partition_counts()
