@@ -18,6 +18,7 @@ from logbrook.ports.metadata_store import (
     StoreTransaction,
     StoreUnavailableError,
 )
+from logbrook.server.cluster.background import pause
 from logbrook.server.etcd.endpoints import EtcdCredentials
 from logbrook.server.etcd.messages import message
 from logbrook.server.etcd.store import EtcdMetadataStore
@@ -65,6 +66,16 @@ async def put_until_it_works(store: MetadataStore, key: str) -> Revision:
             return await put(store, key)
         except StoreUnavailableError:
             continue
+
+
+async def read_revision_until_it_works(store: MetadataStore) -> Revision:
+    while True:
+        try:
+            result = await store.commit(StoreTransaction([], []))
+        except StoreUnavailableError:
+            continue
+        assert result.is_committed
+        return result.revision
 
 
 async def collect(store: MetadataStore, after: Revision, changes: list[StoreChange]) -> None:
@@ -150,6 +161,27 @@ def test_the_loss_of_any_member_is_survived(command: str) -> None:
             assert list(dict.fromkeys(keys)) == ["without-0", "without-1", "without-2"]
 
         run(etcd.addresses, check)
+
+
+def test_a_member_that_lags_answers_no_transaction_with_an_old_revision(command: str) -> None:
+    """Also none without operations, which etcd takes for a read that may be stale."""
+    with EtcdCluster(command) as etcd:
+        lagging = etcd.members[0]
+
+        async def check(store: EtcdMetadataStore) -> None:
+            behind = EtcdMetadataStore([lagging.address], "test", timeout_s=10 * TIMEOUT_S)
+            await put(behind, "before")
+            lagging.pause()
+            await put_until_it_works(store, "meanwhile")
+            last = await put_until_it_works(store, "last")
+            reading = asyncio.create_task(read_revision_until_it_works(behind))
+            # The request is in its socket before the messages of the other members are.
+            await pause(0.1)
+            lagging.resume()
+            assert await reading >= last
+            await behind.close()
+
+        run(etcd.addresses[1:], check)
 
 
 def test_many_entries_are_read_in_pages_as_of_one_revision(etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch) -> None:

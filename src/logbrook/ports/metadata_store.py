@@ -176,7 +176,10 @@ class MetadataStore(Protocol):
         """
 
     async def commit(self, transaction: StoreTransaction) -> TransactionResult:
-        """Apply the operations if all conditions hold. Raises LeaseNotFoundError if an operation names such a lease."""
+        """Apply the operations if all conditions hold. Raises LeaseNotFoundError if an operation names such a lease.
+
+        Also without operations, the revision is not older than any transaction answered before.
+        """
 
     async def grant_lease(self, ttl_s: float) -> LeaseId:
         """Create a lease that expires after `ttl_s`, or somewhat later, unless it is renewed."""

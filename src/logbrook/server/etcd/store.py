@@ -149,9 +149,11 @@ class EtcdMetadataStore:
         return [StoreChange(Revision(revision), events) for revision, events in sorted(by_revision.items())]
 
     async def commit(self, transaction: StoreTransaction) -> TransactionResult:
+        # Without an operation, or with serializable reads only, a member that lags would answer with an old revision.
+        linearizable_read = RequestOp(request_range=RangeRequest(key=self._prefix, keys_only=True))
         request = TxnRequest(
             compare=[self._compare(condition) for condition in transaction.conditions],
-            success=[self._operation(operation) for operation in transaction.operations],
+            success=[self._operation(operation) for operation in transaction.operations] or [linearizable_read],
         )
         leases = [op.lease_id for op in transaction.operations if isinstance(op, Put) and op.lease_id != NO_LEASE]
         response = await self._answered(
