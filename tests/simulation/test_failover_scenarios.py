@@ -28,6 +28,10 @@ from logbrook.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from logbrook.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from logbrook.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from logbrook.protocol.messages.produce import (
     PartitionProduceData,
@@ -42,6 +46,7 @@ from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.node import ClusterLink
 from logbrook.server.cluster.peer_connection import PeerConnection
 from logbrook.server.cluster.topics import ClusterTopics
+from logbrook.server.errors import RequestRefusedError
 from logbrook.storage.errors import CorruptLogError, TooManyOpenFilesError
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import SavedHighWatermark, read_high_watermarks, write_high_watermarks
@@ -463,6 +468,54 @@ def test_a_broker_that_hands_over_is_uncertain_until_it_knows_the_new_leader() -
         assert cluster.registration().leader == 2
 
     ThreeBrokers(store_s=0.1).run(scenario)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_leader_that_is_dropped_by_another_broker_leads_until_it_knows(*, is_cancelled: bool) -> None:
+    """The other replicas committed records while its coordinators answered from old state."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1])
+        partition = TopicPartition(TOPIC, 0)
+        admin = cluster.brokers[1].server.services.cluster_admin
+        old = cluster.brokers[2].server.services.replicas
+        assert admin is not None
+        assert old is not None
+        await admin.reassign(partition, [2, 3])
+        # The move does not end.
+        await cluster.kill(3)
+        await pause(1.0)
+        await admin.elect_preferred(partition)
+        await pause(0.1)
+        assert cluster.registration().leader == 2
+        cluster.cut_off_from_store(2)
+        for _ in range(2):
+            await admin.reassign(partition, None if is_cancelled else [1])
+        await pause(1.0)
+        assert old.leading.leads(partition)
+        assert old.membership.is_certain
+        assert cluster.registration().leader == 2
+        client = await SimulatedClient.connect(host_of(1), PORT)
+        listed = await client.request(
+            ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse, 0
+        )
+        client.close()
+        moving = listed.topics[0].partitions[0]
+        assert (list(moving.replicas), list(moving.adding_replicas), list(moving.removing_replicas)) == (
+            [1, 2],
+            [],
+            [2],
+        )
+        cluster.cut_off_from_store(2, is_cut_off=False)
+        while (registration := cluster.registration()).leader != 1:
+            await pause(0.01)
+        assert (registration.replicas, registration.isr, registration.is_reassigning) == ((1,), (1,), False)
+        await pause(0.1)
+        assert await cluster.produce(1) == ErrorCode.NONE
+        with pytest.raises(RequestRefusedError, match="not being moved"):
+            await admin.reassign(partition, None)
+
+    ThreeBrokers().run(scenario)
 
 
 def test_clients_learn_of_the_new_leader_when_they_have_lost_the_old_one() -> None:

@@ -37,6 +37,7 @@ class PartitionRegistration:
     leader_epoch: LeaderEpoch = LeaderEpoch(0)
     elr: tuple[BrokerId, ...] = ()
     # A reassignment in progress: replicas that are being added, and those that are removed when the others are in sync.
+    # A leader is in both that was being added when the reassignment was cancelled, until it has handed over.
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
 
@@ -72,7 +73,7 @@ class PartitionRegistration:
         assert set(self.elr) <= set(self.replicas) - set(self.isr)
         assert not self.has_leader or self.leader in self.isr
         assert set(self.adding) | set(self.removing) <= set(self.replicas)
-        assert not set(self.adding) & set(self.removing)
+        assert len(set(self.adding) & set(self.removing)) <= 1
         assert self.leader_epoch >= 0
 
 
@@ -195,22 +196,32 @@ def reassign(partition: PartitionRegistration, target: Sequence[BrokerId]) -> Pa
         raise InvalidReassignmentError("a partition needs at least one replica")
     if len(set(target)) != len(target):
         raise InvalidReassignmentError(f"the replicas {list(target)} name a broker twice")
-    original = tuple(replica for replica in partition.replicas if replica not in partition.adding)
-    adding = tuple(replica for replica in target if replica not in original)
-    removing = tuple(replica for replica in original if replica not in target)
-    # Replicas that an earlier reassignment was adding, and this one does not, are dropped at once.
-    dropped = set(partition.adding) - set(target)
-    changed = replace(partition, replicas=(*target, *removing), adding=adding, removing=removing)
-    return _without(changed, dropped) if dropped else changed
+    return _change_target(partition, target)
 
 
 def cancel_reassignment(partition: PartitionRegistration) -> PartitionRegistration | None:
     """Return to the replicas from before the reassignment; None if there is none. Raises InvalidReassignmentError."""
-    if not partition.is_reassigning:
-        return None
-    original = tuple(replica for replica in partition.replicas if replica not in partition.adding)
-    changed = replace(partition, replicas=original, adding=(), removing=())
-    return _without(changed, set(partition.adding)) if partition.adding else changed
+    return _change_target(partition, _original(partition)) if partition.is_reassigning else None
+
+
+def _original(partition: PartitionRegistration) -> tuple[BrokerId, ...]:
+    return tuple(replica for replica in partition.replicas if replica not in partition.adding)
+
+
+def _change_target(partition: PartitionRegistration, target: Sequence[BrokerId]) -> PartitionRegistration:
+    """Drop the replicas at once that an earlier reassignment was adding and this one does not, except for the leader.
+
+    Others could commit records without a leader that does not know yet that it was dropped: it hands over itself.
+    """
+    original = _original(partition)
+    dropped = set(partition.adding) - set(target)
+    leader = (partition.leader,) if partition.leader in dropped else ()
+    adding = (*(replica for replica in target if replica not in original), *leader)
+    removing = (*(replica for replica in original if replica not in target), *leader)
+    changed = replace(partition, replicas=(*target, *removing), adding=adding, removing=removing)
+    _check_complete(changed, dropped)
+    dropped -= set(leader)
+    return _without(changed, dropped) if dropped else changed
 
 
 def finish_reassignment(
@@ -218,15 +229,18 @@ def finish_reassignment(
 ) -> PartitionRegistration | None:
     """Drop the old replicas once every new one is in sync; None before that.
 
-    A leader that is dropped hands over to the first target in sync that is alive; `epochs` has the live brokers.
+    A leader that is dropped hands over to the first target in sync that is alive; `epochs` has the live brokers. If it
+    is all that is left of a cancelled reassignment, it waits for no other replica.
     """
     target = partition.target
-    if not partition.is_reassigning or not all(replica in partition.isr for replica in target):
+    in_sync = [replica for replica in target if replica in partition.isr]
+    is_cancelled = set(partition.adding) == set(partition.removing)
+    if not partition.is_reassigning or len(in_sync) < (1 if is_cancelled else len(target)):
         return None
     finished = replace(partition, replicas=target, adding=(), removing=())
     if partition.leader in target or not partition.has_leader:
         return _without(finished, set(partition.removing)) if partition.removing else finished
-    leader = next((replica for replica in target if replica in epochs), None)
+    leader = next((replica for replica in in_sync if replica in epochs), None)
     if leader is None:
         return None
     return replace(_without(finished, set(partition.removing)), leader=leader, leader_broker_epoch=epochs[leader])
@@ -244,18 +258,17 @@ def _with_isr(
 
 
 def _without(partition: PartitionRegistration, dropped: Collection[BrokerId]) -> PartitionRegistration:
-    """Remove replicas that are no longer in `replicas` from ISR and ELR; a new epoch fences their fetches.
-
-    Raises InvalidReassignmentError if no replica with all committed records would be left.
-    """
+    """Remove replicas that are no longer in `replicas` from ISR and ELR; a new epoch fences their fetches."""
     isr = tuple(replica for replica in partition.isr if replica not in dropped)
     elr = tuple(replica for replica in partition.elr if replica not in dropped)
-    if not isr and not elr:
-        raise InvalidReassignmentError(f"of the replicas {list(partition.replicas)} none is in sync; wait until one is")
-    changed = replace(partition, isr=isr, elr=elr, leader_epoch=LeaderEpoch(partition.leader_epoch + 1))
-    if partition.leader in dropped:
-        return replace(changed, leader=NO_LEADER, leader_broker_epoch=NO_BROKER_EPOCH)
-    return changed
+    return replace(partition, isr=isr, elr=elr, leader_epoch=LeaderEpoch(partition.leader_epoch + 1))
+
+
+def _check_complete(partition: PartitionRegistration, dropped: Collection[BrokerId]) -> None:
+    """Raises InvalidReassignmentError if no replica with all committed records would be left."""
+    if dropped and not {*partition.isr, *partition.elr} - set(dropped):
+        replicas = [replica for replica in partition.replicas if replica not in dropped]
+        raise InvalidReassignmentError(f"of the replicas {replicas} none is in sync; wait until one is")
 
 
 def _led_by(partition: PartitionRegistration, leader: BrokerId, broker_epoch: BrokerEpoch) -> PartitionRegistration:

@@ -27,7 +27,10 @@ def handle(
                 OngoingPartitionReassignment(
                     partition_index=partition.partition,
                     replicas=registration.replicas,
-                    adding_replicas=registration.adding,
+                    # A leader that a cancelled move had added stays until it has handed over.
+                    adding_replicas=[
+                        replica for replica in registration.adding if replica not in registration.removing
+                    ],
                     removing_replicas=registration.removing,
                 )
             )

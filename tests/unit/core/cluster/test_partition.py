@@ -1,5 +1,6 @@
 """The rules that change the registration of a partition."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -22,9 +23,9 @@ from logbrook.core.cluster.partition import (
 )
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
 
-ONE, TWO, THREE, FOUR = (BrokerId(number) for number in (1, 2, 3, 4))
+ONE, TWO, THREE, FOUR, FIVE = (BrokerId(number) for number in (1, 2, 3, 4, 5))
 ALL = (ONE, TWO, THREE)
-EPOCHS = {broker_id: BrokerEpoch(10 * broker_id) for broker_id in (ONE, TWO, THREE, FOUR)}
+EPOCHS = {broker_id: BrokerEpoch(10 * broker_id) for broker_id in (ONE, TWO, THREE, FOUR, FIVE)}
 
 
 def partition(isr: tuple[BrokerId, ...] = ALL, elr: tuple[BrokerId, ...] = ()) -> PartitionRegistration:
@@ -176,10 +177,56 @@ def test_a_cancelled_reassignment_restores_the_replicas() -> None:
     assert cancel_reassignment(partition()) is None
 
 
-def test_a_new_leader_that_is_cancelled_leads_no_more() -> None:
-    moving = checked(change_isr(reassign(partition(), [FOUR, ONE]), {*ALL, FOUR}, min_insync=1))
-    led_by_new = checked(hand_over(moving, FOUR, EPOCHS[FOUR]))
-    assert checked(cancel_reassignment(led_by_new)).leader == NO_LEADER
+def led_by_new(target: list[BrokerId]) -> PartitionRegistration:
+    moving = checked(change_isr(reassign(partition(), target), {*ALL, FOUR}, min_insync=1))
+    return checked(hand_over(moving, FOUR, EPOCHS[FOUR]))
+
+
+@pytest.mark.parametrize(
+    "stop", [cancel_reassignment, lambda moving: reassign(moving, ALL)], ids=["cancelled", "moved back"]
+)
+def test_a_new_leader_that_is_cancelled_leads_until_it_has_handed_over(
+    stop: Callable[[PartitionRegistration], PartitionRegistration],
+) -> None:
+    """It may not know yet that it was dropped: another leader could commit records without it."""
+    cancelled = checked(stop(led_by_new([FOUR, FIVE])))
+    assert (cancelled.leader, cancelled.target) == (FOUR, ALL)
+    assert (cancelled.replicas, set(cancelled.isr)) == ((*ALL, FOUR), {*ALL, FOUR})
+    assert cancelled.leader_epoch == 7, "fetches of replica 5 are fenced"
+    finished = checked(finish_reassignment(cancelled, EPOCHS))
+    assert (finished.leader, finished.replicas, finished.isr) == (ONE, ALL, ALL)
+    assert not finished.is_reassigning
+
+
+def test_a_cancelled_leader_waits_for_one_replica_only() -> None:
+    cancelled = checked(cancel_reassignment(led_by_new([FOUR])))
+    alone = checked(change_isr(cancelled, {FOUR}, min_insync=1))
+    assert finish_reassignment(alone, EPOCHS) is None
+    in_sync = checked(change_isr(cancelled, {TWO, FOUR}, min_insync=1))
+    finished = checked(finish_reassignment(in_sync, EPOCHS))
+    assert (finished.leader, finished.replicas, finished.isr) == (TWO, ALL, (TWO,))
+    assert finish_reassignment(in_sync, {ONE: EPOCHS[ONE]}) is None
+
+
+def test_a_reassignment_may_be_cancelled_twice() -> None:
+    cancelled = checked(cancel_reassignment(led_by_new([FOUR, FIVE])))
+    assert checked(cancel_reassignment(cancelled)) == cancelled
+
+
+def test_a_cancelled_leader_that_was_deposed_is_dropped() -> None:
+    cancelled = checked(cancel_reassignment(led_by_new([FOUR])))
+    taken_over = checked(take_over(cancelled, ONE, EPOCHS[ONE], set(ALL), min_insync=1))
+    finished = checked(finish_reassignment(taken_over, EPOCHS))
+    assert (finished.leader, finished.replicas, finished.is_reassigning) == (ONE, ALL, False)
+
+
+def test_a_cancelled_leader_may_be_moved_elsewhere() -> None:
+    moving = checked(reassign(checked(cancel_reassignment(led_by_new([FOUR]))), [FIVE, ONE]))
+    assert (moving.target, moving.leader) == ((FIVE, ONE), FOUR)
+    assert finish_reassignment(moving, EPOCHS) is None
+    in_sync = checked(change_isr(moving, {*ALL, FOUR, FIVE}, min_insync=1))
+    finished = checked(finish_reassignment(in_sync, EPOCHS))
+    assert (finished.leader, finished.replicas) == (FIVE, (FIVE, ONE))
 
 
 def test_a_reassignment_that_would_drop_the_last_complete_replica_is_refused() -> None:
