@@ -1,4 +1,4 @@
-"""Changes of topics that overtake each other, by different brokers, in simulated time."""
+"""Changes of metadata that overtake each other, by different brokers, and a restored store, in simulated time."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -7,13 +7,13 @@ import pytest
 
 from logbrook.core.cluster.image import ClusterImage, PartitionKey, partition_key
 from logbrook.core.cluster.placement import ReplicaPlacement
-from logbrook.core.metadata import TopicNotFoundError
+from logbrook.core.metadata import PRODUCER_IDS_SKIPPED, TopicNotFoundError
 from logbrook.ports.metadata_store import Put, StoreTransaction
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.topics import ClusterTopics
 from logbrook.server.errors import RequestRefusedError
-from tests.simulation.test_failover_scenarios import TOPIC, ThreeBrokers
+from tests.simulation.test_failover_scenarios import NODES, TOPIC, ThreeBrokers
 
 ON_TWO = ReplicaPlacement(replication_factor=2)
 # More than a transaction of the store takes.
@@ -127,5 +127,27 @@ def test_a_growth_whose_registrations_were_removed_meanwhile_fails() -> None:
         assert len(registered(cluster)) == topics.metadata.topic(TOPIC).partition_count == 1
         await topics.add_partitions(TOPIC, MANY, ON_TWO)
         assert len(registered(cluster)) == topics.metadata.topic(TOPIC).partition_count == MANY
+
+    ThreeBrokers().run(scenario)
+
+
+def test_producer_ids_are_not_assigned_again_when_the_store_is_restored_from_a_backup() -> None:
+    """The first batch of a new producer was taken for one of the earlier owner of its id, and not written."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        backup = cluster._store.state.entries["producer-ids"].value
+        before = [await topics_of(cluster, number).new_producer_id() for number in NODES]
+        for number in NODES:
+            await topics_of(cluster, number).reserve_producer_ids()
+        for broker in cluster.brokers.values():
+            await broker.stop()
+        cluster._store.apply(StoreTransaction([], [Put("producer-ids", backup)]))
+        cluster._store.history_id = "restored"
+        for broker in cluster.brokers.values():
+            await broker.start()
+        after = [await topics_of(cluster, number).new_producer_id() for number in NODES]
+        assert len({*before, *after}) == 2 * len(NODES)
+        skipped = [producer_id // PRODUCER_IDS_SKIPPED for producer_id in after]
+        assert skipped == [1, 1, 1], "once, not by each broker"
 
     ThreeBrokers().run(scenario)

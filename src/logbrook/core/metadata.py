@@ -27,6 +27,8 @@ MetadataRecord: TypeAlias = tuple[str, bytes | None]
 CLUSTER_KEY = "cluster"
 _EPOCH = "epoch"
 _PRODUCER_IDS = "producer-ids"
+# More than are assigned between a backup and its restore. There are 2 ** 63.
+PRODUCER_IDS_SKIPPED = 1_000_000_000
 _BROKER_SETTINGS = "broker-settings"
 _BROKER_DEFAULTS = "broker-defaults"
 TOPIC_PREFIX = "topics/"
@@ -69,6 +71,10 @@ class ClusterMetadata:
         self.feature_levels: Mapping[str, int] = {}
         self.epoch = LeaderEpoch(-1)
         self.next_producer_id = 0
+        # The history of the store in which producer ids were reserved last; empty if unknown, and on a single node.
+        self.producer_ids_history = ""
+        # Returns the history of a cluster's store, and whether this broker knows that it was restored from a backup.
+        self.store_history: Callable[[], tuple[str, bool]] = lambda: ("", False)
         # Dynamic settings of this broker, and of all brokers that do not set them.
         self.broker_settings: Mapping[str, str] = {}
         self.broker_defaults: Mapping[str, str] = {}
@@ -139,9 +145,19 @@ class ClusterMetadata:
     def begin_epoch(self) -> list[MetadataRecord]:
         return [_record(_EPOCH, {"epoch": self.epoch + 1})]
 
+    @property
+    def unassigned_producer_id(self) -> int:
+        """The first producer id that was never assigned, also if a restored store lacks some reservations."""
+        known = self.producer_ids_history
+        history_id, store_was_restored = self.store_history()
+        is_restored = known != history_id if known else store_was_restored
+        return self.next_producer_id + (PRODUCER_IDS_SKIPPED if is_restored else 0)
+
     def reserve_producer_ids(self, count: int) -> list[MetadataRecord]:
-        """Reserve producer ids. Ids below the new `next_producer_id` are never reserved again."""
-        return [_record(_PRODUCER_IDS, {"next": self.next_producer_id + count})]
+        """Reserve the ids from `unassigned_producer_id` on: they are never reserved again."""
+        history_id, _ = self.store_history()
+        content: dict[str, Any] = {"next": self.unassigned_producer_id + count}
+        return [_record(_PRODUCER_IDS, content | ({"history": history_id} if history_id else {}))]
 
     def configure_broker(self, settings: Mapping[str, str]) -> list[MetadataRecord]:
         return [_record(self._own_settings_key, dict(settings))]
@@ -231,6 +247,7 @@ class ClusterMetadata:
             self.epoch = LeaderEpoch(content["epoch"])
         elif key == _PRODUCER_IDS:
             self.next_producer_id = content["next"]
+            self.producer_ids_history = content.get("history", "")
         elif key == self._own_settings_key or key.startswith(_OF_BROKERS):
             self._replay_broker_settings(key, content or {})
         elif key == _BROKER_DEFAULTS:

@@ -389,7 +389,7 @@ class Topics:
 
             def decide() -> list[MetadataRecord]:
                 nonlocal first
-                first = self.metadata.next_producer_id
+                first = self.metadata.unassigned_producer_id
                 return self.metadata.reserve_producer_ids(_PRODUCER_IDS_PER_BLOCK)
 
             await self._change(decide)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from logbrook.core.metadata import (
+    PRODUCER_IDS_SKIPPED,
     ClusterMetadata,
     InvalidPartitionsError,
     MetadataRecord,
@@ -197,6 +198,29 @@ def test_records_of_one_thing_have_one_key_so_that_the_newest_counts() -> None:
     assert value is None
     others = [metadata.begin_epoch(), metadata.found_cluster("c"), metadata.reserve_producer_ids(1)]
     assert len({key, *(records[0][0] for records in others)}) == 4
+
+
+def test_producer_ids_are_skipped_once_when_the_store_was_restored() -> None:
+    metadata = ClusterMetadata()
+
+    def reserve(history_id: str, *, store_was_restored: bool = False) -> int:
+        metadata.store_history = lambda: (history_id, store_was_restored)
+        first = metadata.unassigned_producer_id
+        replay(metadata, metadata.reserve_producer_ids(10))
+        return first
+
+    assert [reserve("first"), reserve("first"), reserve("restored")] == [0, 10, 20 + PRODUCER_IDS_SKIPPED]
+    # Also for brokers that know of the restore.
+    assert reserve("restored", store_was_restored=True) == 30 + PRODUCER_IDS_SKIPPED
+
+
+def test_a_broker_that_knows_of_the_restore_skips_producer_ids_of_an_unknown_history() -> None:
+    metadata = ClusterMetadata()
+    replay(metadata, metadata.reserve_producer_ids(10))
+    metadata.store_history = lambda: ("any", False)
+    assert metadata.unassigned_producer_id == 10
+    metadata.store_history = lambda: ("any", True)
+    assert metadata.unassigned_producer_id == 10 + PRODUCER_IDS_SKIPPED
 
 
 def test_a_topic_may_be_named_like_anything_else_in_the_metadata() -> None:

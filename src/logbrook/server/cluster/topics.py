@@ -57,6 +57,7 @@ class ClusterTopics(Topics):
         super().__init__(config, directory, appender, clock, random, on_many_created)
         self._features = features
         self.metadata = ClusterMetadata(BrokerId(config.node_id))
+        self.metadata.store_history = self._store_history
         self.follower = MetadataFollower(metadata_store, self.metadata, self.security, image, self._on_change)
         self.replicas: ReplicaManager | None = None
         # Called with the names of topics that any broker has deleted.
@@ -305,6 +306,10 @@ class ClusterTopics(Topics):
                 await self.follower.wait_for((await self._metadata_store.commit(StoreTransaction([], find()))).revision)
             else:
                 await self._change(decide, find)
+
+    def _store_history(self) -> tuple[str, bool]:
+        assert self.replicas is not None
+        return self._metadata_store.history_id, self.replicas.membership.store_was_restored
 
     def placement_racks(self) -> dict[BrokerId, str]:
         """Return the brokers that may get further replicas, with their racks."""

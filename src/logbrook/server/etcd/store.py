@@ -88,7 +88,7 @@ class EtcdMetadataStore:
 
     @property
     def history_id(self) -> str:
-        """The id of the etcd cluster: `etcdctl snapshot restore` creates another one."""
+        """The id of the etcd cluster. `etcdutl snapshot restore` creates another one, with a new token only."""
         return self._history_id
 
     async def read_all(self) -> StoreSnapshot:
