@@ -1,19 +1,43 @@
 """Changes of metadata that overtake each other, by different brokers, and a restored store, in simulated time."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from logbrook.core.cluster.image import ClusterImage, PartitionKey, partition_key
+from logbrook.core.cluster.image import ClusterImage, PartitionKey, encode_partition, partition_key
+from logbrook.core.cluster.partition import new_partition
 from logbrook.core.cluster.placement import ReplicaPlacement
-from logbrook.core.metadata import PRODUCER_IDS_SKIPPED, TopicNotFoundError
-from logbrook.ports.metadata_store import Put, StoreTransaction
+from logbrook.core.metadata import (
+    PRODUCER_IDS_SKIPPED,
+    TOPIC_PREFIX,
+    ClusterMetadata,
+    MetadataRecord,
+    TopicNotFoundError,
+)
+from logbrook.model.identifiers import BrokerId
+from logbrook.ports.metadata_store import Delete, Put, StoreTransaction
 from logbrook.protocol.error_codes import ErrorCode
+from logbrook.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from logbrook.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from logbrook.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from logbrook.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.topics import ClusterTopics
 from logbrook.server.errors import RequestRefusedError
-from tests.simulation.test_failover_scenarios import NODES, TOPIC, ThreeBrokers
+from logbrook.testing.simulation.broker import PORT
+from logbrook.testing.simulation.client import SimulatedClient
+from tests.simulation.test_failover_scenarios import NODES, TOPIC, ThreeBrokers, host_of
 
 ON_TWO = ReplicaPlacement(replication_factor=2)
 # More than a transaction of the store takes.
@@ -151,3 +175,81 @@ def test_producer_ids_are_not_assigned_again_when_the_store_is_restored_from_a_b
         assert skipped == [1, 1, 1], "once, not by each broker"
 
     ThreeBrokers().run(scenario)
+
+
+def apply_elsewhere(
+    cluster: ThreeBrokers, records: Sequence[MetadataRecord], registrations: Sequence[Put] = ()
+) -> None:
+    """Change topics as another broker does; the brokers hear of it after the latency of the store."""
+    operations = [Delete(key) if value is None else Put(key, value) for key, value in records]
+    cluster._store.apply(StoreTransaction([], [*operations, *registrations]))
+
+
+def create_elsewhere(cluster: ThreeBrokers, topic_id: bytes = bytes(16)) -> None:
+    epochs = topics_of(cluster, 1)._image.broker_epochs
+    value = encode_partition(new_partition([BrokerId(1), BrokerId(2)], epochs, epochs))
+    registrations = [Put(partition_key(PartitionKey(topic_id, 0)), value)]
+    apply_elsewhere(cluster, ClusterMetadata().create_topic(TOPIC, 1, {}, topic_id, is_creating=False), registrations)
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_topic_is_created_if_another_broker_has_just_deleted_it(*, is_deleted: bool, validate_only: bool) -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        if is_deleted:
+            await cluster.create_topic([1, 2])
+            await pause(1.0)
+            apply_elsewhere(cluster, [(f"{TOPIC_PREFIX}{TOPIC}", None)])
+        else:
+            create_elsewhere(cluster)
+        client = await SimulatedClient.connect(host_of(2), PORT)
+        topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=2)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000, validate_only=validate_only)
+        created = await client.request(request, CreateTopicsResponse, 5)
+        client.close()
+        expected = ErrorCode.NONE if is_deleted else ErrorCode.TOPIC_ALREADY_EXISTS
+        assert created.topics[0].error_code == expected
+
+    ThreeBrokers(store_s=0.2).run(scenario)
+
+
+def test_a_topic_that_another_broker_has_just_created_can_be_administered() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await pause(1.0)
+        create_elsewhere(cluster)
+        clients = [await SimulatedClient.connect(host_of(number), PORT) for number in NODES]
+        moved, elected, altered = await asyncio.gather(
+            clients[0].request(
+                AlterPartitionReassignmentsRequest(
+                    topics=[
+                        ReassignableTopic(
+                            name=TOPIC, partitions=[ReassignablePartition(partition_index=0, replicas=[1, 2])]
+                        )
+                    ],
+                    timeout_ms=5_000,
+                ),
+                AlterPartitionReassignmentsResponse,
+                0,
+            ),
+            clients[1].request(
+                ElectLeadersRequest(topic_partitions=[TopicPartitions(topic=TOPIC, partitions=[0])], timeout_ms=5_000),
+                ElectLeadersResponse,
+                2,
+            ),
+            clients[2].request(
+                IncrementalAlterConfigsRequest(
+                    resources=[AlterConfigsResource(resource_type=2, resource_name=TOPIC, configs=[])],
+                    validate_only=False,
+                ),
+                IncrementalAlterConfigsResponse,
+                1,
+            ),
+        )
+        for client in clients:
+            client.close()
+        assert moved.responses[0].partitions[0].error_code == ErrorCode.NONE
+        result = elected.replica_election_results[0].partition_result[0]
+        assert result.error_code == ErrorCode.ELECTION_NOT_NEEDED
+        assert altered.responses[0].error_code == ErrorCode.NONE
+
+    ThreeBrokers(store_s=0.2).run(scenario)

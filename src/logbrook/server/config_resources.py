@@ -71,10 +71,9 @@ SettingsUpdate: TypeAlias = Callable[[ConfigResource, Mapping[str, str]], Mappin
 
 
 def find_resource(services: Services, resource_type: int, name: str) -> ConfigResource:
-    """Raises InvalidTopicNameError, TopicNotFoundError or RequestRefusedError."""
+    """Return a resource; whether a topic exists is not checked. Raises InvalidTopicNameError or RequestRefusedError."""
     if resource_type == ConfigResourceType.TOPIC:
         check_topic_name(name)
-        services.topics.metadata.topic(name)
         return ConfigResource(ConfigResourceType.TOPIC, name, TOPIC_SETTINGS, services.topics.defaults)
     if resource_type == ConfigResourceType.GROUP:
         if not 0 < len(name) <= _GROUP_ID_LENGTH_MAX:

@@ -5,12 +5,33 @@ from collections.abc import Iterable, Sequence
 
 from logbrook.core.acls import AclOperation, ResourceType
 from logbrook.core.metadata import Topic, TopicExistsError
-from logbrook.model import TopicPartition, check_topic_name
+from logbrook.model import LogbrookError, TopicPartition, check_topic_name
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.server.api import RequestContext
 from logbrook.server.errors import RequestRefusedError
 from logbrook.server.services import Services
 from logbrook.storage.errors import PartitionNotFoundError
+
+
+class MetadataRefresh:
+    """Learns, once per request, what other brokers have changed: before an error that a client takes for final."""
+
+    def __init__(self, services: Services) -> None:
+        self._topics = services.topics
+        self._is_done = False
+        self._error: LogbrookError | None = None
+
+    async def run(self) -> None:
+        """Raises StoreUnavailableError, also if an earlier call has."""
+        if self._error is not None:
+            raise self._error
+        if not self._is_done:
+            try:
+                await self._topics.refresh()
+            except LogbrookError as error:
+                self._error = error
+                raise
+            self._is_done = True
 
 
 def authorized_topic(

@@ -53,9 +53,12 @@ class ClusterAdmin:
         self._membership = membership
         self._probe = probe
 
-    async def reassign(self, partition: TopicPartition, replicas: Sequence[int] | None) -> None:
+    async def reassign(
+        self, partition: TopicPartition, replicas: Sequence[int] | None, *, is_factor_fixed: bool = False
+    ) -> None:
         """Begin to move a partition to these brokers, or with None cancel the reassignment in progress.
 
+        With `is_factor_fixed`, a target with another number of replicas than now is refused (KIP-860).
         Raises TopicNotFoundError, PartitionNotFoundError, InvalidReassignmentError or RequestRefusedError.
         """
 
@@ -65,6 +68,9 @@ class ClusterAdmin:
                 if cancelled is None:
                     raise RequestRefusedError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{partition} is not being moved")
                 return cancelled
+            if is_factor_fixed and len(replicas) != len(registration.replicas):
+                message = f"{partition} has {len(registration.replicas)} replicas, and {len(replicas)} are assigned"
+                raise RequestRefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
             unknown = sorted(set(replicas) - self._image.brokers.keys())
             if unknown:
                 raise InvalidReassignmentError(f"broker {unknown[0]} is not alive")
@@ -155,9 +161,10 @@ class ClusterAdmin:
     ) -> None:
         await self._follower.catch_up()
         while True:
-            key = PartitionKey(self._metadata.topic(partition.topic).id, partition.partition)
+            topic = self._metadata.topic(partition.topic)
+            key = PartitionKey(topic.id, partition.partition)
             registered = self._image.partitions.get(key)
-            if registered is None:
+            if registered is None or partition.partition >= topic.partition_count:
                 raise PartitionNotFoundError(partition)
             after = decide(registered.registration)
             if after == registered.registration:

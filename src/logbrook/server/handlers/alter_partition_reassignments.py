@@ -56,26 +56,14 @@ async def _reassign(
     partition = TopicPartition(topic, wanted.partition_index)
     try:
         services.authorizer.check_cluster(context, AclOperation.ALTER)
-        services.topics.check_partition(partition)
         if services.cluster_admin is None:
+            services.topics.check_partition(partition)
             _check_single_node(services.config.node_id, wanted)
         else:
-            if is_factor_fixed and wanted.replicas is not None:
-                _check_factor(services, partition, len(wanted.replicas))
-            await services.cluster_admin.reassign(partition, wanted.replicas)
+            await services.cluster_admin.reassign(partition, wanted.replicas, is_factor_fixed=is_factor_fixed)
     except LogbrookError as error:
         report_error(error, response)
     return response
-
-
-def _check_factor(services: Services, partition: TopicPartition, factor: int) -> None:
-    """Raises RequestRefusedError if the number of replicas would change (KIP-860)."""
-    topic = services.topics.metadata.topic(partition.topic)
-    current = len(services.view.partition(topic, partition.partition).replicas)
-    if factor != current:
-        raise RequestRefusedError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"{partition} has {current} replicas, and {factor} are assigned"
-        )
 
 
 def _check_single_node(node_id: int, wanted: ReassignablePartition) -> None:

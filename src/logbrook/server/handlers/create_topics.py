@@ -27,7 +27,7 @@ from logbrook.server.errors import RequestRefusedError, errors_in
 from logbrook.server.security.quotas import MutationQuota
 from logbrook.server.services import Services
 from logbrook.server.topic_changes import RequestDeadline
-from logbrook.server.topic_checks import check_named_once, check_replicas, check_topic_is_new
+from logbrook.server.topic_checks import MetadataRefresh, check_named_once, check_replicas, check_topic_is_new
 
 DEFAULT = -1
 _REFUSED_BY_QUOTA_SINCE = 6
@@ -44,6 +44,7 @@ async def handle(services: Services, request: CreateTopicsRequest, context: Requ
     authorizer = services.authorizer
     may_create_all = authorizer.allows_cluster(context, AclOperation.CREATE, is_audited=False)
     quota = services.quotas.mutations(context, _REFUSED_BY_QUOTA_SINCE)
+    refresh = MetadataRefresh(services)
     results = []
     for number, topic in enumerate(request.topics, 1):
         result = CreatableTopicResult(name=topic.name)
@@ -56,6 +57,8 @@ async def handle(services: Services, request: CreateTopicsRequest, context: Requ
                 raise RequestRefusedError(
                     ErrorCode.POLICY_VIOLATION, f"a request may create at most {_TOPICS_MAX} topics"
                 )
+            if request.validate_only or topic.name in services.topics.metadata.topics:
+                await refresh.run()
             await _create(services, topic, result, quota, None if request.validate_only else deadline)
             if not authorizer.allows(
                 context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, is_audited=False

@@ -70,8 +70,8 @@ async def _elect(services: Services, partition: TopicPartition, election_type: i
     try:
         if election_type not in (_PREFERRED, _UNCLEAN):
             raise RequestRefusedError(ErrorCode.INVALID_REQUEST, "unknown type of election")
-        services.topics.check_partition(partition)
         if services.cluster_admin is None:
+            services.topics.check_partition(partition)
             raise RequestRefusedError(ErrorCode.ELECTION_NOT_NEEDED, "the preferred replica is the leader")
         if election_type == _PREFERRED:
             await services.cluster_admin.elect_preferred(partition)

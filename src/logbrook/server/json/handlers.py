@@ -183,6 +183,8 @@ def _existing_partition(services: Services, topic: str, number: int) -> TopicPar
 
 async def create_topic(services: Services, request: CreateTopic, context: RequestContext) -> dict[str, Any]:
     """Answer once the topic is durable. Raises LogbrookError."""
+    if request.topic in services.topics.metadata.topics:
+        await services.topics.refresh()
     check_topic_is_new(services, request.topic)
     settings = canonical_values(request.settings, TOPIC_SETTINGS)
     created = await services.topics.create(request.topic, request.partition_count, settings)
