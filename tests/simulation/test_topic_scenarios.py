@@ -253,3 +253,24 @@ def test_a_topic_that_another_broker_has_just_created_can_be_administered() -> N
         assert altered.responses[0].error_code == ErrorCode.NONE
 
     ThreeBrokers(store_s=0.2).run(scenario)
+
+
+def test_a_topic_that_was_created_again_in_the_gap_of_a_reload_inherits_no_offsets() -> None:
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1])
+        topics = topics_of(cluster, 2)
+        deleted: list[str] = []
+        topics.on_deleted = deleted.extend
+        cluster.cut_off_from_store(2)
+        await topics_of(cluster, 1).delete(TOPIC)
+        await cluster.create_topic([1])
+        new_id = topics_of(cluster, 1).metadata.topic(TOPIC).id
+        cluster._store.compact()
+        cluster.cut_off_from_store(2, is_cut_off=False)
+        while topics.metadata.topic(TOPIC).id != new_id:
+            await pause(0.01)
+        assert deleted == [TOPIC]
+        await topics.change_topic(TOPIC, lambda _: {"retention.ms": "1000"})
+        assert deleted == [TOPIC], "a change of its settings is none"
+
+    ThreeBrokers().run(scenario)

@@ -60,6 +60,8 @@ class ClusterTopics(Topics):
         self.metadata.store_history = self._store_history
         self.follower = MetadataFollower(metadata_store, self.metadata, self.security, image, self._on_change)
         self.replicas: ReplicaManager | None = None
+        # The id of each topic as of the last change.
+        self._ids: dict[str, bytes] = {}
         # Called with the names of topics that any broker has deleted.
         self.on_deleted: Callable[[Collection[str]], None] = lambda _: None
         self._metadata_store = metadata_store
@@ -84,10 +86,21 @@ class ClusterTopics(Topics):
         if self.replicas is not None:
             self.replicas.apply(keys)
         names = [key.removeprefix(TOPIC_PREFIX) for key in keys if key.startswith(TOPIC_PREFIX)]
-        if deleted := [name for name in names if name not in self.metadata.topics]:
+        if deleted := self._find_deleted(names):
             self.on_deleted(deleted)
         if any(self.metadata.is_broker_setting(key) for key in keys):
             self._configure_logs(self.metadata.topics.values())
+
+    def _find_deleted(self, names: Iterable[str]) -> list[str]:
+        """Return the topics that are deleted, also those that were created again since: a reload skips changes."""
+        deleted = []
+        for name in names:
+            topic, id_before = self.metadata.topics.get(name), self._ids.pop(name, None)
+            if topic is not None:
+                self._ids[name] = topic.id
+            if topic is None or id_before not in (None, topic.id):
+                deleted.append(name)
+        return deleted
 
     def _found_cluster(self) -> list[MetadataRecord]:
         levels = {feature: levels.last for feature, levels in self._features.items()}
