@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from logbrook.config import BrokerConfig
-from logbrook.core.cluster.image import ClusterImage, PartitionKey
+from logbrook.core.cluster.image import ClusterImage, PartitionKey, broker_key
 from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.core.metadata import TOPIC_PREFIX
 from logbrook.model import TopicPartition
-from logbrook.model.identifiers import Offset
+from logbrook.model.identifiers import BrokerId, Offset
+from logbrook.ports.metadata_store import Delete, StoreTransaction
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -127,6 +128,10 @@ class ThreeBrokers:
 
     def cut_off_from_store(self, number: int, *, is_cut_off: bool = True) -> None:
         self._connections[number].is_cut_off = is_cut_off
+
+    def expire(self, number: int) -> None:
+        """End the lease of a broker."""
+        self._store.apply(StoreTransaction([], [Delete(broker_key(BrokerId(number)))]))
 
     async def kill(self, number: int) -> None:
         self.cut_off_from_store(number)
@@ -797,3 +802,45 @@ def test_a_healthy_follower_is_not_truncated_by_a_leader_that_found_damage_at_it
         assert cluster.log(1).corruption is None
 
     ThreeBrokers(segment_sync_min_bytes=1).run(scenario)
+
+
+def test_a_repeated_change_of_the_isr_does_not_let_in_a_broker_that_has_lost_its_disk_since() -> None:
+    """KIP-903: its leader had not heard of the later life, and only the leader checked which life is registered."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        cluster.loop.network.cut_off(host_of(1), host_of(2))
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        assert cluster.registration().isr == (1,)
+        cluster.cut_off_from_store(1)
+        cluster.loop.network.reconnect(host_of(1), host_of(2))
+        log = cluster.brokers[2].server.directory.get(TopicPartition(TOPIC, 0))
+        while log.high_watermark == 0:
+            await pause(0.01)
+        await pause(1.0)
+        # Broker 1 hears of nothing else.
+        replicas = cluster.brokers[1].server.services.replicas
+        assert replicas is not None
+        follower = replicas._metadata_follower
+        apply, held = follower._apply, list[tuple[Any, Any]]()
+        follower._apply = lambda revision, events: held.append((revision, events))  # type: ignore[method-assign]
+        await cluster.kill(2)
+        cluster.brokers[2].replace_disk()
+        cluster.expire(2)
+        await cluster.brokers[2].start()
+        cluster.loop.network.cut_off(host_of(1), host_of(2))
+        cluster.cut_off_from_store(1, is_cut_off=False)
+        for _ in range(200):
+            await pause(0.01)
+            assert cluster.registration().isr == (1,)
+        follower._apply = apply  # type: ignore[method-assign]
+        for change in held:
+            apply(*change)
+        # The change is given up: it needs nobody else.
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        cluster.loop.network.reconnect(host_of(1), host_of(2))
+        await pause(2.0)
+        assert set(cluster.registration().isr) == {1, 2}
+        assert cluster.brokers[2].server.directory.get(TopicPartition(TOPIC, 0)).log_end_offset == 2
+
+    ThreeBrokers().run(scenario)

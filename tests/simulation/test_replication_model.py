@@ -1,13 +1,13 @@
 """The replication model finds no violation in the real rules, and finds every planted bug."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from logbrook.core.cluster import elections, partition
-from logbrook.core.cluster.image import ClusterImage
+from logbrook.core.cluster.image import ClusterImage, PartitionKey
 from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.core.replication import follower as follower_rules
 from logbrook.core.replication.leader import (
@@ -18,6 +18,8 @@ from logbrook.core.replication.leader import (
     PartitionLeader,
 )
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from logbrook.ports.metadata_store import StoreTransaction
+from logbrook.testing.replication import cluster as replication_cluster
 from logbrook.testing.replication import model as replication_model
 from logbrook.testing.replication.__main__ import main
 from logbrook.testing.replication.campaign import CampaignFailureError, ModelSchedule, run_seeds
@@ -119,7 +121,7 @@ on_divergence = follower_rules.PartitionFollower.on_divergence
 def counts_only_the_new_isr(self: PartitionLeader) -> list[LeaderEffect]:
     registration = self.registration
     if self._proposed is not None:
-        self.registration = self._proposed
+        self.registration = self._proposed.registration
     try:
         return ADVANCE(self)
     finally:
@@ -130,7 +132,7 @@ def follows_the_synced_ends(self: PartitionLeader) -> list[LeaderEffect]:
     """The high watermark falls with the least synced end, for example when fetches arrive in another order."""
     if not self.registration.may_commit(self.min_insync):
         return []
-    members = {*self.registration.isr, *(self._proposed.isr if self._proposed is not None else ())}
+    members = {*self.registration.isr, *(self._proposed.registration.isr if self._proposed is not None else ())}
     offset = min(self._synced_end_of(replica) for replica in members)
     if offset in (UNKNOWN_OFFSET, self.high_watermark):
         return []
@@ -213,6 +215,19 @@ def compares_offsets_only(
     return follower_rules.EpochEnd(LeaderEpoch(fetch.last_epoch), own_end.end_offset)
 
 
+def lets_any_life_join(
+    key: PartitionKey,
+    partition_epoch: int,
+    after: PartitionRegistration,
+    broker_id: BrokerId,
+    broker_epoch: BrokerEpoch,
+    joining: Iterable[tuple[BrokerId, BrokerEpoch]] = (),
+) -> StoreTransaction:
+    """KIP-903: the follower may have lost its disk since it has caught up, and its leader may not know it yet."""
+    del joining
+    return elections.partition_change(key, partition_epoch, after, broker_id, broker_epoch)
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
@@ -229,6 +244,7 @@ def compares_offsets_only(
         (replication_model, "find_divergence", finds_no_divergence),
         (replication_model, "find_divergence", compares_offsets_only),
         (partition, "_led_by", keeps_the_leader_epoch),
+        (replication_cluster, "partition_change", lets_any_life_join),
         (follower_rules.PartitionFollower, "on_divergence", ignores_the_epoch_of_the_divergence),
         (follower_rules.PartitionFollower, "on_divergence", restarts_where_the_logs_agree),
         (follower_rules.PartitionFollower, "before_append", starts_within_a_batch),

@@ -29,7 +29,8 @@ from logbrook.ports.metadata_store import (
     was_not_created_at,
 )
 
-# A transaction of etcd has at most 128 operations; each election has a put and two conditions.
+# A transaction of etcd has at most 128 conditions and as many operations. An election has a put and two conditions, as
+# a change of the ISR, which adds one broker; the registration of the one that changes them is a condition of all.
 ELECTIONS_PER_TRANSACTION = 40
 
 
@@ -104,11 +105,16 @@ def partition_change(
     after: PartitionRegistration,
     broker_id: BrokerId,
     broker_epoch: BrokerEpoch,
+    joining: Iterable[tuple[BrokerId, BrokerEpoch]] = (),
 ) -> StoreTransaction:
-    """Return the transaction by which a live broker changes a registration that it knows at `partition_epoch`."""
+    """Return the transaction by which a live broker changes a registration that it knows at `partition_epoch`.
+
+    `joining` has the new members of the ISR, and the lives of their brokers that must be the registered ones (KIP-903).
+    """
     conditions = [
         is_unmodified(partition_key(key), partition_epoch),
         was_created_at(broker_key(broker_id), broker_epoch),
+        *(was_created_at(broker_key(member), epoch) for member, epoch in joining),
     ]
     return StoreTransaction(conditions, [Put(partition_key(key), encode_partition(after))])
 

@@ -5,8 +5,8 @@ flight, both the old and the proposed members count (KIP-497): the leader does n
 With fewer in-sync replicas than `min.insync.replicas` it does not move, so that those who left the ISR stay eligible.
 
 A follower joins the ISR when its synced end has reached the high watermark and the start of the leader's epoch, this
-life of its broker is the registered one, and it is not stopping (KIP-841, KIP-903). It leaves when it has not caught up
-for `replica.lag.time.max.ms`.
+life of its broker is the registered one, and it is not stopping (KIP-841, KIP-903). The leader may not have heard of a
+later life yet, so the store checks it again. It leaves when it has not caught up for `replica.lag.time.max.ms`.
 
 A deletion of records (DeleteRecords) is acknowledged when all replicas have it that may be elected: those in sync, and
 those of a change in flight, while no other is eligible. A follower that lacks it does not join the ISR.
@@ -49,10 +49,15 @@ class AdvanceHighWatermark:
 
 @dataclass(frozen=True, slots=True)
 class ProposeRegistration:
-    """Write the registration if the partition epoch has not changed; then report the result to the leader."""
+    """Write the registration if the partition epoch has not changed; then report the result to the leader.
+
+    `joining` has the new members of the ISR with the broker epochs in which they have caught up; they must be the
+    registered ones: a later life may have lost its disk.
+    """
 
     registration: PartitionRegistration
     partition_epoch: int
+    joining: tuple[tuple[BrokerId, BrokerEpoch], ...] = ()
 
 
 LeaderEffect: TypeAlias = AdvanceHighWatermark | ProposeRegistration
@@ -103,9 +108,7 @@ class PartitionLeader:
         # Records of this epoch start here.
         self.epoch_start_offset = log_end_offset
         self._lag_ms_max = lag_ms_max
-        self._proposed: PartitionRegistration | None = None
-        # How often it was sent to the store.
-        self._attempts = 0
+        self._proposed: ProposeRegistration | None = None
         # Until this time no proposal is made: the last one failed.
         self._retry_ms = now_ms
         self._progress = {
@@ -123,8 +126,7 @@ class PartitionLeader:
 
     def fetches(self) -> dict[BrokerId, int]:
         """Return the number of fetches in this term of each other replica that the store may have elected."""
-        proposed = self._proposed.isr if self._proposed is not None else ()
-        candidates = {*self.registration.isr, *self.registration.elr, *proposed}
+        candidates = {*self.registration.isr, *self.registration.elr, *self._proposed_isr}
         return {replica: progress.fetches for replica, progress in self._progress.items() if replica in candidates}
 
     def is_confirmed(self, before: dict[BrokerId, int]) -> bool:
@@ -255,17 +257,19 @@ class PartitionLeader:
         self.min_insync = min_insync
         return self._advance()
 
-    def on_proposal_failed(self, partition_epoch: int, now_ms: int, retry_after_ms: int, *, is_unknown: bool) -> None:
-        """The proposal at this partition epoch was refused: another registration arrives. Or its outcome is unknown.
+    def on_proposal_failed(
+        self, proposal: ProposeRegistration, now_ms: int, retry_after_ms: int, *, is_unknown: bool
+    ) -> None:
+        """The outcome of an attempt is unknown, or it was refused. No effect if the proposal is not the one in flight.
 
-        An unknown one may still take effect, so both sets count until a registration arrives. So does one that was
-        repeated: it may have been refused because an earlier attempt has changed the partition epoch. If that has
-        changed already, the proposal in flight is a later one, and not affected.
+        An unknown one may still take effect, so both sets count until a registration arrives. A refusal is reported
+        when the changes of the store until then have arrived. If they had no other registration, a broker that the
+        proposal depends on has registered anew, or is gone: then no attempt has taken effect, or ever will.
         """
-        if partition_epoch != self.partition_epoch:
+        if proposal is not self._proposed:
             return
         self._retry_ms = now_ms + retry_after_ms
-        if not is_unknown and self._attempts == 1:
+        if not is_unknown:
             self._proposed = None
 
     def retry_proposal(self, now_ms: int) -> list[LeaderEffect]:
@@ -275,8 +279,7 @@ class PartitionLeader:
         """
         if self._proposed is None or now_ms < self._retry_ms:
             return []
-        self._attempts += 1
-        return [ProposeRegistration(self._proposed, self.partition_epoch)]
+        return [self._proposed]
 
     def validate(self) -> None:
         """Assert the invariants that hold between any two calls."""
@@ -298,7 +301,11 @@ class PartitionLeader:
 
     def _members(self) -> set[BrokerId]:
         """Return the in-sync replicas, with those of a change in flight."""
-        return {*self.registration.isr, *(self._proposed.isr if self._proposed is not None else ())}
+        return {*self.registration.isr, *self._proposed_isr}
+
+    @property
+    def _proposed_isr(self) -> tuple[BrokerId, ...]:
+        return () if self._proposed is None else self._proposed.registration.isr
 
     def _synced_end_of(self, replica: BrokerId) -> Offset:
         if replica == self.broker_id:
@@ -319,6 +326,8 @@ class PartitionLeader:
     def _propose(self, isr: set[BrokerId], now_ms: int) -> list[LeaderEffect]:
         if self._proposed is not None or now_ms < self._retry_ms:
             return []
-        self._proposed = change_isr(self.registration, isr, self.min_insync)
-        self._attempts = 1
-        return [ProposeRegistration(self._proposed, self.partition_epoch)]
+        after = change_isr(self.registration, isr, self.min_insync)
+        joining = [replica for replica in after.isr if replica not in self.registration.isr]
+        epochs = tuple((replica, self._progress[replica].broker_epoch) for replica in joining)
+        self._proposed = ProposeRegistration(after, self.partition_epoch, epochs)
+        return [self._proposed]

@@ -17,6 +17,7 @@ from logbrook.core.cluster.elections import (
 )
 from logbrook.core.cluster.image import ClusterImage, PartitionKey
 from logbrook.core.cluster.partition import PartitionRegistration
+from logbrook.core.replication.leader import ProposeRegistration
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId
 from logbrook.ports import Clock
@@ -167,6 +168,13 @@ class Elector:
         """Return the transaction that changes a registration known at `partition_epoch`."""
         return partition_change(key, partition_epoch, after, self._broker_id, self._membership.broker_epoch)
 
+    def change_of_leader(self, key: PartitionKey, proposal: ProposeRegistration) -> StoreTransaction:
+        """Return the transaction of a proposal. All attempts have the same conditions: if one is refused, all are."""
+        after = proposal.registration
+        return partition_change(
+            key, proposal.partition_epoch, after, self._broker_id, after.leader_broker_epoch, proposal.joining
+        )
+
     async def resign(self, transactions: Sequence[StoreTransaction]) -> bool:
         """As `commit`, for changes that give leadership of this broker up. It is uncertain until its image has them.
 
@@ -200,7 +208,7 @@ class Elector:
             bundle = transactions[number : number + ELECTIONS_PER_TRANSACTION]
             try:
                 results = await self.commit_bundle(bundle)
-                await self._wait_for(results)
+                await self.wait_for(results)
                 is_complete &= all(result.is_committed for result in results)
             except MetadataStoreError as error:
                 _logger.warning("partition change failed", error=error)
@@ -217,7 +225,8 @@ class Elector:
             return [result] * len(bundle)
         return [await self._store.commit(transaction) for transaction in bundle]
 
-    async def _wait_for(self, results: Sequence[TransactionResult]) -> None:
+    async def wait_for(self, results: Sequence[TransactionResult]) -> None:
+        """Wait until this broker's image has the changes up to these results. Raises StoreUnavailableError."""
         await self._follower.wait_for(max(result.revision for result in results))
 
 

@@ -12,6 +12,7 @@ Appends that were not acknowledged fail when this broker stops leading: another 
 import asyncio
 from bisect import insort
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeAlias
 
 from logbrook.config import LogConfig
 from logbrook.core.cluster.elections import ELECTIONS_PER_TRANSACTION
@@ -23,7 +24,7 @@ from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.ports import Clock
-from logbrook.ports.metadata_store import MetadataStoreError, StoreTransaction
+from logbrook.ports.metadata_store import MetadataStoreError, StoreTransaction, TransactionResult
 from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.deletions import RecordDeletions
 from logbrook.server.cluster.elector import Elector
@@ -50,6 +51,8 @@ _PROPOSAL_RETRY_MS = 200
 _CONFIRMATION_S = 0.02
 _HAND_OVER_AGAIN_S = 1.0
 _CONFIRMATION_S_MAX = 2.0
+
+_Proposed: TypeAlias = tuple[Replica, PartitionLeader, ProposeRegistration]
 
 _logger = event_logger(__name__)
 
@@ -94,7 +97,7 @@ class LeadingReplicas:
         self._lag_ms_max = lag_ms_max
         self._tasks = BackgroundTasks(loop, "the leading replicas")
         # Not sent to the store yet.
-        self._proposals: dict[PartitionKey, tuple[Replica, PartitionLeader, ProposeRegistration]] = {}
+        self._proposals: dict[PartitionKey, _Proposed] = {}
         self._is_handing_over = False
 
     async def stop(self) -> None:
@@ -181,10 +184,8 @@ class LeadingReplicas:
                 if successor == self._broker_id or successor not in self.liveness:
                     continue
                 epoch = self._image.brokers[successor].epoch
-                if full is None:
-                    after = hand_over(registration, successor, epoch)
-                else:
-                    after = step_down(registration, successor, epoch)
+                move = hand_over if full is None else step_down
+                after = move(registration, successor, epoch)
                 if after is not None:
                     yield self._elector.change_of(replica.leader.partition_epoch, replica.key, after)
                     break
@@ -446,33 +447,42 @@ class LeadingReplicas:
         for number in range(0, len(proposals), ELECTIONS_PER_TRANSACTION):
             await self._propose(proposals[number : number + ELECTIONS_PER_TRANSACTION])
 
-    async def _propose(self, proposals: Sequence[tuple[Replica, PartitionLeader, ProposeRegistration]]) -> None:
-        changes = [
-            self._elector.change_of(proposal.partition_epoch, replica.key, proposal.registration)
-            for replica, _, proposal in proposals
-        ]
+    async def _propose(self, proposals: Sequence[_Proposed]) -> None:
+        changes = [self._elector.change_of_leader(replica.key, proposal) for replica, _, proposal in proposals]
         before = [set(leader.registration.isr) for _, leader, _ in proposals]
         try:
             results = await self._elector.commit_bundle(changes)
         except MetadataStoreError:
-            for _, leader, proposal in proposals:
-                epoch = proposal.partition_epoch
-                leader.on_proposal_failed(epoch, self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=True)
+            self._on_proposals_failed(proposals, is_unknown=True)
             return
-        for (replica, leader, proposal), isr, result in zip(proposals, before, results, strict=True):
+        refused = []
+        for proposed, isr, result in zip(proposals, before, results, strict=True):
+            replica, _, proposal = proposed
             if result.is_committed:
                 self._probe.isr_shrinks += bool(isr - set(proposal.registration.isr))
                 self._probe.isr_expansions += bool(set(proposal.registration.isr) - isr)
                 _logger.info("ISR changed", partition=replica.partition, isr=list(proposal.registration.isr))
             else:
-                epoch = proposal.partition_epoch
-                leader.on_proposal_failed(epoch, self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=False)
+                refused.append(proposed)
+        if refused:
+            self._tasks.spawn(self._await_changes(refused, results))
+
+    async def _await_changes(self, refused: Sequence[_Proposed], results: Sequence[TransactionResult]) -> None:
+        """A refused proposal is given up if no other registration has arrived that explains it."""
+        is_unknown = False
+        try:
+            await self._elector.wait_for(results)
+        except MetadataStoreError:
+            is_unknown = True
+        self._on_proposals_failed(refused, is_unknown=is_unknown)
+
+    def _on_proposals_failed(self, proposals: Sequence[_Proposed], *, is_unknown: bool) -> None:
+        for _, leader, proposal in proposals:
+            leader.on_proposal_failed(proposal, self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=is_unknown)
 
     async def _commit(self, change: StoreTransaction, *, resigns: bool) -> None:
-        if resigns:
-            await self._elector.resign([change])
-        else:
-            await self._elector.commit([change])
+        commit = self._elector.resign if resigns else self._elector.commit
+        await commit([change])
 
     def _finish_reassignment(self, replica: Replica) -> None:
         leader = replica.leader

@@ -2,7 +2,8 @@
 
 A registration has two keys: `brokers/N`, which the store deletes with the lease, and `nodes/N`, which stays. The data
 directory has an identity of its own (`core.cluster.lifecycle`): before a broker with another directory, or with an
-older state of it, registers, it leaves every ISR and ELR.
+older state of it, registers, it leaves every ISR and ELR. No leader adds it to an ISR meanwhile: that needs a
+registration (`core.cluster.elections.partition_change`).
 
 When the lease is lost, the broker registers again and gets a new broker epoch: it leads nothing until it is elected.
 """
@@ -241,25 +242,16 @@ class Membership:
 
     async def _try_register(self) -> bool:
         """Return False if another transaction came first. Raises as `register` does."""
-        snapshot = await self._store.read_all()
-        cluster = snapshot.entries.get(CLUSTER_KEY)
-        if cluster is not None:
-            check_levels(finalized_levels(decode_feature_levels(cluster.value)), self._features)
-        image = ClusterImage()
-        image.load(snapshot.entries)
-        if not await self._remove_earlier_life(image, snapshot):
+        snapshot, image = await self._read_all()
+        if self._broker_id in image.brokers:
+            if not await self._remove_earlier_life(image, snapshot):
+                return False
+            # Until then a leader may have added the earlier life to an ISR.
+            snapshot, image = await self._read_all()
+        if self._broker_id in image.brokers or not await self._leave_lost(image):
             return False
+        cluster = snapshot.entries.get(CLUSTER_KEY)
         node = image.nodes.get(self._broker_id)
-        loss = directory_loss(node, self._identity, self._boot_id, syncs_before_reply=self._syncs_before_reply)
-        if loss is not DirectoryLoss.NOTHING:
-            _logger.warning("data directory lacks records", broker_id=self._broker_id, reason=loss.name.lower())
-            if not await self._leave(image, image.partitions):
-                return False
-        elif self._lost_directories:
-            _logger.warning("data directory lacks records", broker_id=self._broker_id, reason="directory left out")
-            if not await self._leave(image, image.partitions.keys() - set(self._stored())):
-                return False
-        self._lost_directories = 0
         registration_id = self._random.token(16).hex()
         self._save_identity(self._identity.begin_registration(registration_id))
         sent_s = self._clock.monotonic_s()
@@ -292,19 +284,42 @@ class Membership:
         self._on_registered()
         return True
 
+    async def _read_all(self) -> tuple[StoreSnapshot, ClusterImage]:
+        """Raises UnsupportedLevelError or StoreUnavailableError."""
+        snapshot = await self._store.read_all()
+        cluster = snapshot.entries.get(CLUSTER_KEY)
+        if cluster is not None:
+            check_levels(finalized_levels(decode_feature_levels(cluster.value)), self._features)
+        image = ClusterImage()
+        image.load(snapshot.entries)
+        return snapshot, image
+
     async def _remove_earlier_life(self, image: ClusterImage, snapshot: StoreSnapshot) -> bool:
         """Remove a registration of this directory whose lease has not expired. Raises NodeIdInUseError.
 
         The directory is locked by this process, so the earlier one has ended.
         """
-        broker = image.brokers.get(self._broker_id)
-        if broker is None:
-            return True
+        broker = image.brokers[self._broker_id]
         if broker.registration.directory_id != self._identity.directory_id:
             raise NodeIdInUseError(self._broker_id, f"{broker.registration.host}:{broker.registration.port}")
         key = broker_key(self._broker_id)
         condition = is_unmodified(key, snapshot.entries[key].mod_revision)
         return (await self._store.commit(StoreTransaction([condition], [Delete(key)]))).is_committed
+
+    async def _leave_lost(self, image: ClusterImage) -> bool:
+        """Leave the ISRs of the partitions of which the data directory lacks records. Return False as `_leave` does."""
+        node = image.nodes.get(self._broker_id)
+        loss = directory_loss(node, self._identity, self._boot_id, syncs_before_reply=self._syncs_before_reply)
+        if loss is not DirectoryLoss.NOTHING:
+            _logger.warning("data directory lacks records", broker_id=self._broker_id, reason=loss.name.lower())
+            if not await self._leave(image, image.partitions):
+                return False
+        elif self._lost_directories:
+            _logger.warning("data directory lacks records", broker_id=self._broker_id, reason="directory left out")
+            if not await self._leave(image, image.partitions.keys() - set(self._stored())):
+                return False
+        self._lost_directories = 0
+        return True
 
     async def _leave(self, image: ClusterImage, keys: Iterable[PartitionKey]) -> bool:
         """Leave the ISR and ELR of these partitions. Return False if one has changed meanwhile."""

@@ -20,6 +20,8 @@ _PROPOSAL_OUTCOMES = ("ok", "ok", "ok", "lost", "unknown")
 _SHARE_OF_DELAYS = 0.5
 _SHARE_OF_DELETIONS = 0.25
 _SHARE_OF_BATCHES = 0.4
+# Of those in which a broker comes back before its leader hears of it.
+_SHARE_OF_LIVES = 0.25
 
 
 class CampaignFailureError(Exception):
@@ -87,6 +89,8 @@ class ModelSchedule:
             kind for kind in (self._return_leadership, self._return_without_disk) if choices.random() < _SHARE_OF_DELAYS
         ]
 
+        if Random(f"{seed}/lives").random() < _SHARE_OF_LIVES:
+            self._faults.append(self._return_unnoticed)
         if Random(f"{seed}/deletions").random() < _SHARE_OF_DELETIONS:
             self._works += [self._delete_records] * 3
         # Batches of several records, None in schedules without them.
@@ -196,6 +200,45 @@ class ModelSchedule:
         if self._arrive_now_or_later(delayed) and self._random.random() < 0.5:
             self._lose_all_others(broker_id)
         return True
+
+    def _return_unnoticed(self, broker_id: int) -> bool:
+        """A follower comes back with an empty disk, and its leader does not hear of it yet, or proposes it again."""
+        model, leader_id = self.model, self.model.registration.leader
+        if leader_id in (NO_LEADER, broker_id):
+            return False
+        if self._random.random() < 0.5:
+            self._fall_behind(broker_id)
+        model.replicate(broker_id)
+        model.sync(broker_id)
+        if not model.fetch(broker_id):
+            return False
+        delayed = self._take_fetches(lambda fetch: fetch.sender == broker_id)
+        is_proposed = self._random.random() < 0.5
+        if is_proposed:
+            model.messages += delayed
+            model.receive(len(model.messages) - 1, outcome="lost")
+        model.stop(broker_id)
+        model.expire_lease(broker_id)
+        model.replace_disk(broker_id)
+        model.start(broker_id)
+        if is_proposed:
+            model.now_ms += 100
+            model.tick(leader_id)
+        else:
+            self._arrive_now_or_later(delayed)
+        if self._random.random() < 0.5:
+            self._lose_all_others(broker_id)
+        return True
+
+    def _fall_behind(self, broker_id: int) -> None:
+        """All replicas but one catch up, so that it leaves the ISR."""
+        self.model.now_ms += 1_100
+        for other_id in self.model.brokers:
+            if other_id != broker_id:
+                self._replicate(other_id)
+        for other_id in self.model.brokers:
+            self.model.tick(other_id)
+        self.model.deliver_all()
 
     def _take_fetches(self, is_taken: Callable[[FetchMessage], bool]) -> list[FetchMessage]:
         """Remove fetches from the messages under way."""

@@ -111,6 +111,7 @@ class ModelCluster:
         broker.is_up = False
         broker.leader = broker.follower = broker.broker_epoch = None
         broker.waiting.clear()
+        broker.refused.clear()
         if keep is not None:
             broker.log.truncate(Offset(max(broker.log.synced_end_offset, min(keep, broker.log.log_end_offset))))
         return True
@@ -179,6 +180,7 @@ class ModelCluster:
             if ClusterImage.has_key(key):
                 broker.image.replay(key, entry)
         self._apply_image(broker)
+        self._report_refused(broker)
         return True
 
     def deliver_all(self) -> None:
@@ -246,8 +248,8 @@ class ModelCluster:
                 case AdvanceHighWatermark(offset):
                     broker.high_watermark = offset
                     self._acknowledge_waiting(broker)
-                case ProposeRegistration(registration, partition_epoch):
-                    self._propose(broker, registration, partition_epoch, outcome)
+                case ProposeRegistration():
+                    self._propose(broker, effect, outcome)
         self._acknowledge_deletions(broker)
 
     def _acknowledge_deletions(self, broker: ModelBroker) -> None:
@@ -256,21 +258,27 @@ class ModelCluster:
         broker.deletions = [offset for offset in broker.deletions if offset not in done]
         self.deletion_acknowledged = max(self.deletion_acknowledged, *done, Offset(0))
 
-    def _propose(
-        self, broker: ModelBroker, registration: PartitionRegistration, partition_epoch: int, outcome: str
-    ) -> None:
-        leader = broker.leader
+    def _propose(self, broker: ModelBroker, proposal: ProposeRegistration, outcome: str) -> None:
+        leader, registration, partition_epoch = broker.leader, proposal.registration, proposal.partition_epoch
         assert leader is not None
         if self.faults.applies_isr_without_store:
             self._lead(broker, leader.on_registration(registration, partition_epoch + 1))
             leader.partition_epoch = partition_epoch
-        is_committed = outcome != "lost" and self._change(broker, partition_epoch, registration)
+        is_committed = outcome != "lost" and self._change(broker, partition_epoch, registration, proposal.joining)
         if outcome in ("lost", "unknown"):
-            leader.on_proposal_failed(partition_epoch, self.now_ms, RETRY_MS, is_unknown=True)
+            leader.on_proposal_failed(proposal, self.now_ms, RETRY_MS, is_unknown=True)
         elif is_committed:
             self._lead(broker, leader.on_registration(registration, self.partition_epoch))
         else:
-            leader.on_proposal_failed(partition_epoch, self.now_ms, RETRY_MS, is_unknown=False)
+            broker.refused.append((self.store.revision, leader, proposal))
+            self._report_refused(broker)
+
+    def _report_refused(self, broker: ModelBroker) -> None:
+        """Tell a leader of the refusals up to which it has seen all changes of the store."""
+        reported = [entry for entry in broker.refused if entry[0] <= broker.revision]
+        broker.refused = [entry for entry in broker.refused if entry[0] > broker.revision]
+        for _, leader, proposal in reported:
+            leader.on_proposal_failed(proposal, self.now_ms, RETRY_MS, is_unknown=False)
 
     def _acknowledge_waiting(self, broker: ModelBroker) -> None:
         done = [entry for entry in broker.waiting if entry[0] < broker.high_watermark]
@@ -283,11 +291,18 @@ class ModelCluster:
         if other != value:
             raise ModelViolationError(f"{value} and {other} were both acknowledged at offset {offset}")
 
-    def _change(self, broker: ModelBroker, partition_epoch: int, after: PartitionRegistration) -> bool:
+    def _change(
+        self,
+        broker: ModelBroker,
+        partition_epoch: int,
+        after: PartitionRegistration,
+        joining: Sequence[tuple[BrokerId, BrokerEpoch]] = (),
+    ) -> bool:
         if broker.broker_epoch is None:
             return False
         after.validate()
-        return self._commit(partition_change(KEY, partition_epoch, after, broker.broker_id, broker.broker_epoch))
+        change = partition_change(KEY, partition_epoch, after, broker.broker_id, broker.broker_epoch, joining)
+        return self._commit(change)
 
     def _commit(self, transaction: StoreTransaction) -> bool:
         operations = self.store.decide(transaction)

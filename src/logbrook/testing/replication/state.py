@@ -7,7 +7,7 @@ from typing import NamedTuple
 from logbrook.core.cluster.image import ClusterImage
 from logbrook.core.cluster.lifecycle import DirectoryIdentity
 from logbrook.core.replication.follower import EpochEnd, PartitionFollower, ReplicaFetch
-from logbrook.core.replication.leader import PartitionLeader
+from logbrook.core.replication.leader import PartitionLeader, ProposeRegistration
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.ports.metadata_store import Revision
 from logbrook.storage.leader_epochs import LeaderEpochs
@@ -148,3 +148,5 @@ class ModelBroker:
     waiting: list[tuple[Offset, int]] = field(default_factory=list)
     # Deletions of records that a client waits for.
     deletions: list[Offset] = field(default_factory=list)
+    # Proposals that the store refused, until the broker has seen its changes up to that revision.
+    refused: list[tuple[Revision, PartitionLeader, ProposeRegistration]] = field(default_factory=list)

@@ -226,6 +226,21 @@ def test_a_change_of_an_old_partition_epoch_is_refused() -> None:
     assert not cluster.commit(partition_change(key, partition.epoch, partition.registration, ONE, epoch))
 
 
+def test_only_a_registered_life_joins_an_isr() -> None:
+    cluster = Cluster(ONE, TWO)
+    key = cluster.add_partition(0, ONE, TWO)
+    partition, epochs = cluster.image.partitions[key], cluster.image.broker_epochs
+    change = partition_change(key, partition.epoch, partition.registration, ONE, epochs[ONE], [(TWO, epochs[TWO])])
+    cluster.write(Delete(broker_key(TWO)))
+    assert not cluster.commit(change)
+    cluster.write(Put(broker_key(TWO), encode_broker(BrokerRegistration("h", 9092))))
+    assert not cluster.commit(change)
+    epoch = cluster.image.brokers[TWO].epoch
+    assert cluster.commit(
+        partition_change(key, partition.epoch, partition.registration, ONE, epochs[ONE], [(TWO, epoch)])
+    )
+
+
 def test_partitions_that_are_gone_are_skipped() -> None:
     cluster = Cluster(ONE, TWO)
     assert cluster.elections(TWO, keys=[PartitionKey(TOPIC, 9)]) == []

@@ -40,12 +40,10 @@ def test_a_follower_that_joins_the_isr_has_the_whole_time_to_reach_the_end_of_th
     assert leaves.registration.isr == (ONE,)
 
 
-def test_the_failure_of_an_earlier_proposal_does_not_end_the_one_in_flight() -> None:
-    """The store may have taken it already, so the member that it adds counts (simulation, seed 200448)."""
-    alone = PartitionRegistration((ONE, TWO), (ONE,), ONE, EPOCH, LeaderEpoch(4))
-    leader = PartitionLeader(
+def leader_alone() -> PartitionLeader:
+    return PartitionLeader(
         ONE,
-        alone,
+        PartitionRegistration((ONE, TWO), (ONE,), ONE, EPOCH, LeaderEpoch(4)),
         7,
         log_end_offset=Offset(58),
         synced_end_offset=Offset(58),
@@ -55,13 +53,25 @@ def test_the_failure_of_an_earlier_proposal_does_not_end_the_one_in_flight() -> 
         lag_ms_max=LAG_MS,
         now_ms=0,
     )
-    (proposal,) = leader.on_fetch(TWO, EPOCH, Offset(58), 0, log_start_offset=Offset(0), is_eligible=True)
+
+
+def proposal_of(leader: PartitionLeader, broker_epoch: BrokerEpoch = EPOCH) -> ProposeRegistration:
+    (proposal,) = leader.on_fetch(TWO, broker_epoch, Offset(58), 1_000, log_start_offset=Offset(0), is_eligible=True)
     assert isinstance(proposal, ProposeRegistration)
-    assert proposal.partition_epoch == 7
-    leader.on_proposal_failed(6, 0, 100, is_unknown=False)
+    return proposal
+
+
+def test_the_failure_of_an_earlier_proposal_does_not_end_the_one_in_flight() -> None:
+    """The store may have taken it already, so the member that it adds counts (simulation, seed 200448)."""
+    leader = leader_alone()
+    earlier = proposal_of(leader)
+    leader.on_proposal_failed(earlier, 0, 100, is_unknown=False)
+    proposal = proposal_of(leader)
+    # Another attempt of the earlier one.
+    leader.on_proposal_failed(earlier, 0, 100, is_unknown=False)
     leader.on_append(Offset(59))
     assert leader.on_sync(Offset(59)) == []
-    leader.on_proposal_failed(7, 0, 100, is_unknown=False)
+    leader.on_proposal_failed(proposal, 0, 100, is_unknown=False)
     assert leader.on_sync(Offset(59)) == [AdvanceHighWatermark(Offset(59))]
 
 
@@ -107,3 +117,28 @@ def test_a_deletion_waits_while_another_replica_is_eligible() -> None:
     )
     leader.on_deletion(Offset(20))
     assert not leader.has_deletion(Offset(20))
+
+
+def test_a_proposal_names_the_life_of_the_broker_that_has_caught_up_in_every_attempt() -> None:
+    leader = leader_alone()
+    proposal = proposal_of(leader)
+    assert proposal.partition_epoch == 7
+    assert proposal.joining == ((TWO, EPOCH),)
+    leader.on_proposal_failed(proposal, 1_000, 100, is_unknown=True)
+    # A later life, which has lost its disk.
+    assert (
+        leader.on_fetch(TWO, BrokerEpoch(EPOCH + 1), Offset(0), 1_100, log_start_offset=Offset(0), is_eligible=True)
+        == []
+    )
+    assert leader.retry_proposal(1_100) == [proposal]
+
+
+def test_a_proposal_that_is_refused_after_attempts_of_unknown_outcome_is_given_up() -> None:
+    """A life that has ended never returns. The later one joins when it has caught up."""
+    leader = leader_alone()
+    proposal = proposal_of(leader)
+    leader.on_proposal_failed(proposal, 1_000, 0, is_unknown=True)
+    assert leader.retry_proposal(1_000) == [proposal]
+    leader.on_proposal_failed(proposal, 1_000, 0, is_unknown=False)
+    assert leader.retry_proposal(1_000) == []
+    assert proposal_of(leader, BrokerEpoch(EPOCH + 1)).joining == ((TWO, EPOCH + 1),)
