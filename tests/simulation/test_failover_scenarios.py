@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -44,10 +45,12 @@ from logbrook.records.batch import HEADER_BYTES, read_header
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.server.cluster.background import pause
+from logbrook.server.cluster.follower_fetch import FollowerFetch
 from logbrook.server.cluster.node import ClusterLink
 from logbrook.server.cluster.peer_connection import PeerConnection
 from logbrook.server.cluster.topics import ClusterTopics
 from logbrook.server.errors import RequestRefusedError
+from logbrook.server.pending_fetch import PartitionRead
 from logbrook.storage.errors import CorruptLogError, TooManyOpenFilesError
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import SavedHighWatermark, read_high_watermarks, write_high_watermarks
@@ -844,3 +847,59 @@ def test_a_repeated_change_of_the_isr_does_not_let_in_a_broker_that_has_lost_its
         assert cluster.brokers[2].server.directory.get(TopicPartition(TOPIC, 0)).log_end_offset == 2
 
     ThreeBrokers().run(scenario)
+
+
+def test_a_fetch_from_before_a_repair_does_not_bring_the_emptied_replica_into_the_isr(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It arrives late, for example over the connection of the other fetcher."""
+    report, reports = FollowerFetch._report, list[tuple[FollowerFetch, PartitionRead]]()
+
+    def report_and_keep(fetch: FollowerFetch, read: PartitionRead) -> None:
+        reports.append((fetch, copy(read)))
+        report(fetch, read)
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        monkeypatch.setattr(FollowerFetch, "_report", report_and_keep)
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        # Until broker 2 has fetched at the end of the log.
+        await pause(1.0)
+        partition, directory = TopicPartition(TOPIC, 0), cluster.brokers[2].server.directory
+        log, epoch = directory.get(partition), cluster.registration().leader_epoch
+        late = reports[-1]
+        log.quarantine(CorruptLogError(partition, "segment", 0, Offset(0), "damaged by the test"))
+        while partition in directory and directory.get(partition) is log:
+            await pause(0.001)
+        cluster.loop.network.cut_off(host_of(1), host_of(2))
+        report(*late)
+        await pause(0.5)
+        assert cluster.registration().isr == (1,)
+        assert cluster.registration().leader_epoch == epoch + 1
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        cluster.loop.network.reconnect(host_of(1), host_of(2))
+        await pause(2.0)
+        assert set(cluster.registration().isr) == {1, 2}
+        assert directory.get(partition).log_end_offset == 2
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_write_that_waits_while_a_replica_is_repaired_can_be_retried() -> None:
+    """The leader begins a new term of its own."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2, 3])
+        writing = asyncio.create_task(cluster.produce(leader=1))
+        await pause(0.1)
+        log = cluster.brokers[2].server.directory.get(TopicPartition(TOPIC, 0))
+        log.quarantine(CorruptLogError(log.partition, "segment", 0, Offset(0), "damaged by the test"))
+        assert await writing == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        await pause(3.0)
+        registration = cluster.registration()
+        assert (registration.leader, set(registration.isr)) == (1, {1, 2, 3})
+        ends = [broker.server.directory.get(log.partition).log_end_offset for broker in cluster.brokers.values()]
+        assert ends == [2, 2, 2]
+
+    ThreeBrokers(sync_s=(0.001, 0.001, 1.0)).run(scenario)

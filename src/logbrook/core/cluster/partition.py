@@ -5,7 +5,8 @@
     elr         eligible leader replicas (KIP-966): they left the ISR when it fell below `min.insync.replicas`, and the
                 high watermark has not moved since, so they have every committed record, too
     leader      and the broker epoch of the life in which it leads: a broker that restarts leads nothing
-    leader epoch  raised by every election and by every removal of a replica; it fences the previous leader
+    leader epoch  raised by every election, by every removal of a replica, and before one that is damaged is emptied;
+                it fences the previous leader, and fetches that were sent before
 
 Each function returns a new registration, or raises or returns None if the rule does not allow the change. The caller
 writes it with the condition that the registration has not changed meanwhile. `min_insync` is the topic's
@@ -174,17 +175,20 @@ def leave(partition: PartitionRegistration, replica: BrokerId) -> PartitionRegis
 def withdraw(
     partition: PartitionRegistration, replica: BrokerId, epochs: "dict[BrokerId, BrokerEpoch]"
 ) -> PartitionRegistration | None:
-    """Remove a replica that takes no more writes from ISR and ELR; if it leads, another in-sync replica takes over.
+    """Remove a replica that is going to lose its records from ISR and ELR; if it leads, another in-sync one takes over.
 
-    `epochs` has the live brokers that may lead. None if the replica is in neither, or if no other in-sync replica may
-    lead: then it keeps its place, since it has all committed records.
+    The leader epoch is raised in any case, also if the replica is in neither: it fences fetches that the replica has
+    sent, and which would report later what it has lost. `epochs` has the live brokers that may lead. None if no other
+    in-sync replica may: then it keeps its place, since it has all committed records.
     """
     successor = next((member for member in partition.isr if member != replica and member in epochs), None)
     if successor is None:
         return None
     if partition.leader == replica:
         partition = _led_by(partition, successor, epochs[successor])
-    return leave(partition, replica)
+    else:
+        partition = _led_by(partition, partition.leader, partition.leader_broker_epoch)
+    return leave(partition, replica) or partition
 
 
 def reassign(partition: PartitionRegistration, target: Sequence[BrokerId]) -> PartitionRegistration:

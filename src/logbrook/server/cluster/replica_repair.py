@@ -2,17 +2,18 @@
 
 A replica whose log is quarantined, or on a data directory that has failed while another one works, leaves the ISR, and
 hands its leadership over. When another broker leads, its log is replaced by an empty one, which fetches everything
-again. The only replica in sync keeps its place and its log: an operator decides (`logbrook log repair`).
+again. Before that the leader epoch is raised: a fetch that was sent earlier and arrives later reports records that are
+gone. The only replica in sync keeps its place and its log: an operator decides (`logbrook log repair`).
 """
 
 import asyncio
 from collections.abc import Callable
 
-from logbrook.core.cluster.image import ClusterImage, ImagePartition
-from logbrook.core.cluster.partition import withdraw
+from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey
+from logbrook.core.cluster.partition import PartitionRegistration, withdraw
 from logbrook.model import LogbrookError
 from logbrook.model.event_log import event_logger
-from logbrook.model.identifiers import BrokerId
+from logbrook.model.identifiers import BrokerId, LeaderEpoch
 from logbrook.ports import Clock
 from logbrook.ports.metadata_store import StoreTransaction
 from logbrook.server.cluster.background import BackgroundTasks
@@ -53,16 +54,23 @@ class ReplicaRepair:
         self._tasks = BackgroundTasks(loop, "the repair of replicas")
         self._warnings = RateLimitedWarnings(_logger, clock)
         self._is_withdrawing = False
+        # Damaged logs, and the leader epochs when they were found: nothing is fetched to them since.
+        self._damaged: dict[PartitionKey, tuple[Log, LeaderEpoch]] = {}
         self.repaired = 0
 
     def on_tick(self) -> None:
         """Time has passed: look for damaged replicas."""
         withdrawals: list[StoreTransaction] = []
+        known, self._damaged = self._damaged, {}
         for replica in list(self._table.by_key.values()):
-            if replica.log is None or self._damage_of(replica.log) is None:
+            log = replica.log
+            if log is None or self._damage_of(log) is None:
                 continue
             partition = self._image.partitions.get(replica.key)
             if partition is not None:
+                as_now = (log, partition.registration.leader_epoch)
+                before = known.get(replica.key, as_now)
+                self._damaged[replica.key] = before if before[0] is log else as_now
                 withdrawals += self._repair(replica, partition)
         if withdrawals and not self._is_withdrawing:
             self._is_withdrawing = True
@@ -73,27 +81,10 @@ class ReplicaRepair:
 
     def _repair(self, replica: Replica, partition: ImagePartition) -> list[StoreTransaction]:
         """Replace the log, or return the change that makes this possible."""
-        assert replica.log is not None
-        registration, damage = partition.registration, self._damage_of(replica.log)
-        if self._broker_id not in (*registration.isr, *registration.elr):
-            if self._image.has_live_leader(registration) and registration.leader != self._broker_id:
-                try:
-                    self._rebuild(replica)
-                except (LogbrookError, OSError) as error:
-                    self._warnings.warn(
-                        f"replace {replica.partition}",
-                        "damaged replica not replaced",
-                        partition=replica.partition,
-                        error=error,
-                    )
-                else:
-                    self.repaired += 1
-                    _logger.warning(
-                        "damaged replica replaced",
-                        partition=replica.partition,
-                        leader=registration.leader,
-                        error=damage,
-                    )
+        registration = partition.registration
+        is_needed = self._broker_id in (*registration.isr, *registration.elr)
+        if not is_needed and registration.leader_epoch > self._damaged[replica.key][1]:
+            self._replace(replica, registration)
             return []
         live = {
             broker_id: broker.epoch
@@ -101,15 +92,39 @@ class ReplicaRepair:
             if not broker.registration.is_stopping
         }
         after = withdraw(registration, self._broker_id, live)
-        if after is None:
+        if after is not None:
+            return [self._elector.change_of(partition.epoch, replica.key, after)]
+        if is_needed and replica.log is not None:
             self._warnings.warn(
                 f"withdraw {replica.partition}",
                 "damaged replica is the only one in sync",
                 partition=replica.partition,
+                error=self._damage_of(replica.log),
+            )
+        return []
+
+    def _replace(self, replica: Replica, registration: PartitionRegistration) -> None:
+        assert replica.log is not None
+        if not self._image.has_live_leader(registration) or registration.leader == self._broker_id:
+            return
+        damage = self._damage_of(replica.log)
+        try:
+            self._rebuild(replica)
+        except (LogbrookError, OSError) as error:
+            self._warnings.warn(
+                f"replace {replica.partition}",
+                "damaged replica not replaced",
+                partition=replica.partition,
+                error=error,
+            )
+        else:
+            self.repaired += 1
+            _logger.warning(
+                "damaged replica replaced",
+                partition=replica.partition,
+                leader=registration.leader,
                 error=damage,
             )
-            return []
-        return [self._elector.change_of(partition.epoch, replica.key, after)]
 
     def _damage_of(self, log: Log) -> StorageError | None:
         failure = log.environment.health.failure

@@ -20,6 +20,8 @@ _PROPOSAL_OUTCOMES = ("ok", "ok", "ok", "lost", "unknown")
 _SHARE_OF_DELAYS = 0.5
 _SHARE_OF_DELETIONS = 0.25
 _SHARE_OF_BATCHES = 0.4
+# Of those in which logs are damaged.
+_SHARE_OF_REPAIRS = 0.25
 # Of those in which a broker comes back before its leader hears of it.
 _SHARE_OF_LIVES = 0.25
 
@@ -91,6 +93,9 @@ class ModelSchedule:
 
         if Random(f"{seed}/lives").random() < _SHARE_OF_LIVES:
             self._faults.append(self._return_unnoticed)
+        if Random(f"{seed}/repairs").random() < _SHARE_OF_REPAIRS:
+            self._faults += [self.model.damage, self._repair_and_lose_others]
+            self._works.append(self.model.repair)
         if Random(f"{seed}/deletions").random() < _SHARE_OF_DELETIONS:
             self._works += [self._delete_records] * 3
         # Batches of several records, None in schedules without them.
@@ -227,6 +232,26 @@ class ModelSchedule:
         else:
             self._arrive_now_or_later(delayed)
         if self._random.random() < 0.5:
+            self._lose_all_others(broker_id)
+        return True
+
+    def _repair_and_lose_others(self, broker_id: int) -> bool:
+        """A follower's log is damaged and emptied. Fetches from before arrive, and it may be the last one."""
+        model = self.model
+        if model.registration.leader in (NO_LEADER, broker_id):
+            return False
+        if self._random.random() < 0.5:
+            self._fall_behind(broker_id)
+        model.replicate(broker_id)
+        model.sync(broker_id)
+        if not model.fetch(broker_id):
+            return False
+        delayed = self._take_fetches(lambda fetch: fetch.sender == broker_id)
+        model.damage(broker_id)
+        for _ in range(2):
+            model.repair(broker_id)
+            model.deliver_all()
+        if self._arrive_now_or_later(delayed) and self._random.random() < 0.5:
             self._lose_all_others(broker_id)
         return True
 

@@ -1,6 +1,7 @@
 """The brokers of the replication model and their metadata store: lives, images, roles, effects of leaders."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from logbrook.core.cluster.elections import election_transactions, find_elections, partition_change
 from logbrook.core.cluster.image import (
@@ -25,6 +26,7 @@ from logbrook.core.cluster.partition import (
     new_partition,
     reassign,
     step_down,
+    withdraw,
 )
 from logbrook.core.replication.follower import PartitionFollower
 from logbrook.core.replication.leader import (
@@ -119,12 +121,16 @@ class ModelCluster:
     def replace_disk(self, broker_id: int) -> bool:
         """Give a stopped broker an empty disk, unless no other replica has all records."""
         broker = self.brokers[BrokerId(broker_id)]
-        complete = {*self.registration.isr, *self.registration.elr} - self.lost_disks - {broker.broker_id}
-        if broker.is_up or not complete:
+        if broker.is_up or not self._complete_without(broker):
             return False
         self.lost_disks.add(broker.broker_id)
         self._new_disk(broker)
         return True
+
+    def _complete_without(self, broker: ModelBroker) -> set[BrokerId]:
+        """Return the other replicas that have all records, on disks that are neither lost nor damaged."""
+        damaged = {other.broker_id for other in self.brokers.values() if other.damaged_in is not None}
+        return {*self.registration.isr, *self.registration.elr} - self.lost_disks - damaged - {broker.broker_id}
 
     def start(self, broker_id: int) -> bool:
         """Start a stopped broker: recover, leave every ISR if the disk has lost something, and register."""
@@ -139,6 +145,9 @@ class ModelCluster:
         broker.high_watermark = Offset(max(known, broker.log.log_start_offset))
         self._load(broker)
         self._register(broker)
+        if broker.damaged_in is not None:
+            # Found again.
+            broker.damaged_in = self.registration.leader_epoch
         return True
 
     def register_again(self, broker_id: int) -> bool:
@@ -155,6 +164,41 @@ class ModelCluster:
         if key not in self.store.entries:
             return False
         self._commit(StoreTransaction((), [Delete(key)]))
+        return True
+
+    def damage(self, broker_id: int) -> bool:
+        """Find a running broker's log damaged, unless no other replica has all records. It stays readable."""
+        broker = self.brokers[BrokerId(broker_id)]
+        partition = broker.image.partitions.get(KEY)
+        if not broker.is_up or broker.damaged_in is not None or partition is None:
+            return False
+        if not self._complete_without(broker):
+            return False
+        broker.damaged_in = partition.registration.leader_epoch
+        return True
+
+    def repair(self, broker_id: int) -> bool:
+        """Let a broker whose log is damaged withdraw, or replace the log by an empty one."""
+        broker = self.brokers[BrokerId(broker_id)]
+        partition = broker.image.partitions.get(KEY)
+        if not broker.is_up or broker.damaged_in is None or broker.broker_epoch is None or partition is None:
+            return False
+        registration = partition.registration
+        is_needed = broker.broker_id in (*registration.isr, *registration.elr)
+        if not is_needed and (registration.leader_epoch > broker.damaged_in or self.faults.repairs_without_epoch):
+            return self._rebuild(broker, registration)
+        after = withdraw(registration, broker.broker_id, broker.image.broker_epochs)
+        if after is not None and self.faults.repairs_without_epoch and registration.leader == after.leader:
+            after = replace(after, leader_epoch=registration.leader_epoch)
+        return after is not None and self._change(broker, partition.epoch, after)
+
+    def _rebuild(self, broker: ModelBroker, registration: PartitionRegistration) -> bool:
+        if not broker.image.has_live_leader(registration) or broker.broker_id not in registration.replicas:
+            return False
+        broker.damaged_in = None
+        broker.log = ModelLog(broker.log.log_start_offset)
+        broker.high_watermark = broker.log.log_start_offset
+        self._begin_following(broker, registration)
         return True
 
     def change_min_insync(self, min_insync: int) -> bool:
@@ -312,6 +356,7 @@ class ModelCluster:
 
     def _new_disk(self, broker: ModelBroker) -> None:
         self._directories += 1
+        broker.damaged_in = None
         broker.identity = DirectoryIdentity(f"directory-{self._directories}")
         broker.log = ModelLog()
 
@@ -354,7 +399,7 @@ class ModelCluster:
         """Take the role that the image gives to the broker."""
         partition = broker.image.partitions.get(KEY)
         if partition is None or broker.broker_id not in partition.registration.replicas:
-            broker.leader = broker.follower = None
+            broker.leader = broker.follower = broker.damaged_in = None
             broker.log = ModelLog()
             broker.high_watermark = Offset(0)
             return

@@ -110,7 +110,7 @@ class ReplicationModel(ModelCluster):
         """Let a follower send its next fetch."""
         broker = self.brokers[BrokerId(broker_id)]
         follower, log = broker.follower, broker.log
-        if not broker.is_up or follower is None or broker.broker_epoch is None:
+        if not broker.is_up or follower is None or broker.broker_epoch is None or broker.damaged_in is not None:
             return False
         synced = log.log_end_offset if self.faults.reports_unsynced_offsets else log.synced_end_offset
         if not follower.may_fetch(log.log_end_offset, synced):
@@ -288,6 +288,8 @@ class ReplicationModel(ModelCluster):
                 self.deliver_all()
             for broker_id in self.brokers:
                 self.tick(broker_id)
+                self.repair(broker_id)
+                self.deliver_all()
                 self.sync(broker_id)
                 self.replicate(broker_id)
                 self.finish_reassignment(broker_id)

@@ -39,6 +39,7 @@ class ModelFaults:
     applies_isr_without_store: bool = False
     reads_follower_past_high_watermark: bool = False
     shows_unknown_offsets: bool = False
+    repairs_without_epoch: bool = False
 
 
 class ModelLog:
@@ -144,6 +145,8 @@ class ModelBroker:
     leader: PartitionLeader | None = None
     follower: PartitionFollower | None = None
     fetch_number: int = 0
+    # The leader epoch in which its log was found to be damaged. It fetches nothing until the log is replaced.
+    damaged_in: LeaderEpoch | None = None
     # Offsets and values that a producer with acks=all waits for.
     waiting: list[tuple[Offset, int]] = field(default_factory=list)
     # Deletions of records that a client waits for.

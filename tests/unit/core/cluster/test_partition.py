@@ -20,6 +20,7 @@ from logbrook.core.cluster.partition import (
     step_aside,
     step_down,
     take_over,
+    withdraw,
 )
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
 
@@ -140,6 +141,31 @@ def test_a_leader_that_lost_its_disk_leads_no_more() -> None:
     assert (left.leader, left.isr, left.leader_epoch) == (NO_LEADER, (TWO, THREE), 6)
     last = checked(leave(partition((ONE,)), ONE))
     assert (last.leader, last.isr, last.elr) == (NO_LEADER, (), ())
+
+
+@pytest.mark.parametrize(
+    ("isr", "elr", "replica", "after"),
+    [
+        (ALL, (), TWO, ((ONE, THREE), (), ONE)),
+        (ALL, (), ONE, ((TWO, THREE), (), TWO)),
+        ((ONE,), (TWO,), TWO, ((ONE,), (), ONE)),
+        ((ONE, THREE), (), TWO, ((ONE, THREE), (), ONE)),
+    ],
+    ids=["a follower", "the leader", "an eligible replica", "one that catches up"],
+)
+def test_a_damaged_replica_withdraws_in_a_new_leader_epoch(
+    isr: tuple[BrokerId, ...], elr: tuple[BrokerId, ...], replica: BrokerId, after: tuple[object, ...]
+) -> None:
+    """Its earlier fetches, which may arrive late, are of the previous one."""
+    before = partition(isr, elr)
+    left = checked(withdraw(before, replica, EPOCHS))
+    assert (left.isr, left.elr, left.leader) == after
+    assert left.leader_broker_epoch == EPOCHS[left.leader]
+    assert left.leader_epoch == before.leader_epoch + 1
+
+
+def test_a_damaged_replica_stays_if_no_other_in_sync_one_may_lead() -> None:
+    assert withdraw(partition((ONE, TWO)), TWO, {TWO: EPOCHS[TWO], THREE: EPOCHS[THREE]}) is None
 
 
 def test_a_reassignment_adds_first_and_removes_when_all_are_in_sync() -> None:
