@@ -24,6 +24,7 @@ from logbrook.model import LogbrookError
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 UNKNOWN_OFFSET = Offset(-1)
+_NO_SESSION = 0
 
 
 class NotAReplicaError(LogbrookError):
@@ -75,6 +76,8 @@ class FollowerProgress:
     fetched_ms: int = 0
     # The leader's log end offset at its last fetch.
     log_end_offset_then: Offset = UNKNOWN_OFFSET
+    # The fetch session of the last fetch, and the number of fetches that followed one of the same session.
+    session_id: int = _NO_SESSION
     fetches: int = 0
 
 
@@ -125,7 +128,10 @@ class PartitionLeader:
         return self.high_watermark >= self.epoch_start_offset
 
     def fetches(self) -> dict[BrokerId, int]:
-        """Return the number of fetches in this term of each other replica that the store may have elected."""
+        """Return the number of fetches in this term of each other replica that the store may have elected.
+
+        A fetch counts if it follows one of the same session: then it was sent when that one had been answered.
+        """
         candidates = {*self.registration.isr, *self.registration.elr, *self._proposed_isr}
         return {replica: progress.fetches for replica, progress in self._progress.items() if replica in candidates}
 
@@ -133,7 +139,8 @@ class PartitionLeader:
         """True if no other leader had committed anything when `fetches` returned `before`.
 
         Every replica that may have been elected has fetched twice since. It sent the second fetch after that time, and
-        was a follower of this term then. The first one may have been under way for long.
+        was a follower of this term then: the fetch before it, of the same session, was answered after that time. The
+        first one may have been under way for long, as may one of another connection.
         """
         return all(count >= before.get(replica, 0) + 2 for replica, count in self.fetches().items())
 
@@ -171,11 +178,13 @@ class PartitionLeader:
         *,
         log_start_offset: Offset,
         is_eligible: bool,
+        session_id: int = _NO_SESSION,
     ) -> list[LeaderEffect]:
         """A follower, whose log agrees with this one, has fetched: everything below `fetch_offset` is synced there.
 
         It has deleted everything below `log_start_offset`. `is_eligible` is True if this life of the broker is
-        registered and not stopping. Raises NotAReplicaError or StaleReplicaEpochError.
+        registered and not stopping. `session_id` is that of the fetch session, 0 without one. Raises NotAReplicaError
+        or StaleReplicaEpochError.
         """
         progress = self.check_fetch(replica, broker_epoch)
         if progress.broker_epoch != broker_epoch:
@@ -188,7 +197,8 @@ class PartitionLeader:
         elif progress.log_end_offset_then != UNKNOWN_OFFSET and fetch_offset >= progress.log_end_offset_then:
             progress.caught_up_ms = max(progress.caught_up_ms, progress.fetched_ms)
         progress.fetched_ms = now_ms
-        progress.fetches += 1
+        progress.fetches += session_id != _NO_SESSION and session_id == progress.session_id
+        progress.session_id = session_id
         progress.log_end_offset_then = self.log_end_offset
         progress.synced_end_offset = fetch_offset
         # Brokers of earlier versions do not tell theirs.

@@ -58,7 +58,8 @@ class FollowerFetch(PendingFetch):
                 wanted.current_leader_epoch,
                 wanted.follower_log_start_offset,
             )
-            divergence = self._leading.on_fetch(partition, fetch, self._replica_id, self._broker_epoch)
+            session_id = self._session.session_id
+            divergence = self._leading.on_fetch(partition, fetch, self._replica_id, self._broker_epoch, session_id)
         except LogbrookError as error:
             self._fail(read, error)
             return

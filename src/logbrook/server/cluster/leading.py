@@ -29,11 +29,9 @@ from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.deletions import RecordDeletions
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.errors import (
-    NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderError,
     OffsetNotAvailableError,
-    ReplicationTimedOutError,
 )
 from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.log_comparison import divergence_of
@@ -220,8 +218,7 @@ class LeadingReplicas:
                 self._try_silent(replica, replica.leader)
                 self._carry_out(replica, replica.leader.retry_proposal(now_ms))
                 self._finish_reassignment(replica)
-                if replica.waiting:
-                    self._expire(replica, now_s)
+                replica.expire_appends(replica.leader, now_s)
 
     def drop_followers(self) -> None:
         """Drop followers from the ISR that stop or are gone: writes would wait for them."""
@@ -376,7 +373,12 @@ class LeadingReplicas:
             self._carry_out(replica, replica.leader.on_sync(log.synced_end_offset))
 
     def on_fetch(
-        self, partition: TopicPartition, fetch: ReplicaFetch, replica_id: BrokerId, broker_epoch: BrokerEpoch
+        self,
+        partition: TopicPartition,
+        fetch: ReplicaFetch,
+        replica_id: BrokerId,
+        broker_epoch: BrokerEpoch,
+        session_id: int,
     ) -> EpochEnd | None:
         """A follower fetches. Returns where its log diverges from this one, None if it does not.
 
@@ -391,9 +393,14 @@ class LeadingReplicas:
         if divergence is None and log.log_start_offset <= fetch.offset <= log.log_end_offset:
             broker = self._image.brokers.get(replica_id)
             is_eligible = broker is not None and broker.epoch == broker_epoch and not broker.registration.is_stopping
-            start, now_ms = fetch.log_start_offset, self._now_ms()
             effects = leader.on_fetch(
-                replica_id, broker_epoch, fetch.offset, now_ms, log_start_offset=start, is_eligible=is_eligible
+                replica_id,
+                broker_epoch,
+                fetch.offset,
+                self._now_ms(),
+                log_start_offset=fetch.log_start_offset,
+                is_eligible=is_eligible,
+                session_id=session_id,
             )
             self._carry_out(replica, effects)
         return divergence
@@ -492,19 +499,6 @@ class LeadingReplicas:
         if after is not None:
             change = self._elector.change_of(leader.partition_epoch, replica.key, after)
             self._tasks.spawn(self._commit(change, resigns=after.leader != self._broker_id))
-
-    def _expire(self, replica: Replica, now_s: float) -> None:
-        expired = [entry for entry in replica.waiting if entry.deadline_s is not None and entry.deadline_s <= now_s]
-        if expired:
-            assert replica.leader is not None
-            replica.waiting = [entry for entry in replica.waiting if entry not in expired]
-            for entry in expired:
-                entry.append.error = (
-                    ReplicationTimedOutError(replica.partition)
-                    if replica.leader.has_enough_in_sync()
-                    else NotEnoughReplicasAfterAppendError(replica.partition)
-                )
-                entry.on_done(entry.append)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic_s() * 1000)

@@ -10,6 +10,7 @@ from logbrook.core.replication.follower import PartitionFollower
 from logbrook.core.replication.leader import PartitionLeader
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.identifiers import BrokerId, Offset
+from logbrook.server.cluster.errors import NotEnoughReplicasAfterAppendError, ReplicationTimedOutError
 from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
 
@@ -72,6 +73,19 @@ class Replica:
         self.deletions: list[WaitingDeletion] = []
         # End offset and size of the appends that consumers do not see yet.
         self.uncounted: deque[tuple[Offset, int]] = deque()
+
+    def expire_appends(self, leader: PartitionLeader, now_s: float) -> None:
+        """Fail the appends that have waited for too long."""
+        expired = [entry for entry in self.waiting if entry.deadline_s is not None and entry.deadline_s <= now_s]
+        if expired:
+            self.waiting = [entry for entry in self.waiting if entry not in expired]
+            for entry in expired:
+                entry.append.error = (
+                    ReplicationTimedOutError(self.partition)
+                    if leader.has_enough_in_sync()
+                    else NotEnoughReplicasAfterAppendError(self.partition)
+                )
+                entry.on_done(entry.append)
 
     def is_on_disk_of(self, log: Log) -> bool:
         """True if it is in the same data directory."""

@@ -142,3 +142,45 @@ def test_a_proposal_that_is_refused_after_attempts_of_unknown_outcome_is_given_u
     leader.on_proposal_failed(proposal, 1_000, 0, is_unknown=False)
     assert leader.retry_proposal(1_000) == []
     assert proposal_of(leader, BrokerEpoch(EPOCH + 1)).joining == ((TWO, EPOCH + 1),)
+
+
+def fetch_of(leader: PartitionLeader, session_id: int) -> None:
+    leader.on_fetch(TWO, EPOCH, Offset(58), 0, is_eligible=True, session_id=session_id)
+
+
+def leader_of_two() -> PartitionLeader:
+    leader = leader_alone()
+    leader.on_registration(PartitionRegistration((ONE, TWO), (ONE, TWO), ONE, EPOCH, LeaderEpoch(4)), 8)
+    return leader
+
+
+def test_the_second_fetch_of_a_session_confirms_a_leader() -> None:
+    leader = leader_of_two()
+    fetch_of(leader, 1)
+    before = leader.fetches()
+    fetch_of(leader, 1)
+    assert not leader.is_confirmed(before)
+    fetch_of(leader, 1)
+    assert leader.is_confirmed(before)
+
+
+def test_fetches_over_two_connections_do_not_confirm_a_leader() -> None:
+    """Both may have been sent before the leader was asked: the follower did not wait for an answer to the first."""
+    leader = leader_of_two()
+    fetch_of(leader, 1)
+    before = leader.fetches()
+    fetch_of(leader, 1)
+    fetch_of(leader, 2)
+    assert not leader.is_confirmed(before)
+    fetch_of(leader, 1)
+    assert not leader.is_confirmed(before)
+    fetch_of(leader, 1)
+    assert leader.is_confirmed(before)
+
+
+def test_fetches_without_a_session_do_not_confirm_a_leader() -> None:
+    leader = leader_of_two()
+    before = leader.fetches()
+    for _ in range(3):
+        fetch_of(leader, 0)
+    assert not leader.is_confirmed(before)
