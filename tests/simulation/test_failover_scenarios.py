@@ -48,6 +48,7 @@ from logbrook.server.cluster.background import pause
 from logbrook.server.cluster.follower_fetch import FollowerFetch
 from logbrook.server.cluster.node import ClusterLink
 from logbrook.server.cluster.peer_connection import PeerConnection
+from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
 from logbrook.server.cluster.topics import ClusterTopics
 from logbrook.server.errors import RequestRefusedError
 from logbrook.server.pending_fetch import PartitionRead
@@ -903,3 +904,24 @@ def test_a_write_that_waits_while_a_replica_is_repaired_can_be_retried() -> None
         assert ends == [2, 2, 2]
 
     ThreeBrokers(sync_s=(0.001, 0.001, 1.0)).run(scenario)
+
+
+def test_a_fetcher_that_fails_with_a_bug_reports_it_and_fetches_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its task ended, and the partitions of that leader were not fetched until a restart."""
+    accept = ReplicaFetcher._accept_partition
+    failures: list[dict[str, Any]] = []
+
+    def fail(*_: Any) -> None:
+        monkeypatch.setattr(ReplicaFetcher, "_accept_partition", accept)
+        raise AssertionError("planted by the test")
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        await pause(2.0)
+        cluster.loop.set_exception_handler(lambda _loop, context: failures.append(context))
+        monkeypatch.setattr(ReplicaFetcher, "_accept_partition", fail)
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+        assert [str(failure["exception"]) for failure in failures] == ["planted by the test"]
+        assert set(cluster.registration().isr) == {1, 2}
+
+    ThreeBrokers().run(scenario)

@@ -176,10 +176,21 @@ class MaintenanceRunner:
             if log.corruption is not None:
                 return LogCheckResult.failed(log.partition, log.corruption)
             try:
-                totals = await self._verify(log, on_progress)
+                totals = await self._verify_unchanged(log, on_progress)
             except StorageError as error:
                 return None if log.is_deleted else LogCheckResult.failed(log.partition, error)
         return None if totals is None else LogCheckResult.passed(log.partition, totals)
+
+    async def _verify_unchanged(
+        self, log: Log, on_progress: Callable[[VerificationTotals], bool]
+    ) -> VerificationTotals | None:
+        """Verify a log, and again if it was truncated meanwhile. Raises StorageError."""
+        while True:
+            try:
+                return await self._verify(log, on_progress)
+            except LogModifiedError:
+                if log.is_deleted or log.state.truncate_to is not None:
+                    raise
 
     async def _verify(self, log: Log, on_progress: Callable[[VerificationTotals], bool]) -> VerificationTotals | None:
         """Raises StorageError."""

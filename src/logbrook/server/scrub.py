@@ -13,7 +13,7 @@ from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import Offset
 from logbrook.ports import Clock, Files
 from logbrook.storage.durable_files import IO_FAILURES, read_sealed, write_sealed
-from logbrook.storage.errors import StorageError
+from logbrook.storage.errors import LogModifiedError, StorageError
 from logbrook.storage.log import Log
 from logbrook.storage.paths import SCRUB
 
@@ -114,6 +114,9 @@ class Scrubber:
 
         try:
             await self._host.verify_segment(log, segment, on_read)
+        except LogModifiedError:
+            # The log was truncated or deleted. What is left of the segment is checked in the next round.
+            pass
         except StorageError as error:
             if not log.is_deleted:
                 _logger.error("scrub found damage", partition=log.partition, segment=segment, error=error)

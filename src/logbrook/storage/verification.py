@@ -9,8 +9,8 @@
 
 `read` only reads the bytes that the file has when its segment is begun, and may run in another thread while the log is
 appended to. The other steps run on the log owner's thread; the owner ensures that no compaction or retention runs
-meanwhile. `verify` does all steps, and `check_log` returns its outcome as a `LogCheckResult`, which the command line,
-the broker's verification and its clients share.
+meanwhile. A truncation ends the verification, since what was read may be gone. `verify` does all steps, and `check_log`
+returns its outcome as a `LogCheckResult`, which the command line, the broker's verification and its clients share.
 """
 
 from collections import deque
@@ -23,7 +23,13 @@ from logbrook.ports import Advice, File
 from logbrook.records.batch import NO_PRODUCER_ID
 from logbrook.records.errors import RecordsError
 from logbrook.storage.durable_files import IO_FAILURES
-from logbrook.storage.errors import CorruptLogError, PartitionNotFoundError, StorageError, StorageOfflineError
+from logbrook.storage.errors import (
+    CorruptLogError,
+    LogModifiedError,
+    PartitionNotFoundError,
+    StorageError,
+    StorageOfflineError,
+)
 from logbrook.storage.index import BadIndexError, Index, IndexEntry
 from logbrook.storage.log import Log
 from logbrook.storage.producer_state import ProducerStateTable
@@ -74,6 +80,8 @@ class LogVerification:
         # End offset of the segment begun last.
         self._end_offset = log.log_start_offset
         self._producers = ProducerStateTable(log.partition, log.environment.config.producer_ids_max)
+        # It changes with each truncation.
+        self._floor_number = log.state.floor_number
         self._current: _SegmentCheck | None = None
 
     @property
@@ -82,11 +90,11 @@ class LogVerification:
         return self.verified if self._current is None else _sum(self.verified, self._current.progress)
 
     def begin_segment(self) -> bool:
-        """Begin the next segment. Returns False at the end. Raises one of FAILURES or PartitionNotFoundError.
+        """Begin the next segment. Returns False at the end.
 
-        May be repeated after NotCachedError.
+        Raises one of FAILURES, PartitionNotFoundError or LogModifiedError. May be repeated after NotCachedError.
         """
-        self._check_not_deleted()
+        self._check_unchanged()
         if not self._segments:
             return False
         self._current = _SegmentCheck(self._log, self._segments[0], self._producers)
@@ -102,7 +110,7 @@ class LogVerification:
     def end_segment(self) -> None:
         """Finish the segment; rebuild its index if it does not match. Raises as `begin_segment` does."""
         assert self._current is not None
-        self._check_not_deleted()
+        self._check_unchanged()
         current = self._current
         if not current.index_check.is_matched:
             # A segment rolled meanwhile is represented by another object.
@@ -113,7 +121,11 @@ class LogVerification:
         self.close()
 
     def end(self) -> None:
-        """Compare the aborted transactions with the log's index, and replace an index that lacks one."""
+        """Compare the aborted transactions with the log's index, and replace an index that lacks one.
+
+        Raises as `begin_segment` does.
+        """
+        self._check_unchanged()
         log, aborted = self._log, self._producers.aborted
         aborted.drop_before(log.log_start_offset)
         if not _has_all(log, aborted):
@@ -125,8 +137,9 @@ class LogVerification:
 
     def fail(self, error: CorruptLogError | OSError | StorageOfflineError) -> NoReturn:
         """Raise the error of a failed step: CorruptLogError after quarantining the log, ReadFailedError or
-        TooManyOpenFilesError; PartitionNotFoundError if the log was deleted meanwhile."""
-        self._check_not_deleted()
+        TooManyOpenFilesError; PartitionNotFoundError or LogModifiedError if the log was deleted or truncated meanwhile.
+        """
+        self._check_unchanged()
         if isinstance(error, CorruptLogError):
             self._log.quarantine(error)
             raise error
@@ -138,9 +151,12 @@ class LogVerification:
             self._current.close()
             self._current = None
 
-    def _check_not_deleted(self) -> None:
-        if self._log.is_deleted:
-            raise PartitionNotFoundError(self._log.partition)
+    def _check_unchanged(self) -> None:
+        log = self._log
+        if log.is_deleted:
+            raise PartitionNotFoundError(log.partition)
+        if log.state.truncate_to is not None or log.state.floor_number != self._floor_number:
+            raise LogModifiedError(log.partition)
 
 
 class _SegmentCheck:

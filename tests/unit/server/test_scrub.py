@@ -6,8 +6,10 @@ import pytest
 
 from logbrook.server import scrub as scrub_module
 from logbrook.server.scrub import ScrubPosition
-from logbrook.storage.errors import CorruptLogError
+from logbrook.storage.errors import CorruptLogError, LogModifiedError
 from logbrook.storage.paths import SCRUB
+from logbrook.storage.truncation import truncate
+from logbrook.storage.verification import VerificationTotals
 from logbrook.testing import MemoryFiles
 from logbrook.testing.clock import FakeClock
 from logbrook.testing.processes import wait_until
@@ -103,3 +105,37 @@ def test_a_round_that_cannot_be_recorded_on_a_full_disk_is_not_repeated_at_once(
         assert not wait_until(lambda: scrubber.rounds_finished > 1, 0.3)
         files.capacity_bytes = None
         running.cancel()
+
+
+def test_a_log_that_is_truncated_while_it_is_read_is_not_damaged(caplog: pytest.LogCaptureFixture) -> None:
+    """As a follower's by a new leader, between two steps. A verification on demand begins again."""
+    with Shell() as shell:
+        fill(shell, "a", 3)
+        log, maintenance = shell.log("a"), shell.broker.maintenance
+        shell.call(lambda: log.append(batch_of(100, b"k"), now_ms=0))
+        totals: list[VerificationTotals] = []
+
+        async def truncate_and_go_on(_: int = 0) -> bool:
+            truncate(log, log.closed[-1].base_offset)
+            return True
+
+        def truncate_once(progress: VerificationTotals) -> bool:
+            if not totals:
+                truncate(log, log.closed[-1].base_offset)
+            totals.append(progress)
+            return True
+
+        async def scrub_segment() -> None:
+            with pytest.raises(LogModifiedError):
+                await maintenance.verify_segment(log, log.active.base_offset, truncate_and_go_on)
+
+        asyncio.run_coroutine_threadsafe(scrub_segment(), shell.services.loop).result(30)
+        assert log.log_end_offset == 2
+        result = asyncio.run_coroutine_threadsafe(maintenance.verify(log, truncate_once), shell.services.loop).result(
+            30
+        )
+        assert result is not None
+        assert (result.damage, result.batches, log.log_end_offset) == (None, 1, 1)
+        assert log.corruption is None
+        assert scrub(shell)
+        assert "scrub found damage" not in caplog.text

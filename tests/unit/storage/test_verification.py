@@ -1,13 +1,15 @@
 """Verification of every byte of a log."""
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 from logbrook.model.identifiers import Offset
-from logbrook.storage.errors import CorruptLogError, PartitionNotFoundError
+from logbrook.storage.errors import CorruptLogError, LogModifiedError, PartitionNotFoundError
 from logbrook.storage.transaction_index import TransactionIndex
-from logbrook.storage.verification import LogVerification, verify
+from logbrook.storage.truncation import truncate
+from logbrook.storage.verification import FAILURES, LogVerification, verify
 from tests.unit.storage.kit import BATCH_BYTES, Store, batch, flip, numbered
 
 NewStore = Callable[..., Store]
@@ -140,3 +142,56 @@ def test_a_log_that_is_deleted_meanwhile_is_not_found(new_store: NewStore) -> No
     with pytest.raises(PartitionNotFoundError):
         check.end_segment()
     check.close()
+
+
+def truncated_after(step: int, store: Store, cut: int) -> None:
+    """Verify a log that is truncated when this many pieces are read. Raises LogModifiedError."""
+    with closing(LogVerification(store.log)) as check:
+        try:
+            while check.begin_segment():
+                has_more = True
+                while has_more:
+                    step -= 1
+                    if step == 0:
+                        truncate(store.log, Offset(cut))
+                    has_more = check.read(1)
+                check.end_segment()
+            if step > 0:
+                truncate(store.log, Offset(cut))
+            check.end()
+        except FAILURES as error:
+            check.fail(error)
+
+
+@pytest.mark.parametrize("segment_bytes", [4 * BATCH_BYTES, 1 << 20], ids=["closed segments", "the active one"])
+@pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize("step", range(1, 12))
+def test_a_truncation_ends_the_verification_and_the_log_stays_healthy(
+    new_store: NewStore, step: int, segment_bytes: int, is_replaced: bool
+) -> None:
+    """A follower's log loses records to a new leader while the scrub reads them."""
+    store = new_store(segment_bytes=segment_bytes)
+    store.write(*numbered(9))
+    store.directory.checkpoint()
+    reads = LogVerification.read
+
+    def read(check: LogVerification, bytes_max: int) -> bool:
+        if is_replaced and store.log.log_end_offset == 5:
+            store.write(batch(b"x" * 300), batch(b"y"))
+        return reads(check, bytes_max)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogVerification, "read", read)
+        with pytest.raises(LogModifiedError):
+            truncated_after(step, store, 5)
+    assert store.log.corruption is None
+    verify(store.log)
+
+
+def test_aborted_transactions_that_are_truncated_meanwhile_are_not_restored(new_store: NewStore) -> None:
+    store = new_store(segment_bytes=1 << 20)
+    store.write(*numbered(2), batch(producer=(7, 0, 0), transactional=True))
+    store.end(7, commits=False)
+    with pytest.raises(LogModifiedError):
+        truncated_after(99, store, 2)
+    assert store.log.aborted_between(Offset(0), Offset(9)) == []

@@ -205,6 +205,10 @@ class ReplicaFetcher:
                 except (OSError, LogbrookError) as error:
                     if not self._changed.is_set():
                         self._warnings.warn("fetch", "replica fetch failed", leader=self.leader, error=error)
+                except Exception as error:
+                    # A bug. Without a fetcher none of its partitions would get in sync again.
+                    self._report(error)
+                    self._disconnect()
                 if self._connection is not None and self._clock.monotonic_s() - began_s > _STEADY_S:
                     self._disconnect()
                     pause_s = _RECONNECT_S
@@ -474,8 +478,11 @@ class ReplicaFetcher:
 
     def _on_task_done(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            message = f"the replica fetcher of broker {self.leader} failed"
-            self._loop.call_exception_handler({"message": message, "exception": error, "task": task})
+            self._report(error)
+
+    def _report(self, error: BaseException) -> None:
+        message = f"the replica fetcher of broker {self.leader} failed"
+        self._loop.call_exception_handler({"message": message, "exception": error, "task": self.task})
 
 
 def _last_epoch(log: Log) -> LeaderEpoch:
