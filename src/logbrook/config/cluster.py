@@ -1,5 +1,6 @@
 """Settings of a broker's membership in a cluster."""
 
+from logbrook.config.errors import WrongValueError
 from logbrook.config.setting import Settings, setting
 
 
@@ -49,10 +50,18 @@ class ClusterConfig(Settings):
         at_most=60_000,
     )
     replica_lag_ms_max: int = setting(
-        30_000, "A follower that lags for this long leaves the in-sync replicas.", at_least=500
+        30_000,
+        "A follower that lags for this long leaves the in-sync replicas. At least `lease_ms`: a leader that was "
+        "replaced stays in sync while it may not know it.",
+        at_least=1_000,
     )
     etcd_ca: str = setting("", "PEM file with the certificates of the authorities of etcd. Set: connect with TLS.")
     etcd_certificate: str = setting("", "PEM file with the certificate of this client of etcd.")
     etcd_key: str = setting("", "PEM file with the key of the client certificate.")
     etcd_user: str = setting("", "User name for etcd.")
     etcd_password_file: str = setting("", "File with the password for etcd.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.replica_lag_ms_max < self.lease_ms:
+            raise WrongValueError("replica_lag_ms_max", self.replica_lag_ms_max, f"at least lease_ms, {self.lease_ms}")

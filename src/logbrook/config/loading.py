@@ -14,7 +14,7 @@ from typing import Any
 
 from logbrook.config.broker import BrokerConfig
 from logbrook.config.catalogue import ENVIRONMENT_PREFIX, DeclaredSetting, all_sections, all_settings, settings_by_key
-from logbrook.config.errors import NotAllowedError, Problem, SettingsRefusedError
+from logbrook.config.errors import NotAllowedError, Problem, SettingsRefusedError, WrongValueError
 from logbrook.config.network import TOKEN_VARIABLE
 from logbrook.config.toml_lines import TomlSyntaxError, lines_of_keys, parse_toml
 from logbrook.config.values import read_value
@@ -205,9 +205,16 @@ def merge_sources(sources: Iterable[SettingsSource]) -> LoadedSettings:
         problems += sorted(source_problems, key=lambda problem: problem.line)
     if problems:
         raise SettingsRefusedError(tuple(problems))
+    try:
+        config = _build(values)
+    except WrongValueError as error:
+        # The values are allowed, each for itself.
+        given = next((sourced for key, sourced in winners.items() if key.rpartition(".")[2] == error.name), None)
+        problem = _refusal(given, f"it must be {error.must_be}") if given else Problem("settings", str(error))
+        raise SettingsRefusedError((problem,)) from None
     origins = {setting.key: DEFAULT_ORIGIN for setting in all_settings()}
     origins |= {key: sourced.origin for key, sourced in winners.items()}
-    return LoadedSettings(_build(values), origins)
+    return LoadedSettings(config, origins)
 
 
 def _build(values: Mapping[str, Any]) -> BrokerConfig:

@@ -125,11 +125,28 @@ def test_an_overridden_value_is_checked_too(file: Path) -> None:
         ("--confg", None, "--confg is not a setting; did you mean --config?"),
         ("--zzz", None, "--zzz is not a setting; `logbrook config show` lists them all"),
         ("-z\x1b[2J", None, "-z\\x1b[2J is not a setting; `logbrook config show` lists them all"),
+        (
+            "--cluster-replica-lag-ms-max",
+            "2s",
+            '--cluster-replica-lag-ms-max = "2s", but it must be at least lease_ms, 3000',
+        ),
+        (
+            "--log-compression-gzip-level",
+            "0",
+            '--log-compression-gzip-level = "0", but it must be -1 or a whole number from 1 to 9',
+        ),
         ("start", None, '"start" is not an option; a setting is given as --flag VALUE'),
     ],
 )
 def test_mistakes_on_the_command_line_are_reported(flag: str, value: object, problem: str) -> None:
     assert problems({flag: value}) == [f"command line: {problem}"]
+
+
+def test_a_default_that_does_not_fit_another_setting_is_reported() -> None:
+    message = "settings: replica_lag_ms_max = 30000, but it must be at least lease_ms, 45000"
+    assert problems({"--cluster-lease-ms": "45s"}) == [message]
+    both = {"--cluster-lease-ms": "45s", "--cluster-replica-lag-ms-max": "45s"}
+    assert load_settings(both, {}).config.cluster.replica_lag_ms_max == 45_000
 
 
 @pytest.mark.parametrize(

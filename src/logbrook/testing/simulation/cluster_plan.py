@@ -86,7 +86,7 @@ class ClusterPlan:
             sync_s_max=random.choice((0.0005, 0.01, 0.2)),
             store_s_max=random.choice((0.0, 0.002, 0.03)),
             lease_s=lease_s,
-            replica_lag_ms_max=int(1000 * lease_s * random.choice((0.75, 2.0))),
+            replica_lag_ms_max=int(1000 * lease_s * random.choice((1.0, 2.0))),
             min_insync=random.choice((1, 2)),
             pause_s_max=random.choice((0.15, 0.3)),
             quiet_s_max=random.choice((0.2, 0.7)),
