@@ -145,7 +145,7 @@ def test_a_proposal_that_is_refused_after_attempts_of_unknown_outcome_is_given_u
 
 
 def fetch_of(leader: PartitionLeader, session_id: int) -> None:
-    leader.on_fetch(TWO, EPOCH, Offset(58), 0, is_eligible=True, session_id=session_id)
+    leader.on_fetch(TWO, EPOCH, Offset(58), 0, log_start_offset=Offset(0), is_eligible=True, session_id=session_id)
 
 
 def leader_of_two() -> PartitionLeader:
