@@ -153,11 +153,17 @@ class PartitionFollower:
     ) -> list[FollowerEffect]:
         """A response has records; its first batch has the offsets from `base_offset` up to `next_offset`.
 
-        Batches are sent whole, and a log may start within one. Then this log starts again with the batch, and the
-        leader's log start offset hides the first records of it.
+        Batches are sent whole, and a log may start within one: clients have deleted its first records. An empty log
+        then starts again with the batch; the leader's log start offset hides the first records of it. Another log has
+        no prefix of the batch, so its records there are not the leader's, which cannot compare what it has deleted.
+
+        If there is an effect the records are not appended, unless the log was replaced.
         """
-        is_empty = log_start_offset == log_end_offset
-        return [StartAt(base_offset)] if is_empty and base_offset < log_end_offset < next_offset else []
+        if not base_offset < log_end_offset < next_offset:
+            return []
+        if log_start_offset == log_end_offset:
+            return [StartAt(base_offset)]
+        return [TruncateLog(Offset(max(log_start_offset, base_offset)))]
 
     def on_response(
         self,

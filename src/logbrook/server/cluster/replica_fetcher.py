@@ -414,7 +414,8 @@ class ReplicaFetcher:
         else:
             if data.records:
                 assert isinstance(data.records, memoryview)
-                self._prepare_append(replica, log, follower, data.records)
+                if not self._prepare_append(replica, log, follower, data.records):
+                    return
                 assert replica.log is not None
                 log = replica.log
                 appends.append(self._append(log, data.records))
@@ -429,14 +430,19 @@ class ReplicaFetcher:
         for effect in effects:
             self._carry_out(replica, log, effect)
 
-    def _prepare_append(self, replica: Replica, log: Log, follower: PartitionFollower, records: memoryview) -> None:
-        """Replace the log if it cannot take the first batch at its end. Raises LogbrookError."""
+    def _prepare_append(self, replica: Replica, log: Log, follower: PartitionFollower, records: memoryview) -> bool:
+        """Change or replace the log if it cannot take the first batch at its end.
+
+        Returns False if the records have to be fetched again. Raises LogbrookError.
+        """
         if (throttle := self._throttle_of(replica)) is not None:
             throttle.record(len(records))
         for _, first in islice(iter_headers(records), 1):
             start, end = log.log_start_offset, log.log_end_offset
             for effect in follower.before_append(first.base_offset, first.next_offset, start, end):
                 self._carry_out(replica, log, effect)
+                return replica.log is not log
+        return True
 
     def _carry_out(self, replica: Replica, log: Log, effect: FollowerEffect) -> None:
         """Raises LogbrookError."""

@@ -40,11 +40,11 @@ def test_an_empty_log_after_the_end_of_the_leaders_starts_again(follower: Partit
         (15, 15, 20, []),
         # Not a batch that the leader returns for the end of this log.
         (15, 10, 15, []),
-        # The records of this log tell where the batch must begin.
-        (12, 10, 20, []),
+        (9, 10, 20, [TruncateLog(Offset(10))]),
+        (12, 10, 20, [TruncateLog(Offset(12))]),
     ],
 )
-def test_an_empty_log_that_starts_within_a_batch_starts_again_with_the_batch(
+def test_a_log_that_ends_within_a_batch_makes_room_for_the_batch(
     follower: PartitionFollower,
     log_start_offset: int,
     base_offset: int,
