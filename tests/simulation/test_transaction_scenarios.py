@@ -70,7 +70,7 @@ class TransactionWorld:
         async def run() -> None:
             await self.cluster.start()
             await self.create(TOPIC)
-            await self._init()
+            await self.begin_again()
             self.use(TOPIC)
             await scenario(self)
             self.client.close()
@@ -89,7 +89,7 @@ class TransactionWorld:
         created = await self.client.request_from(host_of(other), request, CreateTopicsResponse, 5)
         assert created.topics[0].error_code == ErrorCode.NONE
 
-    async def _init(self) -> None:
+    async def begin_again(self) -> None:
         request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=10_000)
         while True:
             answer = await self.client.request(request, InitProducerIdResponse, 4)
@@ -231,6 +231,36 @@ def test_batches_after_a_refused_one_are_refused_too(monkeypatch: pytest.MonkeyP
         assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS] * 3
         assert await world.pipeline(client, [b"0", b"1", b"2"], 0, 0.0) == [ErrorCode.NONE] * 3
         client.close()
+
+    TransactionWorld().run(scenario)
+
+
+def test_batches_of_a_producer_that_begins_again_are_not_refused_with_its_earlier_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They waited for a question with the old epoch, and were refused with its answer, INVALID_PRODUCER_EPOCH."""
+    ask = TransactionPeers.add_partitions
+    asked = 0
+
+    async def ask_late_once(*args: Any, **keywords: Any) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            await pause(0.2)
+        await ask(*args, **keywords)
+
+    async def scenario(world: TransactionWorld) -> None:
+        monkeypatch.setattr(TransactionPeers, "add_partitions", ask_late_once)
+        client, other = await world.connect(), await world.connect()
+        late = asyncio.ensure_future(world.produce(client, b"late", 0))
+        await pause(0.05)
+        await world.begin_again()
+        assert await world.pipeline(other, [b"0", b"1", b"2"], 0, 0.0) == [ErrorCode.NONE] * 3
+        assert await late == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await world.end(is_commit=True) == ErrorCode.NONE
+        assert await world.committed() == [b"0", b"1", b"2"]
+        client.close()
+        other.close()
 
     TransactionWorld().run(scenario)
 

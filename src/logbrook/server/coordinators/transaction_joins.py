@@ -1,9 +1,9 @@
 """The order of a producer's batches while a coordinator is asked whether their partition is part of the transaction.
 
 A producer sends several batches without waiting for answers. The first one of a transaction asks the coordinator, which
-may be another broker. The later ones of that producer wait until it is appended. If it is refused, so are they, and
-for a while those that arrive before it is repeated: a log that does not know the producer would take any sequence for
-its first.
+may be another broker. The later ones with the same producer epoch wait until it is appended. If it is refused, so are
+they, and for a while those that arrive before it is repeated: a log that does not know the producer would take any
+sequence for its first. A producer that has begun again has a later epoch, and does not wait for what it sent before.
 """
 
 from collections import OrderedDict
@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from logbrook.model import LogbrookError, TopicPartition
-from logbrook.model.identifiers import ProducerId
+from logbrook.model.identifiers import ProducerEpoch, ProducerId
 from logbrook.ports import Clock
 from logbrook.records.batch import BatchHeader
 
 # Called with the error of the batch that came first, None if it was appended.
 Continuation: TypeAlias = Callable[[LogbrookError | None], None]
+_Key: TypeAlias = tuple[TopicPartition, ProducerId, ProducerEpoch]
 
 # Producers whose refused batch is remembered, at most, and for how long: some never repeat it.
 _REFUSED_MAX = 1_000
@@ -24,7 +25,6 @@ _REFUSED_S = 30.0
 
 
 class _RefusedBatch(NamedTuple):
-    producer_epoch: int
     base_sequence: int
     refused_s: float
 
@@ -34,19 +34,19 @@ class TransactionJoins:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: dict[tuple[TopicPartition, ProducerId], list[Continuation]] = {}
+        self._waiting: dict[_Key, list[Continuation]] = {}
         # The oldest first.
-        self._refused: OrderedDict[tuple[TopicPartition, ProducerId], _RefusedBatch] = OrderedDict()
+        self._refused: OrderedDict[_Key, _RefusedBatch] = OrderedDict()
 
     def begin(self, partition: TopicPartition, header: BatchHeader) -> None:
         """A batch asks the coordinator: later ones wait until `end`."""
-        key = (partition, header.producer_id)
+        key = _key(partition, header)
         assert key not in self._waiting, "there is one question at a time"
         self._waiting[key] = []
 
     def wait(self, partition: TopicPartition, header: BatchHeader, resume: Continuation) -> bool:
         """Have `resume` called when the batch that asks is appended or refused. False if there is none."""
-        waiting = self._waiting.get((partition, header.producer_id))
+        waiting = self._waiting.get(_key(partition, header))
         if waiting is None:
             return False
         waiting.append(resume)
@@ -54,10 +54,10 @@ class TransactionJoins:
 
     def follows_refused(self, partition: TopicPartition, header: BatchHeader) -> bool:
         """True if an earlier batch of the producer was refused, and has not been repeated."""
-        refused = self._refused.get((partition, header.producer_id))
+        refused = self._refused.get(_key(partition, header))
         if refused is None or self._clock.monotonic_s() - refused.refused_s > _REFUSED_S:
             return False
-        return header.producer_epoch == refused.producer_epoch and header.base_sequence != refused.base_sequence
+        return header.base_sequence != refused.base_sequence
 
     def end(
         self, partition: TopicPartition, header: BatchHeader, error: LogbrookError | None, *, is_repeated: bool
@@ -66,11 +66,15 @@ class TransactionJoins:
 
         `is_repeated` says that the producer sends a refused batch again.
         """
-        key = (partition, header.producer_id)
+        key = _key(partition, header)
         self._refused.pop(key, None)
         if is_repeated:
-            self._refused[key] = _RefusedBatch(header.producer_epoch, header.base_sequence, self._clock.monotonic_s())
+            self._refused[key] = _RefusedBatch(header.base_sequence, self._clock.monotonic_s())
             if len(self._refused) > _REFUSED_MAX:
                 self._refused.popitem(last=False)
         for resume in self._waiting.pop(key):
             resume(error)
+
+
+def _key(partition: TopicPartition, header: BatchHeader) -> _Key:
+    return partition, header.producer_id, header.producer_epoch
