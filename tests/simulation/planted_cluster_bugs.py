@@ -4,7 +4,7 @@ Each function takes pytest's monkeypatch. docs/CLUSTER.md has the number of sche
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from logbrook.core.cluster.lifecycle import DirectoryLoss
 from logbrook.core.cluster.partition import PartitionRegistration, elect_unclean, take_over
 from logbrook.core.replication import leader as leader_rules
 from logbrook.core.replication.follower import EpochEnd, FollowerEffect, PartitionFollower, ReplicaFetch, TruncateLog
-from logbrook.core.replication.leader import PartitionLeader, ProposeRegistration
+from logbrook.core.replication.leader import LeaderEffect, PartitionLeader, ProposeRegistration
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.ports import File
 from logbrook.protocol.error_codes import ErrorCode
@@ -59,15 +59,21 @@ def show_uncommitted_records(monkeypatch: pytest.MonkeyPatch) -> None:
 def change_the_isr_without_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader drops followers on its own."""
 
-    async def apply(
-        leading: LeadingReplicas, proposals: Sequence[tuple[Replica, PartitionLeader, ProposeRegistration]]
-    ) -> None:
-        for replica, leader, proposal in proposals:
-            effects = leader.on_registration(proposal.registration, leader.partition_epoch + 1)
-            leader.partition_epoch = proposal.partition_epoch
-            leading._carry_out(replica, effects)
+    carry_out = LeadingReplicas._carry_out
 
-    monkeypatch.setattr(LeadingReplicas, "_propose", apply)
+    async def apply(leading: LeadingReplicas, replica: Replica, leader: PartitionLeader, proposed: Any) -> None:
+        effects = leader.on_registration(proposed.registration, leader.partition_epoch + 1)
+        leader.partition_epoch = proposed.partition_epoch
+        leading._carry_out(replica, effects)
+
+    def carry_out_alone(leading: LeadingReplicas, replica: Replica, effects: Collection[LeaderEffect]) -> None:
+        carry_out(leading, replica, [effect for effect in effects if not isinstance(effect, ProposeRegistration)])
+        for effect in effects:
+            if isinstance(effect, ProposeRegistration):
+                assert replica.leader is not None
+                leading._tasks.spawn(apply(leading, replica, replica.leader, effect))
+
+    monkeypatch.setattr(LeadingReplicas, "_carry_out", carry_out_alone)
 
 
 def acknowledge_after_a_failed_sync(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,7 @@ class TransactionWorld:
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("gap_s", [0.0, 0.0006, 0.001])
 def test_batches_that_are_sent_without_waiting_stay_in_order(version: int, gap_s: float) -> None:
-    """Those that came while the coordinator was asked were overtaken by those that came after its answer."""
+    """Batches that came after the answer of the coordinator overtook those that had waited for it."""
 
     async def scenario(world: TransactionWorld) -> None:
         client = await world.connect()

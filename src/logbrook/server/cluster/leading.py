@@ -11,20 +11,18 @@ Appends that were not acknowledged fail when this broker stops leading: another 
 
 import asyncio
 from bisect import insort
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterator
 
 from logbrook.config import LogConfig
-from logbrook.core.cluster.elections import ELECTIONS_PER_TRANSACTION
-from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey
+from logbrook.core.cluster.image import ClusterImage, ImagePartition
 from logbrook.core.cluster.partition import finish_reassignment, hand_over, step_down
 from logbrook.core.replication.follower import EpochEnd, ReplicaFetch
-from logbrook.core.replication.leader import AdvanceHighWatermark, LeaderEffect, PartitionLeader, ProposeRegistration
+from logbrook.core.replication.leader import AdvanceHighWatermark, LeaderEffect, PartitionLeader
 from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from logbrook.ports import Clock
-from logbrook.ports.metadata_store import MetadataStoreError, StoreTransaction, TransactionResult
+from logbrook.ports.metadata_store import StoreTransaction
 from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.deletions import RecordDeletions
 from logbrook.server.cluster.elector import Elector
@@ -37,6 +35,7 @@ from logbrook.server.cluster.liveness import BrokerLiveness
 from logbrook.server.cluster.log_comparison import divergence_of
 from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.probe import ClusterProbe
+from logbrook.server.cluster.registration_proposals import RegistrationProposals
 from logbrook.server.cluster.replica import Replica, ReplicaTable, WaitingAppend
 from logbrook.server.cluster.throttle import ReplicationThrottle
 from logbrook.server.fetch_purgatory import FetchPurgatory
@@ -45,12 +44,9 @@ from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
 
 NO_REPLICA = -1
-_PROPOSAL_RETRY_MS = 200
 _CONFIRMATION_S = 0.02
 _HAND_OVER_AGAIN_S = 1.0
 _CONFIRMATION_S_MAX = 2.0
-
-_Proposed: TypeAlias = tuple[Replica, PartitionLeader, ProposeRegistration]
 
 _logger = event_logger(__name__)
 
@@ -94,8 +90,7 @@ class LeadingReplicas:
         self._probe = probe
         self._lag_ms_max = lag_ms_max
         self._tasks = BackgroundTasks(loop, "the leading replicas")
-        # Not sent to the store yet.
-        self._proposals: dict[PartitionKey, _Proposed] = {}
+        self._proposals = RegistrationProposals(elector, clock, self._tasks, probe)
         self._is_handing_over = False
 
     async def stop(self) -> None:
@@ -419,11 +414,7 @@ class LeadingReplicas:
             if isinstance(effect, AdvanceHighWatermark):
                 self._advance(replica, effect.offset)
             else:
-                assert replica.leader is not None
-                if not self._proposals:
-                    self._tasks.spawn(self._propose_all())
-                # A tick may repeat a proposal.
-                self._proposals[replica.key] = (replica, replica.leader, effect)
+                self._proposals.add(replica, effect)
         if replica.deletions:
             self.deletions.complete(replica)
 
@@ -446,46 +437,6 @@ class LeadingReplicas:
             for entry in done:
                 entry.on_done(entry.append)
         self._announce(replica)
-
-    async def _propose_all(self) -> None:
-        """Commit the proposals of this turn of the event loop, bundled: a lost broker was in the ISR of many."""
-        proposals = [*self._proposals.values()]
-        self._proposals.clear()
-        for number in range(0, len(proposals), ELECTIONS_PER_TRANSACTION):
-            await self._propose(proposals[number : number + ELECTIONS_PER_TRANSACTION])
-
-    async def _propose(self, proposals: Sequence[_Proposed]) -> None:
-        changes = [self._elector.change_of_leader(replica.key, proposal) for replica, _, proposal in proposals]
-        before = [set(leader.registration.isr) for _, leader, _ in proposals]
-        try:
-            results = await self._elector.commit_bundle(changes)
-        except MetadataStoreError:
-            self._on_proposals_failed(proposals, is_unknown=True)
-            return
-        refused = []
-        for proposed, isr, result in zip(proposals, before, results, strict=True):
-            replica, _, proposal = proposed
-            if result.is_committed:
-                self._probe.isr_shrinks += bool(isr - set(proposal.registration.isr))
-                self._probe.isr_expansions += bool(set(proposal.registration.isr) - isr)
-                _logger.info("ISR changed", partition=replica.partition, isr=list(proposal.registration.isr))
-            else:
-                refused.append(proposed)
-        if refused:
-            self._tasks.spawn(self._await_changes(refused, results))
-
-    async def _await_changes(self, refused: Sequence[_Proposed], results: Sequence[TransactionResult]) -> None:
-        """A refused proposal is given up if no other registration has arrived that explains it."""
-        is_unknown = False
-        try:
-            await self._elector.wait_for(results)
-        except MetadataStoreError:
-            is_unknown = True
-        self._on_proposals_failed(refused, is_unknown=is_unknown)
-
-    def _on_proposals_failed(self, proposals: Sequence[_Proposed], *, is_unknown: bool) -> None:
-        for _, leader, proposal in proposals:
-            leader.on_proposal_failed(proposal, self._now_ms(), _PROPOSAL_RETRY_MS, is_unknown=is_unknown)
 
     async def _commit(self, change: StoreTransaction, *, resigns: bool) -> None:
         commit = self._elector.resign if resigns else self._elector.commit

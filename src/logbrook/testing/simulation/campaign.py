@@ -10,7 +10,7 @@ the idempotent producer are in order, and committed readers see whole transactio
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
@@ -41,6 +41,7 @@ from logbrook.storage.log import Log
 from logbrook.testing.simulation.admins import AdminWorkload
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
 from logbrook.testing.simulation.client import SimulatedClient, WorkloadClient
+from logbrook.testing.simulation.client_history import ClientHistory
 from logbrook.testing.simulation.deletions import DeletionWorkload
 from logbrook.testing.simulation.groups import GroupWorkloadHistory, WorkloadMember
 from logbrook.testing.simulation.loop import SimulationLoop, SimulationStuckError
@@ -90,22 +91,6 @@ class ClientTimes:
     request_s_max: float = 5.0
     session_ms: int = 6_000
     transaction_ms: int = 3_000
-
-
-@dataclass
-class ClientHistory:
-    """Everything that clients were told."""
-
-    acknowledged: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    read: dict[tuple[int, int], bytes] = field(default_factory=dict)
-
-    def on_acknowledged(self, partition: int, offset: int, value: bytes) -> None:
-        other = self.acknowledged.setdefault((partition, offset), value)
-        assert other == value, f"{value!r} and {other!r} were both acknowledged at {partition}/{offset}"
-
-    def on_read(self, partition: int, offset: int, value: bytes) -> None:
-        other = self.read.setdefault((partition, offset), value)
-        assert other == value, f"{partition}/{offset} was read as {other!r} and as {value!r}"
 
 
 class SimulationRun:
