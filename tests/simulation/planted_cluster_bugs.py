@@ -88,7 +88,7 @@ def acknowledge_after_a_failed_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def never_compare_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader does not look for records that only a follower has."""
-    monkeypatch.setattr("logbrook.server.cluster.leading.find_divergence", lambda *_: None)
+    monkeypatch.setattr("logbrook.server.cluster.leading.divergence_of", lambda *_: None)
 
 
 def reply_before_commit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What the clients of a simulation were told: one record at each offset, for all of them and forever."""
+"""The record that clients of a simulation have seen at each offset: there is one for all of them, and forever."""
 
 from dataclasses import dataclass, field
 
