@@ -11,8 +11,8 @@ from logbrook.config import Durability
 from logbrook.core.transactions.messages import TransactionMarkers
 from logbrook.model import TopicPartition
 from logbrook.records.control import build_marker
-from logbrook.server.coordinators import transactions
-from logbrook.server.coordinators.transactions import TransactionCoordinatorService
+from logbrook.server.coordinators import marker_writer
+from logbrook.server.coordinators.marker_writer import MarkerWriter
 from logbrook.storage.log_reading import ReadableLog
 from logbrook.storage.producer_state import ProducerStateTable
 from logbrook.testing.simulation import loop as loop_module
@@ -65,18 +65,18 @@ def test_a_producer_state_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyP
 
 
 def test_a_marker_that_is_not_written_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    append_marker = TransactionCoordinatorService._append_marker
+    write = MarkerWriter.write
 
     def skips_the_second_partition(
-        service: TransactionCoordinatorService, markers: TransactionMarkers, partition: TopicPartition
+        writer: MarkerWriter, markers: TransactionMarkers, partition: TopicPartition
     ) -> "asyncio.Future[None]":
         if partition.partition != 1:
-            return append_marker(service, markers, partition)
+            return write(writer, markers, partition)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
 
-    monkeypatch.setattr(TransactionCoordinatorService, "_append_marker", skips_the_second_partition)
+    monkeypatch.setattr(MarkerWriter, "write", skips_the_second_partition)
     assert run_seeds(0, 2) is not None
 
 
@@ -84,7 +84,7 @@ def test_an_aborted_transaction_that_is_committed_is_found(monkeypatch: pytest.M
     def commits_always(*producer: Any, **arguments: Any) -> bytearray:
         return build_marker(*producer, **(arguments | {"is_commit": True}))
 
-    monkeypatch.setattr(transactions, "build_marker", commits_always)
+    monkeypatch.setattr(marker_writer, "build_marker", commits_always)
     failure = run_seeds(0, 5)
     assert failure is not None
     assert "were aborted, and some are visible" in str(failure)

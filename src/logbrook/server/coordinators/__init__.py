@@ -3,7 +3,7 @@
 `CoordinatorRuntime` (`runtime`) connects the shards of one coordinator, state machines in `core`, to the partitions of
 its internal topic (`internal_topic`): it loads, appends, replays, ticks and releases replies.
 `GroupCoordinatorService` (`groups`) and `TransactionCoordinatorService` (`transactions`) offer the requests to the
-handlers, each on a runtime of its own.
+handlers, each on a runtime of its own. `MarkerWriter` (`marker_writer`) writes the markers of transactions.
 
 May import `core`, `storage`, `records` and the append path of `server`; handlers import it, not the other way round.
 """

@@ -22,7 +22,6 @@ from logbrook.core.coordinator import (
     CoordinatorRecord,
     ProducerIdentity,
 )
-from logbrook.core.metadata import TopicNotFoundError
 from logbrook.core.transactions.errors import ConcurrentTransactionsError
 from logbrook.core.transactions.messages import (
     InitRequest,
@@ -35,20 +34,16 @@ from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import Offset, ProducerEpoch, ProducerId
 from logbrook.ports import Clock
-from logbrook.records.control import build_marker
 from logbrook.server.coordinators.groups import GroupCoordinatorService
 from logbrook.server.coordinators.internal_topic import InternalTopic
+from logbrook.server.coordinators.marker_writer import MarkerWriter
 from logbrook.server.coordinators.runtime import CoordinatorContext, CoordinatorRuntime
 from logbrook.server.coordinators.transaction_joins import TransactionJoins
 from logbrook.server.coordinators.transaction_peers import TransactionPeers
 from logbrook.server.fetch_purgatory import FetchPurgatory
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.logs import RateLimitedWarnings
-from logbrook.server.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Topics
-from logbrook.storage.batch_set import AppendOrigin
-from logbrook.storage.errors import PartitionNotFoundError
-from logbrook.storage.log import Log
-from logbrook.storage.pending_append import PendingAppend
+from logbrook.server.topics import TRANSACTION_STATE, Topics
 
 _RETRY_S = 1.0
 
@@ -77,16 +72,15 @@ class TransactionCoordinatorService:
         self._loop = loop
         self._topics = topics
         self._appender = appender
-        self._fetch_purgatory = fetch_purgatory
-        self._groups = groups
-        self._clock = clock
         # On a full disk the markers of all transactions fail, every second.
         self._warnings = RateLimitedWarnings(_logger, clock)
         self._stopping = asyncio.Event()
         self.joins = TransactionJoins(clock)
         self._settling = asyncio.Lock()
+        topic = InternalTopic(topics, TRANSACTION_STATE, config.partitions)
+        self.marker_writer = MarkerWriter(loop, topics, topic, appender, fetch_purgatory, groups, clock, peers)
         self.runtime: CoordinatorRuntime[TransactionCoordinatorShard] = CoordinatorRuntime(
-            InternalTopic(topics, TRANSACTION_STATE, config.partitions),
+            topic,
             appender,
             clock,
             loop,
@@ -258,25 +252,6 @@ class TransactionCoordinatorService:
         ages_ms = [context.shard.oldest_open_ms(now_ms) for context in self.runtime.active_contexts()]
         return max((age_ms for age_ms in ages_ms if age_ms is not None), default=None)
 
-    def write_marker(
-        self,
-        partition: TopicPartition,
-        producer: ProducerIdentity,
-        *,
-        is_commit: bool,
-        coordinator_epoch: int,
-        has_own_epoch: bool = False,
-    ) -> "asyncio.Future[None]":
-        """Append a marker to a partition of this broker, at the request of the coordinator or of an operator.
-
-        With `has_own_epoch` the marker's epoch is above that of the records of its transaction: one that is repeated,
-        and arrives when records of the next transaction have that epoch, has no effect. The transaction itself is not
-        changed. The future is done when the marker is committed, or raises LogbrookError.
-        """
-        epoch = producer.producer_epoch - 1 if has_own_epoch else producer.producer_epoch
-        markers = TransactionMarkers("", producer, is_commit, (partition,), epoch)
-        return self._append_own_marker(markers, partition, coordinator_epoch)
-
     # The end of a transaction
 
     def own(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -305,7 +280,7 @@ class TransactionCoordinatorService:
 
         Return None if the transaction is completed, or otherwise the partitions whose marker has to be retried.
         """
-        writes = [(partition, self._append_marker(markers, partition)) for partition in partitions]
+        writes = [(partition, self.marker_writer.write(markers, partition)) for partition in partitions]
         results = await asyncio.gather(*(write for _, write in writes), return_exceptions=True)
         remaining: list[TopicPartition] = []
         for (partition, _), result in zip(writes, results, strict=True):
@@ -333,72 +308,6 @@ class TransactionCoordinatorService:
         remaining: list[TopicPartition] | None = partitions
         while remaining is not None and not await self._is_stopping_after(_RETRY_S) and context.is_active:
             remaining = await self._try_complete(context, markers, remaining)
-
-    def _append_marker(self, markers: TransactionMarkers, partition: TopicPartition) -> "asyncio.Future[None]":
-        """Append a transaction's marker to a partition. The future is done when it is committed, or raises."""
-        number = self.runtime.topic.partition_for(markers.transactional_id)
-        try:
-            epoch = self._topics.leader_epoch(TopicPartition(TRANSACTION_STATE, number))
-        except LogbrookError as error:
-            failed: asyncio.Future[None] = self._loop.create_future()
-            _complete_append(failed, error)
-            return failed
-        if self._peers is None or self._peers.is_own(partition):
-            return self._append_own_marker(markers, partition, epoch)
-        return self._loop.create_task(self._send_marker(self._peers, markers, partition, epoch))
-
-    async def _send_marker(
-        self, peers: TransactionPeers, markers: TransactionMarkers, partition: TopicPartition, epoch: int
-    ) -> None:
-        """Raises LogbrookError."""
-        if self._is_missing(partition):
-            # It was deleted, or was created a moment ago.
-            await self._topics.refresh()
-            if self._is_missing(partition):
-                return
-        await peers.write_marker(markers, partition, epoch)
-
-    def _is_missing(self, partition: TopicPartition) -> bool:
-        try:
-            self._topics.check_partition(partition)
-        except (TopicNotFoundError, PartitionNotFoundError):
-            return True
-        return False
-
-    def _append_own_marker(
-        self, markers: TransactionMarkers, partition: TopicPartition, coordinator_epoch: int
-    ) -> "asyncio.Future[None]":
-        done: asyncio.Future[None] = self._loop.create_future()
-        directory, producer = self._topics.directory, markers.producer
-        log = directory.get(partition) if partition in directory else None
-        if log is None and partition.topic != CONSUMER_OFFSETS:
-            # The topic was deleted.
-            done.set_result(None)
-            return done
-        if log is not None and _has_next_transaction(log, markers):
-            done.set_result(None)
-            return done
-        marker = build_marker(
-            *producer,
-            is_commit=markers.is_commit,
-            timestamp_ms=self._clock.now_ms(),
-            coordinator_epoch=coordinator_epoch,
-        )
-
-        def on_done(pending: PendingAppend) -> None:
-            # The marker may move the last stable offset over more bytes than its own: wake all fetches.
-            self._fetch_purgatory.changed(partition)
-            _complete_append(done, pending.error)
-
-        try:
-            if partition.topic == CONSUMER_OFFSETS:
-                groups = self._groups.runtime
-                return groups.append_marker(partition.partition, marker, producer, is_commit=markers.is_commit)
-            assert log is not None
-            self._appender.append(log, marker, on_done, AppendOrigin.COORDINATOR)
-        except LogbrookError as error:
-            _complete_append(done, error)
-        return done
 
     async def _is_stopping_after(self, seconds: float) -> bool:
         """Sleep, unless the service stops meanwhile. Return True if it does."""
@@ -465,7 +374,7 @@ class TransactionCoordinatorService:
         if owner is None:
             try:
                 epoch = self._appender.leader_epoch
-                await self.write_marker(partition, producer, is_commit=False, coordinator_epoch=epoch)
+                await self.marker_writer.append(partition, producer, is_commit=False, coordinator_epoch=epoch)
             except LogbrookError as error:
                 self._log_failed_marker("", partition, error)
                 return False
@@ -519,19 +428,3 @@ class TransactionCoordinatorService:
             partition=partition,
             error=error,
         )
-
-
-def _has_next_transaction(log: Log, markers: TransactionMarkers) -> bool:
-    """Return True if the log survived a crash further than the coordinator: it has the producer's next transaction."""
-    state = log.producers.get(markers.producer.producer_id)
-    return state is not None and state.transaction_start_offset is not None and state.epoch > markers.transaction_epoch
-
-
-def _complete_append(done: "asyncio.Future[None]", error: LogbrookError | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        # One error may be shared by many appends: it must not accumulate the frames of all that await it.
-        done.set_exception(error.with_traceback(None))

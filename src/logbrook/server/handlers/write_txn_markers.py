@@ -84,7 +84,7 @@ class _MarkerWrite:
                 services.authorizer.check_cluster(context, AclOperation.CLUSTER_ACTION)
             _check(services, marker, partition)
             producer = ProducerIdentity(ProducerId(marker.producer_id), ProducerEpoch(marker.producer_epoch))
-            self._write = services.transactions.write_marker(
+            self._write = services.transactions.marker_writer.append(
                 partition,
                 producer,
                 is_commit=marker.transaction_result,

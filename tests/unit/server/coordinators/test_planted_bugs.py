@@ -83,7 +83,7 @@ async def answer_after_the_first_marker(
     await service.runtime.committed(context)
     markers = context.shard.markers(transactional_id)
     assert markers is not None
-    await service._append_marker(markers, markers.partitions[0])
+    await service.marker_writer.write(markers, markers.partitions[0])
     service.own(service._try_complete(context, markers, markers.partitions[1:]))
 
 
@@ -94,7 +94,7 @@ async def complete_after_the_first_marker(
     partitions: Sequence[TopicPartition],
 ) -> None:
     """Complete after the first marker, ignoring the others and their errors."""
-    writes = [service._append_marker(markers, partition) for partition in partitions]
+    writes = [service.marker_writer.write(markers, partition) for partition in partitions]
     for number, marker in enumerate(writes):
         try:
             await marker

@@ -20,7 +20,7 @@ from logbrook.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from logbrook.server.coordinators.transactions import TransactionCoordinatorService
+from logbrook.server.coordinators.marker_writer import MarkerWriter
 from logbrook.storage.errors import DiskFullError
 from tests.unit.server.handler_kit import HandlerShell
 from tests.unit.server.handlers.kit import Peer
@@ -95,7 +95,7 @@ def test_markers_that_cannot_be_written_are_logged_at_a_bounded_rate(
 ) -> None:
     """On a full disk, each is tried again every second."""
 
-    def refuse(_service: TransactionCoordinatorService, *_marker: object) -> "asyncio.Future[None]":
+    def refuse(_writer: MarkerWriter, *_marker: object) -> "asyncio.Future[None]":
         refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         refused.set_exception(DiskFullError("a file", 1))
         return refused
@@ -105,7 +105,7 @@ def test_markers_that_cannot_be_written_are_logged_at_a_bounded_rate(
         identity = init(peer)
         for partition in range(PARTITIONS):
             assert write(peer, identity, "t", partition=partition) == ErrorCode.NONE
-        monkeypatch.setattr(TransactionCoordinatorService, "_append_marker", refuse)
+        monkeypatch.setattr(MarkerWriter, "write", refuse)
         assert end(peer, identity).error_code == ErrorCode.NONE
     lines = [line for line in caplog.messages if line.startswith("transaction marker write failed ")]
     assert 1 <= len(lines) < PARTITIONS // 2
