@@ -27,7 +27,8 @@ from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.replica import Replica
 from logbrook.server.cluster.replica_fetcher import ReplicaFetcher
 from logbrook.server.cluster.replicas import ReplicaManager
-from logbrook.server.coordinators.runtime import CoordinatorContext, CoordinatorRuntime, complete
+from logbrook.server.coordinators.context import CoordinatorContext, complete
+from logbrook.server.coordinators.runtime import CoordinatorRuntime
 from logbrook.server.coordinators.transaction_joins import TransactionJoins
 from logbrook.server.coordinators.transactions import TransactionCoordinatorService
 from logbrook.server.errors import RequestRefusedError
@@ -94,12 +95,10 @@ def never_compare_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 def reply_before_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coordinators reply when their records are appended."""
 
-    def release(
-        _: CoordinatorRuntime[Any], __: CoordinatorContext[Any], future: "asyncio.Future[Any]", result: object
-    ) -> None:
+    def release(_: CoordinatorContext[Any], future: "asyncio.Future[Any]", result: object) -> None:
         complete(future, result)
 
-    monkeypatch.setattr(CoordinatorRuntime, "release", release)
+    monkeypatch.setattr(CoordinatorContext, "release", release)
 
 
 def join_transactions_without_the_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:

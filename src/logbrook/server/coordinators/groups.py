@@ -30,8 +30,9 @@ from logbrook.model import TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.ports import Clock, Random
 from logbrook.records.fields import STRING_BYTES_MAX
+from logbrook.server.coordinators.context import CoordinatorContext
 from logbrook.server.coordinators.internal_topic import InternalTopic
-from logbrook.server.coordinators.runtime import CoordinatorContext, CoordinatorRuntime
+from logbrook.server.coordinators.runtime import CoordinatorRuntime
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.topics import CONSUMER_OFFSETS, Topics
 
@@ -214,7 +215,7 @@ class GroupCoordinatorService:
     def _release(self, context: GroupContext, replies: Sequence[GroupReply]) -> None:
         for reply in replies:
             assert isinstance(reply.reply_to, asyncio.Future)
-            self.runtime.release(context, reply.reply_to, reply.result)
+            context.release(reply.reply_to, reply.result)
 
     def _released(self, context: GroupContext, result: Any) -> "asyncio.Future[Any]":
         self.runtime.schedule(context)

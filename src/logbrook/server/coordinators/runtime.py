@@ -3,8 +3,8 @@
 There is a shard per partition of the internal topic. The rules are those of `core.coordinator`:
 
 - `append` writes the records of a decision and replays them at once.
-- `release` completes a reply when everything appended to the shard so far is committed. With an in-memory log, or when
-  nothing is in flight, that is immediately.
+- A reply is released when everything appended to the shard so far is committed (`context`). With an in-memory log, or
+  when nothing is in flight, that is immediately.
 - A refused append raises and changes nothing. If an appended record cannot be committed (sync failed, storage offline),
   all unreleased replies fail, and the shard is unloaded and loaded again from the committed part of the log.
 
@@ -13,14 +13,11 @@ is a failed commit.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum, auto
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from logbrook.core.coordinator import (
-    CoordinatorError,
     CoordinatorLoadingError,
     CoordinatorNotAvailableError,
     CoordinatorRecord,
@@ -34,6 +31,7 @@ from logbrook.model.event_log import event_logger
 from logbrook.ports import Clock
 from logbrook.records.control import read_marker
 from logbrook.records.reader import iter_records
+from logbrook.server.coordinators.context import CoordinatorContext, InFlightAppend, ShardState, complete
 from logbrook.server.coordinators.internal_topic import InternalTopic
 from logbrook.server.log_appender import LogAppender
 from logbrook.server.logs import RateLimitedWarnings
@@ -47,49 +45,6 @@ _LOAD_AGAIN_S = 1.0
 _logger = event_logger(__name__)
 
 S = TypeVar("S", bound=CoordinatorShard[Any])
-
-
-class ShardState(Enum):
-    LOADING = auto()
-    ACTIVE = auto()
-    # The log could not be read. Requests get CoordinatorLoadingError. It is loaded again after a while; if it is
-    # damaged, at the next start, or when this broker is elected again.
-    FAILED = auto()
-    UNLOADED = auto()
-
-
-class CoordinatorContext(Generic[S]):
-    """A shard with its state and its records in flight. A new one is made for each load of the partition."""
-
-    __slots__ = ("drained", "in_flight", "partition", "queued", "replies", "shard", "state")
-
-    def __init__(self, partition: int, shard: S) -> None:
-        self.partition = partition
-        self.shard = shard
-        self.state = ShardState.LOADING
-        # Appends that are not committed yet, oldest first.
-        self.in_flight: deque[_InFlightAppend] = deque()
-        # Batches to append when the topic has been created, with their entries in `in_flight`.
-        self.queued: deque[tuple[bytes | bytearray, _InFlightAppend]] = deque()
-        # Replies that wait for other members of a group. They fail when the shard is unloaded.
-        self.replies: dict[asyncio.Future[Any], None] = {}
-        # Set when the last append in flight of an unloaded shard is done; not set if there was none.
-        self.drained = asyncio.Event()
-
-    @property
-    def is_active(self) -> bool:
-        return self.state is ShardState.ACTIVE
-
-
-class _InFlightAppend:
-    """An append that is not committed, and the replies that wait for it."""
-
-    __slots__ = ("error", "is_done", "replies")
-
-    def __init__(self) -> None:
-        self.is_done = False
-        self.error: LogbrookError | None = None
-        self.replies: list[tuple[asyncio.Future[Any], object]] = []
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -135,7 +90,9 @@ class CoordinatorRuntime(Generic[S]):
         self._stopped: asyncio.Future[None] = loop.create_future()
         # In a cluster: False while another broker may have taken over, because the lease is not certain.
         self.is_certain: Callable[[], bool] = lambda: True
-        self._contexts = [CoordinatorContext(number, new_shard()) for number in range(topic.partition_count)]
+        self._contexts = [
+            CoordinatorContext(topic.name, number, new_shard()) for number in range(topic.partition_count)
+        ]
 
     def __len__(self) -> int:
         """The number of groups or transactional ids in all active shards."""
@@ -157,7 +114,7 @@ class CoordinatorRuntime(Generic[S]):
         """
         context = self._context(self.topic.partition_for(key))
         if not context.is_active:
-            raise _unavailable(context, key)
+            raise context.unavailable(key)
         if self._is_suspended():
             # Another broker may be the coordinator by now. An error derived from stale state, such as
             # UNKNOWN_MEMBER_ID, would be final for the client.
@@ -201,7 +158,7 @@ class CoordinatorRuntime(Generic[S]):
     def _context(self, partition: int) -> CoordinatorContext[S]:
         """Return the shard of a partition. Another broker may have created the topic with more partitions."""
         while len(self._contexts) <= partition:
-            context = CoordinatorContext(len(self._contexts), self._new_shard())
+            context = CoordinatorContext(self.topic.name, len(self._contexts), self._new_shard())
             context.state = ShardState.UNLOADED
             self._contexts.append(context)
         return self._contexts[partition]
@@ -234,7 +191,7 @@ class CoordinatorRuntime(Generic[S]):
         self.own(self._loop.create_task(self._load(self._new_context(partition))))
 
     def _new_context(self, partition: int) -> CoordinatorContext[S]:
-        context = self._contexts[partition] = CoordinatorContext(partition, self._new_shard())
+        context = self._contexts[partition] = CoordinatorContext(self.topic.name, partition, self._new_shard())
         return context
 
     async def _load(self, context: CoordinatorContext[S]) -> None:
@@ -263,7 +220,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def unload(self, partition: int) -> None:
         """Drop a shard. Its unreleased replies fail; later requests get NotCoordinatorError."""
-        self._discard(self._context(partition))
+        self._context(partition).unload()
 
     def stop(self) -> None:
         """Stop the timer, and fail the replies that wait for other members: they retry at the next start."""
@@ -273,8 +230,7 @@ class CoordinatorRuntime(Generic[S]):
         if self._timer is not None:
             self._timer.cancel()
         for context in self._contexts:
-            for future in [*context.replies]:
-                complete(future, CoordinatorNotAvailableError(self.topic.name))
+            context.fail_waiting_replies()
 
     async def _replay_log(self, context: CoordinatorContext[S]) -> None:
         """Raises LogbrookError."""
@@ -301,7 +257,7 @@ class CoordinatorRuntime(Generic[S]):
         self._warnings.warn(
             "commit", "coordinator commit failed", topic=self.topic.name, partition=context.partition, error=error
         )
-        self._discard(context)
+        context.unload()
         if not self._is_stopping:
             self.own(self._loop.create_task(self._load_after(context, self._new_context(context.partition))))
 
@@ -309,24 +265,6 @@ class CoordinatorRuntime(Generic[S]):
         if failed.in_flight:
             await failed.drained.wait()
         await self._load(context)
-
-    def _discard(self, context: CoordinatorContext[S]) -> None:
-        """Unload a shard and fail its replies. Appends that reached the log stay in flight until they are done."""
-        context.state = ShardState.UNLOADED
-        queued = {append for _, append in context.queued}
-        context.queued.clear()
-        in_flight = [append for append in context.in_flight if append not in queued]
-        for append in context.in_flight:
-            self._fail_replies(append)
-        context.in_flight.clear()
-        context.in_flight.extend(in_flight)
-        for future in [*context.replies]:
-            complete(future, CoordinatorNotAvailableError(self.topic.name))
-
-    def _fail_replies(self, append: _InFlightAppend) -> None:
-        for future, _ in append.replies:
-            complete(future, CoordinatorNotAvailableError(self.topic.name))
-        append.replies.clear()
 
     # Writing
 
@@ -343,7 +281,7 @@ class CoordinatorRuntime(Generic[S]):
         then nothing has changed.
         """
         if not context.is_active:
-            raise _unavailable(context, key)
+            raise context.unavailable(key)
         if not records:
             return
         if self._is_in_memory:
@@ -364,30 +302,17 @@ class CoordinatorRuntime(Generic[S]):
         context = self._contexts[partition]
         name = f"{self.topic.name}-{partition}"
         if context.state not in (ShardState.ACTIVE, ShardState.FAILED):
-            raise _unavailable(context, name)
+            raise context.unavailable(name)
         append = None if self._is_in_memory else self._append_batch(context, name, marker)
         if context.is_active:
             context.shard.replay_marker(producer, is_commit=is_commit)
         self._track(context, append)
         return self.committed(context)
 
-    def release(self, context: CoordinatorContext[S], future: "asyncio.Future[Any]", result: object) -> None:
-        """Complete the reply when everything appended to the shard so far is committed.
-
-        It fails with CoordinatorNotAvailableError if that cannot be committed. A `result` that is a CoordinatorError
-        is raised by the future.
-        """
-        if context.state is ShardState.UNLOADED:
-            complete(future, CoordinatorNotAvailableError(self.topic.name))
-        elif context.in_flight:
-            context.in_flight[-1].replies.append((future, result))
-        else:
-            complete(future, result)
-
     def committed(self, context: CoordinatorContext[S], result: object = None) -> "asyncio.Future[Any]":
         """Return a future of `result`, done when everything appended to the shard so far is committed."""
         future = self._loop.create_future()
-        self.release(context, future, result)
+        context.release(future, result)
         return future
 
     def pending_reply(self, context: CoordinatorContext[S]) -> "asyncio.Future[Any]":
@@ -397,8 +322,8 @@ class CoordinatorRuntime(Generic[S]):
         future.add_done_callback(context.replies.pop)
         return future
 
-    def _append_batch(self, context: CoordinatorContext[S], key: str, batch: bytes | bytearray) -> _InFlightAppend:
-        append = _InFlightAppend()
+    def _append_batch(self, context: CoordinatorContext[S], key: str, batch: bytes | bytearray) -> InFlightAppend:
+        append = InFlightAppend()
         if self._creation is not None or not self.topic.exists:
             context.queued.append((batch, append))
             if self._creation is None:
@@ -411,19 +336,19 @@ class CoordinatorRuntime(Generic[S]):
             raise CoordinatorNotAvailableError(key) from error
         return append
 
-    def _append_to_log(self, context: CoordinatorContext[S], batch: bytes | bytearray, append: _InFlightAppend) -> None:
+    def _append_to_log(self, context: CoordinatorContext[S], batch: bytes | bytearray, append: InFlightAppend) -> None:
         """Raises LogbrookError."""
         log = self.topic.log(context.partition)
         self._appender.append(log, batch, partial(self._on_done, context, append), AppendOrigin.COORDINATOR)
 
-    def _track(self, context: CoordinatorContext[S], append: _InFlightAppend | None) -> None:
+    def _track(self, context: CoordinatorContext[S], append: InFlightAppend | None) -> None:
         """Keep an append until it is committed, which it may be already."""
         if append is not None:
             context.in_flight.append(append)
             if append.is_done:
                 self._release_committed(context)
 
-    def _on_done(self, context: CoordinatorContext[S], append: _InFlightAppend, pending: PendingAppend) -> None:
+    def _on_done(self, context: CoordinatorContext[S], append: InFlightAppend, pending: PendingAppend) -> None:
         append.is_done, append.error = True, pending.error
         self._release_committed(context)
 
@@ -432,7 +357,7 @@ class CoordinatorRuntime(Generic[S]):
         while in_flight and in_flight[0].is_done:
             append = in_flight.popleft()
             if append.error is not None:
-                self._fail_replies(append)
+                append.fail_replies(self.topic.name)
                 self._fail(context, append.error)
                 continue
             for future, result in append.replies:
@@ -505,19 +430,3 @@ class CoordinatorRuntime(Generic[S]):
         if not task.cancelled() and (error := task.exception()) is not None:
             message = f"a background task of the coordinator of {self.topic.name} failed"
             self._loop.call_exception_handler({"message": message, "exception": error, "task": task})
-
-
-def complete(future: "asyncio.Future[Any]", result: object) -> None:
-    """Set the result of a future, or raise it from the future if it is a CoordinatorError; no-op if it is done."""
-    if future.done():
-        return
-    if isinstance(result, CoordinatorError):
-        future.set_exception(result)
-        # Not every caller awaits the future, for example when its client has disconnected.
-        future.exception()
-    else:
-        future.set_result(result)
-
-
-def _unavailable(context: CoordinatorContext[Any], key: str) -> CoordinatorError:
-    return NotCoordinatorError(key) if context.state is ShardState.UNLOADED else CoordinatorLoadingError(key)

@@ -34,10 +34,11 @@ from logbrook.model import LogbrookError, TopicPartition
 from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import Offset, ProducerEpoch, ProducerId
 from logbrook.ports import Clock
+from logbrook.server.coordinators.context import CoordinatorContext
 from logbrook.server.coordinators.groups import GroupCoordinatorService
 from logbrook.server.coordinators.internal_topic import InternalTopic
 from logbrook.server.coordinators.marker_writer import MarkerWriter
-from logbrook.server.coordinators.runtime import CoordinatorContext, CoordinatorRuntime
+from logbrook.server.coordinators.runtime import CoordinatorRuntime
 from logbrook.server.coordinators.transaction_joins import TransactionJoins
 from logbrook.server.coordinators.transaction_peers import TransactionPeers
 from logbrook.server.fetch_purgatory import FetchPurgatory

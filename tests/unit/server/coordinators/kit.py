@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from logbrook.server.coordinators.runtime import CoordinatorRuntime, ShardState
+from logbrook.server.coordinators.context import ShardState
+from logbrook.server.coordinators.runtime import CoordinatorRuntime
 from logbrook.server.services import Services
 
 

@@ -12,8 +12,8 @@ from logbrook.model import TopicPartition
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from logbrook.server.coordinators import runtime as runtime_module
+from logbrook.server.coordinators.context import ShardState
 from logbrook.server.coordinators.internal_topic import java_hash
-from logbrook.server.coordinators.runtime import ShardState
 from logbrook.server.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from logbrook.storage.errors import TooManyOpenFilesError
 from logbrook.testing import MemoryFiles
