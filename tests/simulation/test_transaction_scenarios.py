@@ -40,6 +40,7 @@ from logbrook.testing.simulation.cluster_plan import ClusterPlan
 from logbrook.testing.simulation.loop import SimulationLoop
 from logbrook.testing.simulation.network import SimulatedNetwork
 from logbrook.testing.simulation.transactions import read_committed
+from logbrook.testing.variants import Variant
 
 ID = "writer"
 TOPIC = "t"
@@ -170,7 +171,12 @@ class TransactionWorld:
             committed=is_commit,
         )
         while True:
-            answer = await self.client.request(request, EndTxnResponse, END_VERSIONS[self._version], 10.0)
+            try:
+                answer = await self.client.request(request, EndTxnResponse, END_VERSIONS[self._version], 10.0)
+            except ConnectionRefusedError:
+                # The client looks for another coordinator.
+                await pause(0.1)
+                continue
             if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 break
             await pause(0.02)
@@ -340,6 +346,45 @@ def test_transactions_do_not_time_out_while_the_store_is_away() -> None:
         await pause(2.0)
         assert await world.end(is_commit=True) == ErrorCode.NONE
         assert await world.committed() == [b"first"]
+        client.close()
+
+    TransactionWorld().run(scenario)
+
+
+def test_a_transaction_does_not_time_out_early_at_the_next_coordinator() -> None:
+    """The clock of the first one had stood still while the store was away, and the second one's had not."""
+
+    async def scenario(world: TransactionWorld) -> None:
+        client = await world.connect()
+        await world.produce_until_accepted(client, b"first", 0)
+        world.cluster.store.is_down = True
+        await pause(15.0)
+        world.cluster.store.is_down = False
+        await pause(2.0)
+        assert await world.end(is_commit=True) == ErrorCode.NONE
+        await world.produce_until_accepted(client, b"second", 0)
+        await world.cluster.end_process(world.coordinator, Variant.LOST)
+        await pause(2 * LEASE_S)
+        assert await world.end(is_commit=True) == ErrorCode.NONE
+        assert await world.committed() == [b"first", b"second"]
+        client.close()
+        await world.cluster.start_broker(world.coordinator)
+
+    TransactionWorld().run(scenario)
+
+
+def test_a_transaction_whose_producer_is_gone_times_out_after_an_outage_of_the_store() -> None:
+    async def scenario(world: TransactionWorld) -> None:
+        client = await world.connect()
+        await world.produce_until_accepted(client, b"first", 0)
+        world.cluster.store.is_down = True
+        await pause(15.0)
+        world.cluster.store.is_down = False
+        await pause(5.0)
+        assert len(world.log.producers.open_transactions()) == 1
+        await pause(15.0)
+        assert world.log.producers.open_transactions() == []
+        assert await world.committed() == []
         client.close()
 
     TransactionWorld().run(scenario)

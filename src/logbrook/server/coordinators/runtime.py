@@ -39,7 +39,9 @@ from logbrook.storage.batch_set import AppendOrigin
 from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.pending_append import PendingAppend
 
-_SUSPENDED_POLL_S = 0.5
+_SUSPENDED_POLL_MS = 500
+# A member or producer that is gone is waited for at most this much longer after an outage.
+_GRACE_MS_MAX = 60_000
 _LOAD_AGAIN_S = 1.0
 
 _logger = event_logger(__name__)
@@ -77,13 +79,13 @@ class CoordinatorRuntime(Generic[S]):
         self._is_in_memory = is_in_memory
         # Rate-limited: while the disk is full, every request of every member fails.
         self._warnings = RateLimitedWarnings(_logger, clock)
-        # Session and transaction timeouts use a clock that does not jump when the system time is corrected, and stands
-        # still while this coordinator is suspended.
+        # Session and transaction timeouts use a clock that does not jump when the system time is corrected.
         self._origin_ms = clock.now_ms() - int(clock.monotonic_s() * 1000)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        # The first time since the last certain one at which this coordinator was not certain.
-        self._suspended_since_s: float | None = None
+        # Since when this coordinator is not certain, and until when nothing times out after that.
+        self._suspended_since_ms: int | None = None
+        self._grace_until_ms = 0
         self._creation: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_stopping = False
@@ -122,18 +124,21 @@ class CoordinatorRuntime(Generic[S]):
         return context
 
     def _is_suspended(self) -> bool:
-        """True while another broker may be the coordinator. Then the time of `now_ms` stands still.
+        """True while another broker may be the coordinator: then requests are refused, and nothing times out.
 
-        Otherwise members and transactions would time out whose requests were refused.
+        After that nothing times out for as long again: clients repeat what was refused. Records have the true time
+        meanwhile, since other coordinators may go on with them.
         """
-        now_s = self._clock.monotonic_s()
+        now_ms = self.now_ms
         if not self.is_certain():
-            if self._suspended_since_s is None:
-                self._suspended_since_s = now_s
+            if self._suspended_since_ms is None:
+                self._suspended_since_ms = now_ms
+            # To notice the end.
+            self._tick_at(now_ms + _SUSPENDED_POLL_MS)
             return True
-        if self._suspended_since_s is not None:
-            self._origin_ms -= int((now_s - self._suspended_since_s) * 1000)
-            self._suspended_since_s = None
+        if self._suspended_since_ms is not None:
+            self._grace_until_ms = now_ms + min(now_ms - self._suspended_since_ms, _GRACE_MS_MAX)
+            self._suspended_since_ms = None
         return False
 
     def context_or_none(self, key: str) -> CoordinatorContext[S] | None:
@@ -299,7 +304,7 @@ class CoordinatorRuntime(Generic[S]):
 
         Raises CoordinatorError if it cannot be appended. A shard that failed to load gets it in its log only.
         """
-        context = self._contexts[partition]
+        context = self._context(partition)
         name = f"{self.topic.name}-{partition}"
         if context.state not in (ShardState.ACTIVE, ShardState.FAILED):
             raise context.unavailable(name)
@@ -389,16 +394,20 @@ class CoordinatorRuntime(Generic[S]):
     def schedule(self, context: CoordinatorContext[S]) -> None:
         """Set the timer to the shard's next deadline, unless it is set to an earlier time."""
         deadline_ms = context.shard.next_deadline_ms()
-        if deadline_ms is None or self._is_stopping:
+        if deadline_ms is not None:
+            self._tick_at(max(deadline_ms, self._grace_until_ms))
+
+    def _tick_at(self, time_ms: int) -> None:
+        if self._is_stopping:
             return
         now_ms = self.now_ms
-        deadline_ms = max(deadline_ms, now_ms)
+        time_ms = max(time_ms, now_ms)
         if self._timer is not None:
-            if self._timer_ms <= deadline_ms:
+            if self._timer_ms <= time_ms:
                 return
             self._timer.cancel()
-        self._timer_ms = deadline_ms
-        self._timer = self._loop.call_later((deadline_ms - now_ms) / 1000, self.tick)
+        self._timer_ms = time_ms
+        self._timer = self._loop.call_later((time_ms - now_ms) / 1000, self.tick)
 
     def tick(self) -> None:
         """Process the timers that are due, of all active shards."""
@@ -406,19 +415,13 @@ class CoordinatorRuntime(Generic[S]):
             self._timer.cancel()
             self._timer = None
         if self._is_suspended():
-            self._tick_later()
             return
         now_ms = self.now_ms
         for context in list(self.active_contexts()):
             deadline_ms = context.shard.next_deadline_ms()
-            if deadline_ms is not None and deadline_ms <= now_ms:
+            if deadline_ms is not None and max(deadline_ms, self._grace_until_ms) <= now_ms:
                 self._carry_out(context, context.shard.tick(now_ms))
             self.schedule(context)
-
-    def _tick_later(self) -> None:
-        if not self._is_stopping:
-            self._timer_ms = self.now_ms + int(_SUSPENDED_POLL_S * 1000)
-            self._timer = self._loop.call_later(_SUSPENDED_POLL_S, self.tick)
 
     def own(self, task: "asyncio.Task[Any]") -> None:
         """Keep a background task alive, and report its error to the event loop."""
