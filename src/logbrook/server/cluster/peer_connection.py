@@ -146,7 +146,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _reset(self) -> None:
-        if self._transport is not None:
+        # Requests that share the connection fail one after the other: the first one resets it.
+        if self._transport is not None and not self._transport.is_closing():
             self._is_closed_here = True
             connected = self._transport.get_extra_info("socket")
             if connected is not None:

@@ -2,10 +2,11 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+import uvloop
 
 from logbrook.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from logbrook.server.cluster.peer_connection import PeerConnection
@@ -65,3 +66,24 @@ def test_a_connection_is_reset_if_a_request_gets_no_answer() -> None:
             assert accepted.recv(1000)
             with pytest.raises(ConnectionResetError):
                 accepted.recv(1000)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_requests_that_share_a_connection_fail_with_os_errors_if_one_gets_no_answer(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """The second one failed with a ValueError of the closed socket, and its transaction stayed prepared forever."""
+
+    async def ask(listener: socket.socket) -> None:
+        connection = await PeerConnection.connect("127.0.0.1", listener.getsockname()[1], "test")
+        requests = [
+            connection.request(ApiVersionsRequest(), ApiVersionsResponse, 3, timeout_s=timeout_s)
+            for timeout_s in (0.05, WAIT_S_MAX)
+        ]
+        results = await asyncio.gather(*requests, return_exceptions=True)
+        assert [type(result) for result in results] == [TimeoutError, ConnectionResetError]
+
+    with socket.socket() as listener, asyncio.Runner(loop_factory=new_loop) as runner:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        runner.run(ask(listener))
