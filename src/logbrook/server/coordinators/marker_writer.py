@@ -13,6 +13,7 @@ from logbrook.core.transactions.messages import TransactionMarkers
 from logbrook.model import LogbrookError, TopicPartition
 from logbrook.ports import Clock
 from logbrook.records.control import build_marker
+from logbrook.server.cluster.errors import NotLeaderError
 from logbrook.server.coordinators.groups import GroupCoordinatorService
 from logbrook.server.coordinators.internal_topic import InternalTopic
 from logbrook.server.coordinators.transaction_peers import TransactionPeers
@@ -109,10 +110,11 @@ class MarkerWriter:
         directory, producer = self._topics.directory, markers.producer
         log = directory.get(partition) if partition in directory else None
         if log is None and partition.topic != CONSUMER_OFFSETS:
-            # The topic was deleted.
-            done.set_result(None)
+            # The topic was deleted, or a new leader has no log yet.
+            is_deleted = self._peers is None or self._is_missing(partition)
+            _complete_append(done, None if is_deleted else NotLeaderError(partition))
             return done
-        if log is not None and _has_next_transaction(log, markers):
+        if log is not None and _is_ahead(log, markers):
             done.set_result(None)
             return done
         marker = build_marker(
@@ -138,10 +140,16 @@ class MarkerWriter:
         return done
 
 
-def _has_next_transaction(log: Log, markers: TransactionMarkers) -> bool:
-    """Return True if the log survived a crash further than the coordinator: it has the producer's next transaction."""
+def _is_ahead(log: Log, markers: TransactionMarkers) -> bool:
+    """Return True if the log survived a crash further than the coordinator: it has the producer's next transaction.
+
+    If that has ended, the log has a later epoch than the marker, and would refuse it.
+    """
     state = log.producers.get(markers.producer.producer_id)
-    return state is not None and state.transaction_start_offset is not None and state.epoch > markers.transaction_epoch
+    if state is None:
+        return False
+    is_open = state.transaction_start_offset is not None
+    return state.epoch > (markers.transaction_epoch if is_open else markers.producer.producer_epoch)
 
 
 def _complete_append(done: "asyncio.Future[None]", error: LogbrookError | None) -> None:
