@@ -137,7 +137,9 @@ class CoordinatorRuntime(Generic[S]):
             self._tick_at(now_ms + _SUSPENDED_POLL_MS)
             return True
         if self._suspended_since_ms is not None:
-            self._grace_until_ms = now_ms + min(now_ms - self._suspended_since_ms, _GRACE_MS_MAX)
+            grace_ms = min(now_ms - self._suspended_since_ms, _GRACE_MS_MAX)
+            # A shorter suspension, as of a hand-over, may follow an outage.
+            self._grace_until_ms = max(self._grace_until_ms, now_ms + grace_ms)
             self._suspended_since_ms = None
         return False
 
@@ -221,7 +223,9 @@ class CoordinatorRuntime(Generic[S]):
         """After a while, unless the shard is unloaded: files or memory were short, or a read has failed."""
         await asyncio.wait([self._stopped], timeout=_LOAD_AGAIN_S)
         if self._contexts[failed.partition] is failed and failed.state is ShardState.FAILED and not self._is_stopping:
-            await self._load(self._new_context(failed.partition))
+            # It may have markers in flight that are not committed.
+            failed.unload()
+            await self._load_after(failed, self._new_context(failed.partition))
 
     def unload(self, partition: int) -> None:
         """Drop a shard. Its unreleased replies fail; later requests get NotCoordinatorError."""
