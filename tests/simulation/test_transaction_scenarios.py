@@ -30,6 +30,7 @@ from logbrook.protocol.messages.produce import (
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.server.cluster.background import pause
+from logbrook.server.cluster.errors import NotLeaderError
 from logbrook.server.coordinators.transaction_peers import TransactionPeers
 from logbrook.server.topics import TRANSACTION_STATE
 from logbrook.storage.log import Log
@@ -388,3 +389,101 @@ def test_a_transaction_whose_producer_is_gone_times_out_after_an_outage_of_the_s
         client.close()
 
     TransactionWorld().run(scenario)
+
+
+@pytest.mark.parametrize("hands_over", [False, True])
+def test_a_short_suspension_does_not_end_the_grace_of_a_long_one(hands_over: bool) -> None:
+    """A coordinator is not certain while its broker hands a leadership over, as often after an outage."""
+
+    async def scenario(world: TransactionWorld) -> None:
+        client = await world.connect()
+        await world.produce_until_accepted(client, b"first", 0)
+        services = world.cluster.brokers[world.coordinator].server.services
+        assert services.replicas is not None
+        membership, runtime = services.replicas.membership, services.transactions.runtime
+        world.cluster.store.is_down = True
+        await pause(30.0)
+        world.cluster.store.is_down = False
+        while not membership.is_certain:
+            await pause(0.01)
+        runtime.tick()
+        if hands_over:
+            with membership.resigning():
+                runtime.tick()
+                await pause(0.005)
+        await pause(1.0)
+        assert await world.end(is_commit=True) == ErrorCode.NONE
+        assert await world.committed() == [b"first"]
+        client.close()
+
+    TransactionWorld().run(scenario)
+
+
+def test_batches_are_answered_if_the_question_of_the_first_one_fails_by_a_bug(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one was not answered, nor any request after it on its connection."""
+    ask = TransactionPeers.add_partitions
+    asked = 0
+
+    async def fail_once(*args: Any, **keywords: Any) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            await pause(0.05)
+            raise ValueError("planted")
+        await ask(*args, **keywords)
+
+    async def scenario(world: TransactionWorld) -> None:
+        monkeypatch.setattr(TransactionPeers, "add_partitions", fail_once)
+        client = await world.connect()
+        assert await world.pipeline(client, [b"0", b"1"], 0, 0.0) == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+        assert await world.pipeline(client, [b"0", b"1"], 0, 0.0) == [ErrorCode.NONE] * 2
+        client.close()
+
+    world = TransactionWorld()
+    with pytest.raises(AssertionError, match="planted"):
+        world.run(scenario)
+
+
+def test_the_first_batch_of_an_epoch_has_sequence_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one was accepted when the first one had met a leader that was not ready yet."""
+
+    async def scenario(world: TransactionWorld) -> None:
+        client = await world.connect()
+        replicas = world.cluster.brokers[world.leader].server.services.replicas
+        assert replicas is not None
+        leader_log = replicas.leading.leader_log
+        refused: list[TopicPartition] = []
+
+        def refuse_once(partition: TopicPartition) -> Log:
+            if partition == world.partition and not refused:
+                refused.append(partition)
+                raise NotLeaderError(partition)
+            return leader_log(partition)
+
+        monkeypatch.setattr(replicas.leading, "leader_log", refuse_once)
+        codes = await world.pipeline(client, [b"0", b"1"], 0, 0.0)
+        assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+        assert await world.pipeline(client, [b"0", b"1"], 0, 0.0) == [ErrorCode.NONE] * 2
+        client.close()
+
+    TransactionWorld().run(scenario)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("gap_s", [0.0, 0.1])
+def test_batches_after_one_that_is_too_large_are_repeated_after_its_parts(version: int, gap_s: float) -> None:
+    """They were refused as too large, or accepted before the parts, which were out of order forever."""
+
+    async def scenario(world: TransactionWorld) -> None:
+        client = await world.connect()
+        if version == 1:
+            await world.add()
+        codes = await world.pipeline(client, [bytes(1_200_000), b"1"], 0, gap_s)
+        assert codes[0] == ErrorCode.MESSAGE_TOO_LARGE
+        assert codes[1] in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        assert await world.pipeline(client, [b"0", b"1"], 0, gap_s) == [ErrorCode.NONE] * 2
+        client.close()
+
+    TransactionWorld(version).run(scenario)

@@ -42,7 +42,7 @@ from logbrook.server.cluster.errors import NotEnoughReplicasError, NotLeaderErro
 from logbrook.server.errors import RequestRefusedError, error_code
 from logbrook.server.record_inspection import Inspection
 from logbrook.server.services import Services
-from logbrook.storage.errors import BatchTooLargeError, PartitionNotFoundError
+from logbrook.storage.errors import BatchTooLargeError, OutOfOrderSequenceError, PartitionNotFoundError
 from logbrook.storage.log import Log
 from logbrook.storage.pending_append import PendingAppend
 
@@ -57,6 +57,10 @@ _CODES = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
+# After these a producer sends a batch again, the last one in parts.
+_REPEATED = RETRIABLE | {ErrorCode.MESSAGE_TOO_LARGE}
+# Errors that concern all batches of a transaction in a partition, not only the first.
+_JOIN_ERRORS = (CoordinatorError, RequestRefusedError, NotLeaderError, PartitionNotFoundError)
 _ACKS = (-1, 0, 1)
 _ALL = -1
 _MESSAGE_LENGTH_MAX = 300
@@ -258,28 +262,44 @@ class _Produce:
                 self._refuse(response, refusal)
 
         async def join() -> None:
-            failure: LogbrookError | None = None
+            bug = RequestRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, "an unexpected error; see the broker's log")
+            failure: LogbrookError | None = bug
             try:
                 only_check = self._context.version < _ADDS_PARTITIONS_SINCE
                 await transactions.join(transactional_id, producer, log.partition, only_check=only_check)
                 self._check_log(log)
                 self._append_checked(response, log, records, header)
+                failure = None
             except LogbrookError as error:
-                failure = error
+                failure = error if isinstance(error, _JOIN_ERRORS) else _earlier_refused()
                 self._refuse(response, error)
             finally:
-                joins.end(log.partition, header, failure, is_repeated=response.error_code in RETRIABLE)
+                if failure is bug:
+                    self._refuse(response, bug)
+                joins.end(log.partition, header, failure, is_repeated=response.error_code in _REPEATED)
 
         if joins.wait(log.partition, header, resume):
             return True
         if _has_open_transaction(log, header):
             # Its first batch has joined the transaction.
             return False
-        if log.producers.get(header.producer_id) is None and joins.follows_refused(log.partition, header):
-            raise RequestRefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier batch of the producer was refused")
+        self._check_is_first(log, header)
         joins.begin(log.partition, header)
         transactions.own(join())
         return True
+
+    def _check_is_first(self, log: Log, header: BatchHeader) -> None:
+        """Check a batch that begins a transaction in the log: an earlier one of the producer may have been refused.
+
+        Raises RequestRefusedError or OutOfOrderSequenceError.
+        """
+        producer = log.producers.get(header.producer_id)
+        if producer is None and self._services.transactions.joins.follows_refused(log.partition, header):
+            raise _earlier_refused()
+        is_new = producer is None or producer.epoch != header.producer_epoch
+        if self._context.version >= _ADDS_PARTITIONS_SINCE and is_new and header.base_sequence > 0:
+            # Each transaction has an epoch of its own.
+            raise OutOfOrderSequenceError(log.partition, header.producer_id, header.base_sequence, 0)
 
     def _check_log(self, log: Log) -> None:
         """Raises PartitionNotFoundError or NotLeaderError if the partition has another log or leader by now."""
@@ -368,6 +388,10 @@ def _has_open_transaction(log: Log, header: BatchHeader) -> bool:
         and producer.epoch == header.producer_epoch
         and producer.transaction_start_offset is not None
     )
+
+
+def _earlier_refused() -> RequestRefusedError:
+    return RequestRefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier batch of the producer was refused")
 
 
 def _no_batch() -> RequestRefusedError:
