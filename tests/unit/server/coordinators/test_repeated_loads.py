@@ -53,6 +53,7 @@ def test_a_marker_in_flight_is_committed_before_the_load_is_repeated(
             fail_one_load(monkeypatch, shell, runtime)
         identity = ProducerIdentity(ProducerId(producer.producer_id), ProducerEpoch(producer.epoch))
         marker = build_marker(*identity, is_commit=True, timestamp_ms=1_000, coordinator_epoch=1)
+        log = runtime.topic.log(PARTITION)
         files.hold()
         written = shell.call(lambda: runtime.append_marker(PARTITION, marker, identity, is_commit=True))
         shell.until(lambda: runtime._contexts[PARTITION].state is ShardState.LOADING)
@@ -61,11 +62,12 @@ def test_a_marker_in_flight_is_committed_before_the_load_is_repeated(
         files.release()
 
         async def wait() -> None:
-            # The coordinator of the transaction repeats the marker.
+            # The coordinator of the transaction repeats the marker if the shard is unloaded.
             with suppress(CoordinatorNotAvailableError):
                 await written
 
         shell.run(wait())
+        shell.until(lambda: log.high_watermark == log.log_end_offset)
         if is_unloaded:
             assert runtime._contexts[PARTITION].state is ShardState.UNLOADED
             shell.run(runtime.load(PARTITION))
