@@ -301,6 +301,9 @@ class LogRecovery:
             self._bring_online(saved)
         elif saved is not None:
             error = CorruptLogError(image.partition, saved.file, saved.position, saved.offset, saved.reason)
+            if log.log_end_offset < saved.durable_offset:
+                self._end_at_damage(error)
+                return
             log.corruption = log.refusal = error
             self._report.quarantined.append(error)
 

@@ -47,13 +47,16 @@ API = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, handle)
 def _find_end(
     services: Services, partition: TopicPartition, wanted: OffsetForLeaderPartition, end: EpochEndOffset
 ) -> None:
-    """Raises TopicNotFoundError, PartitionNotFoundError or LeaderEpochError."""
+    """Raises TopicNotFoundError, PartitionNotFoundError, LeaderEpochError or CorruptLogError."""
     log = services.topics.log(partition)
     current = services.topics.leader_epoch(partition)
     check_leader_epoch(partition, LeaderEpoch(wanted.current_leader_epoch), current)
     if not 0 <= wanted.leader_epoch <= current:
         return
     epoch_end = log.epochs.end_offset(LeaderEpoch(wanted.leader_epoch), log.log_end_offset)
+    if log.corruption is not None and epoch_end is not None and not log.epochs.is_known(epoch_end.start_offset):
+        # A client would take the records that the damage hides for truncated.
+        raise log.corruption.with_traceback(None)
     if wanted.leader_epoch == current:
         end.leader_epoch, end.end_offset = current, log.log_end_offset
     elif epoch_end is not None:
