@@ -175,8 +175,10 @@ def elect_any_replica(monkeypatch: pytest.MonkeyPatch) -> None:
         broker_epoch: BrokerEpoch,
         live: Collection[BrokerId],
         min_insync: int,
+        *,
+        is_damaged: bool,
     ) -> PartitionRegistration | None:
-        after = take_over(partition, candidate, broker_epoch, live, min_insync)
+        after = take_over(partition, candidate, broker_epoch, live, min_insync, is_damaged=is_damaged)
         if after is None and not any(replica in live for replica in (*partition.isr, *partition.elr)):
             return elect_unclean(partition, candidate, broker_epoch)
         return after

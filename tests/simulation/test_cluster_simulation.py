@@ -120,7 +120,7 @@ def _plants_fit_the_code(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 @pytest.mark.parametrize("plant", QUICKLY_FOUND)
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
     plant(monkeypatch)
-    assert run_cluster_seeds(0, 4) is not None
+    assert run_cluster_seeds(0, 8) is not None
 
 
 @pytest.mark.long

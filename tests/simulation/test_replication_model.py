@@ -82,8 +82,10 @@ def elects_any_replica(
     broker_epoch: BrokerEpoch,
     live: Collection[BrokerId],
     min_insync: int,
+    *,
+    is_damaged: bool,
 ) -> PartitionRegistration | None:
-    del live, min_insync
+    del live, min_insync, is_damaged
     return partition.elect_unclean(before, candidate, broker_epoch) if candidate in before.replicas else None
 
 
@@ -93,10 +95,13 @@ def elects_eligible_ones_too_early(
     broker_epoch: BrokerEpoch,
     live: Collection[BrokerId],
     min_insync: int,
+    *,
+    is_damaged: bool,
 ) -> PartitionRegistration | None:
     """A replica that left the ISR keeps its eligibility although the high watermark has moved."""
     left = set(before.replicas) - set(before.isr)
-    return partition.take_over(replace(before, elr=tuple(left)), candidate, broker_epoch, live, min_insync)
+    before = replace(before, elr=tuple(left))
+    return partition.take_over(before, candidate, broker_epoch, live, min_insync, is_damaged=is_damaged)
 
 
 def commits_while_others_are_eligible(self: PartitionRegistration, min_insync: int) -> bool:

@@ -57,11 +57,13 @@ def find_elections(
     keys: Iterable[PartitionKey] | None = None,
     refusing: Collection[BrokerId] = (),
     may_be_unclean: Callable[[PartitionKey], bool] = lambda _key: False,
+    is_damaged: Callable[[PartitionKey], bool] = lambda _key: False,
 ) -> Iterator[Election]:
     """Yield the elections that the candidate may win, of these partitions or of all.
 
     `refusing` has the brokers whose address refuses connections; they count as dead. `may_be_unclean` is the topic's
     `unclean.leader.election.enable`: any live replica may lead if none with all committed records is registered.
+    `is_damaged` tells whether the candidate's log of a partition is.
     """
     live = image.brokers.keys() - set(refusing)
     for key in image.partitions if keys is None else keys:
@@ -71,7 +73,7 @@ def find_elections(
         before = partition.registration
         if image.has_live_leader(before) and before.leader not in refusing:
             continue
-        after = take_over(before, candidate, broker_epoch, live, min_insync_of(key))
+        after = take_over(before, candidate, broker_epoch, live, min_insync_of(key), is_damaged=is_damaged(key))
         if after is not None:
             yield Election(key, _rank(before, candidate, live), before, after, partition.epoch)
         elif candidate in before.replicas and may_be_unclean(key):

@@ -104,13 +104,16 @@ def take_over(
     broker_epoch: BrokerEpoch,
     live: Collection[BrokerId],
     min_insync: int,
+    *,
+    is_damaged: bool = False,
 ) -> PartitionRegistration | None:
     """Elect the candidate after the leader was lost, or return None if it may not lead.
 
-    An in-sync replica may; an eligible one may if no in-sync replica is alive. Dead replicas leave the ISR.
+    An in-sync replica may; an eligible one may if no in-sync replica is alive. Dead replicas leave the ISR, unless the
+    candidate's log is damaged: it takes no writes that would wait for them, and they may have what it has lost.
     """
     if candidate in partition.isr:
-        members = {replica for replica in partition.isr if replica in live or replica == candidate}
+        members = {replica for replica in partition.isr if is_damaged or replica in live or replica == candidate}
     elif candidate in partition.elr and not any(replica in live for replica in partition.isr):
         members = {candidate}
     else:
@@ -175,15 +178,20 @@ def leave(partition: PartitionRegistration, replica: BrokerId) -> PartitionRegis
 def withdraw(
     partition: PartitionRegistration, replica: BrokerId, epochs: "dict[BrokerId, BrokerEpoch]"
 ) -> PartitionRegistration | None:
-    """Remove a replica that is going to lose its records from ISR and ELR; if it leads, another in-sync one takes over.
+    """Remove a replica that is going to lose its records from ISR and ELR; if it leads, another one takes over.
 
-    The leader epoch is raised in any case, also if the replica is in neither: it fences fetches that the replica has
-    sent, and which would report later what it has lost. `epochs` has the live brokers that may lead. None if no other
-    in-sync replica may: then it keeps its place, since it has all committed records.
+    That is one in sync, or else an eligible one, which has all committed records, too. The leader epoch is raised in
+    any case, also if the replica is in neither: it fences fetches that the replica has sent, and which would report
+    later what it has lost. `epochs` has the live brokers that may lead. None if no other complete replica may: then it
+    keeps its place.
     """
-    successor = next((member for member in partition.isr if member != replica and member in epochs), None)
+    complete = (*partition.isr, *(partition.elr if partition.leader == replica else ()))
+    successor = next((member for member in complete if member != replica and member in epochs), None)
     if successor is None:
         return None
+    if successor in partition.elr:
+        elr = tuple(member for member in partition.elr if member != successor)
+        partition = replace(partition, isr=(*partition.isr, successor), elr=elr)
     if partition.leader == replica:
         partition = _led_by(partition, successor, epochs[successor])
     else:

@@ -19,7 +19,7 @@ from logbrook.core.cluster.image import ClusterImage, PartitionKey
 from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.core.replication.leader import ProposeRegistration
 from logbrook.model.event_log import event_logger
-from logbrook.model.identifiers import BrokerId
+from logbrook.model.identifiers import BrokerEpoch, BrokerId
 from logbrook.ports import Clock
 from logbrook.ports.metadata_store import MetadataStore, MetadataStoreError, StoreTransaction, TransactionResult
 from logbrook.server.cluster.background import BackgroundTasks, pause
@@ -28,6 +28,7 @@ from logbrook.server.cluster.membership import Membership
 from logbrook.server.cluster.metadata_follower import MetadataFollower
 from logbrook.server.cluster.probe import ClusterProbe
 from logbrook.server.cluster.replica import ReplicaTable
+from logbrook.server.logs import RateLimitedWarnings
 
 # The second replica in line waits this long for the first one to take over, the third twice as long.
 _ELECTION_STEP_S = 0.3
@@ -72,6 +73,10 @@ class Elector:
         self._may_be_unclean = may_be_unclean
         # When an election of a partition, at its partition epoch, was first seen as possible.
         self._possible_since: dict[tuple[PartitionKey, int], float] = {}
+        # Changes that give leadership up, and whose outcome this broker has not found out yet.
+        self._unknown_outcomes = 0
+        # Changes are repeated while the store is away.
+        self._warnings = RateLimitedWarnings(_logger, clock)
         self._tasks = BackgroundTasks(loop, "the elector")
         self._is_electing = False
         self._is_started = False
@@ -132,6 +137,7 @@ class Elector:
             [key for key, replica in self._table.by_key.items() if replica.log is not None],
             self._liveness.gone(),
             self._may_be_unclean,
+            self._is_damaged,
         ):
             seen = (election.key, election.partition_epoch)
             since_s = possible[seen] = self._possible_since.get(seen, now_s)
@@ -146,6 +152,10 @@ class Elector:
                 self._timer.cancel()
             self._timer = self._loop.call_later(max(_TIMER_S_MIN, next_s - now_s), self.elect_soon)
         return due
+
+    def _is_damaged(self, key: PartitionKey) -> bool:
+        log = self._table.by_key[key].log
+        return log is not None and log.corruption is not None
 
     async def _take_over(self, elections: Sequence[Election]) -> None:
         epoch, gone = self._membership.broker_epoch, self._liveness.gone()
@@ -163,6 +173,15 @@ class Elector:
             await pause(_RETRY_S)
 
     # Changes
+
+    def epochs_of_leaders(self) -> dict[BrokerId, BrokerEpoch]:
+        """Return the broker epochs of those that may lead: they neither stop nor refuse connections."""
+        gone = self._liveness.gone()
+        return {
+            broker_id: broker.epoch
+            for broker_id, broker in self._image.brokers.items()
+            if not broker.registration.is_stopping and broker_id not in gone
+        }
 
     def change_of(self, partition_epoch: int, key: PartitionKey, after: PartitionRegistration) -> StoreTransaction:
         """Return the transaction that changes a registration known at `partition_epoch`."""
@@ -184,18 +203,22 @@ class Elector:
             uncertain.enter_context(self._membership.resigning())
             is_complete = await self.commit(transactions)
             if not is_complete:
-                self._tasks.spawn(self._find_out(uncertain.pop_all()))
+                self._unknown_outcomes += 1
+                if self._unknown_outcomes == 1:
+                    self._tasks.spawn(self._find_out(uncertain.pop_all()))
             return is_complete
 
     async def _find_out(self, uncertain: ExitStack) -> None:
+        """End the uncertainty when the image is up to date with all changes whose outcome is unknown."""
         with uncertain:
-            while True:
+            while self._unknown_outcomes:
+                known = self._unknown_outcomes
                 try:
                     await self._follower.catch_up()
                 except MetadataStoreError:
                     await pause(_RETRY_S)
                 else:
-                    return
+                    self._unknown_outcomes -= known
 
     async def commit(self, transactions: Sequence[StoreTransaction]) -> bool:
         """Commit changes of partitions in bundles, and wait until this broker's image has them.
@@ -211,7 +234,7 @@ class Elector:
                 await self.wait_for(results)
                 is_complete &= all(result.is_committed for result in results)
             except MetadataStoreError as error:
-                _logger.warning("partition change failed", error=error)
+                self._warnings.warn("change", "partition change failed", error=error)
                 return False
         return is_complete
 

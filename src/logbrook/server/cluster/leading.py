@@ -14,7 +14,7 @@ from bisect import insort
 from collections.abc import Callable, Collection, Iterator
 
 from logbrook.config import LogConfig
-from logbrook.core.cluster.image import ClusterImage, ImagePartition
+from logbrook.core.cluster.image import ClusterImage, ImagePartition, PartitionKey
 from logbrook.core.cluster.partition import finish_reassignment, hand_over, step_down
 from logbrook.core.replication.follower import EpochEnd, ReplicaFetch
 from logbrook.core.replication.leader import AdvanceHighWatermark, LeaderEffect, PartitionLeader
@@ -46,6 +46,7 @@ from logbrook.storage.pending_append import PendingAppend
 NO_REPLICA = -1
 _CONFIRMATION_S = 0.02
 _HAND_OVER_AGAIN_S = 1.0
+_FINISH_AGAIN_S = 0.5
 _CONFIRMATION_S_MAX = 2.0
 
 _logger = event_logger(__name__)
@@ -92,6 +93,8 @@ class LeadingReplicas:
         self._tasks = BackgroundTasks(loop, "the leading replicas")
         self._proposals = RegistrationProposals(elector, clock, self._tasks, probe)
         self._is_handing_over = False
+        # Partitions whose reassignment is being finished in the store.
+        self._finishing: set[PartitionKey] = set()
 
     async def stop(self) -> None:
         """Fail the appends that wait, and answer the followers."""
@@ -438,18 +441,23 @@ class LeadingReplicas:
                 entry.on_done(entry.append)
         self._announce(replica)
 
-    async def _commit(self, change: StoreTransaction, *, resigns: bool) -> None:
-        commit = self._elector.resign if resigns else self._elector.commit
-        await commit([change])
-
     def _finish_reassignment(self, replica: Replica) -> None:
         leader = replica.leader
-        if leader is None or not leader.registration.is_reassigning:
+        if leader is None or not leader.registration.is_reassigning or replica.key in self._finishing:
             return
         after = finish_reassignment(leader.registration, self._image.broker_epochs)
         if after is not None:
             change = self._elector.change_of(leader.partition_epoch, replica.key, after)
-            self._tasks.spawn(self._commit(change, resigns=after.leader != self._broker_id))
+            self._finishing.add(replica.key)
+            self._tasks.spawn(self._finish(replica.key, change, resigns=after.leader != self._broker_id))
+
+    async def _finish(self, key: PartitionKey, change: StoreTransaction, *, resigns: bool) -> None:
+        commit = self._elector.resign if resigns else self._elector.commit
+        try:
+            if not await commit([change]):
+                await pause(_FINISH_AGAIN_S)
+        finally:
+            self._finishing.discard(key)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic_s() * 1000)

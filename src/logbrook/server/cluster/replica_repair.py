@@ -16,13 +16,15 @@ from logbrook.model.event_log import event_logger
 from logbrook.model.identifiers import BrokerId, LeaderEpoch
 from logbrook.ports import Clock
 from logbrook.ports.metadata_store import StoreTransaction
-from logbrook.server.cluster.background import BackgroundTasks
+from logbrook.server.cluster.background import BackgroundTasks, pause
 from logbrook.server.cluster.elector import Elector
 from logbrook.server.cluster.replica import Replica, ReplicaTable
 from logbrook.server.logs import RateLimitedWarnings
 from logbrook.storage.data_directories import AnyDirectory
 from logbrook.storage.errors import StorageError
 from logbrook.storage.log import Log
+
+_WITHDRAW_AGAIN_S = 1.0
 
 _logger = event_logger(__name__)
 
@@ -86,12 +88,7 @@ class ReplicaRepair:
         if not is_needed and registration.leader_epoch > self._damaged[replica.key][1]:
             self._replace(replica, registration)
             return []
-        live = {
-            broker_id: broker.epoch
-            for broker_id, broker in self._image.brokers.items()
-            if not broker.registration.is_stopping
-        }
-        after = withdraw(registration, self._broker_id, live)
+        after = withdraw(registration, self._broker_id, self._elector.epochs_of_leaders())
         if after is not None:
             return [self._elector.change_of(partition.epoch, replica.key, after)]
         if is_needed and replica.log is not None:
@@ -135,6 +132,7 @@ class ReplicaRepair:
 
     async def _withdraw(self, withdrawals: list[StoreTransaction]) -> None:
         try:
-            await self._elector.resign(withdrawals)
+            if not await self._elector.resign(withdrawals):
+                await pause(_WITHDRAW_AGAIN_S)
         finally:
             self._is_withdrawing = False

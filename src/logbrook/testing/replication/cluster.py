@@ -237,7 +237,13 @@ class ModelCluster:
         broker = self.brokers[BrokerId(broker_id)]
         if not broker.is_up or broker.broker_epoch is None:
             return False
-        elections = find_elections(broker.image, broker.broker_id, broker.broker_epoch, lambda _key: self.min_insync)
+        elections = find_elections(
+            broker.image,
+            broker.broker_id,
+            broker.broker_epoch,
+            lambda _key: self.min_insync,
+            is_damaged=lambda _key: broker.damaged_in is not None,
+        )
         for _, transaction in election_transactions(elections, broker.broker_id, broker.broker_epoch):
             return self._commit(transaction)
         return False

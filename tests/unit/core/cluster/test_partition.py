@@ -164,8 +164,19 @@ def test_a_damaged_replica_withdraws_in_a_new_leader_epoch(
     assert left.leader_epoch == before.leader_epoch + 1
 
 
-def test_a_damaged_replica_stays_if_no_other_in_sync_one_may_lead() -> None:
+def test_a_damaged_replica_stays_if_no_other_complete_one_may_lead() -> None:
     assert withdraw(partition((ONE, TWO)), TWO, {TWO: EPOCHS[TWO], THREE: EPOCHS[THREE]}) is None
+    assert withdraw(partition((ONE,), (TWO,)), ONE, {ONE: EPOCHS[ONE], THREE: EPOCHS[THREE]}) is None
+
+
+def test_a_damaged_leader_without_in_sync_replicas_hands_over_to_an_eligible_one() -> None:
+    left = checked(withdraw(partition((ONE,), (TWO, THREE)), ONE, {ONE: EPOCHS[ONE], THREE: EPOCHS[THREE]}))
+    assert (left.isr, left.elr, left.leader, left.leader_epoch) == ((THREE,), (TWO,), THREE, 6)
+
+
+def test_a_damaged_replica_that_takes_over_drops_no_dead_one() -> None:
+    taken = checked(take_over(partition(), TWO, EPOCHS[TWO], {TWO}, min_insync=2, is_damaged=True))
+    assert (taken.isr, taken.elr, taken.leader) == (ALL, (), TWO)
 
 
 def test_a_reassignment_adds_first_and_removes_when_all_are_in_sync() -> None:
