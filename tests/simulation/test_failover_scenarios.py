@@ -14,7 +14,7 @@ from logbrook.core.cluster.image import ClusterImage, PartitionKey, broker_key
 from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.core.metadata import TOPIC_PREFIX
 from logbrook.model import TopicPartition
-from logbrook.model.identifiers import BrokerId, Offset
+from logbrook.model.identifiers import BrokerId, Offset, ProducerEpoch, ProducerId
 from logbrook.ports.metadata_store import Delete, StoreTransaction
 from logbrook.protocol.error_codes import ErrorCode
 from logbrook.protocol.messages.create_topics import (
@@ -429,7 +429,7 @@ def test_a_replica_whose_log_cannot_be_replaced_gets_one_when_the_disk_has_space
 
 def test_a_deletion_that_a_follower_could_not_carry_out_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader tells only what is new: the follower kept the records, and one that caught up never joined the ISR."""
-    delete_before = Log.delete_before
+    raise_start = Log.raise_start
     failures = 1
 
     async def scenario(cluster: ThreeBrokers) -> None:
@@ -443,9 +443,9 @@ def test_a_deletion_that_a_follower_could_not_carry_out_is_told_again(monkeypatc
             if log is follower and failures:
                 failures -= 1
                 raise TooManyOpenFilesError("state")
-            delete_before(log, offset)
+            raise_start(log, offset)
 
-        monkeypatch.setattr(Log, "delete_before", fail_once)
+        monkeypatch.setattr(Log, "raise_start", fail_once)
         assert await cluster.delete_records(leader=1, offset=2, timeout_ms=1_000) == (ErrorCode.NONE, 2)
         assert failures == 0
         assert follower.log_start_offset == 2
@@ -914,5 +914,45 @@ def test_a_fetcher_that_fails_with_a_bug_reports_it_and_fetches_again(monkeypatc
         assert await cluster.produce(leader=1) == ErrorCode.NONE
         assert [str(failure["exception"]) for failure in failures] == ["planted by the test"]
         assert set(cluster.registration().isr) == {1, 2}
+
+    ThreeBrokers().run(scenario)
+
+
+@pytest.mark.parametrize("is_disk_full", [False, True])
+def test_records_of_a_deposed_leader_do_not_survive_below_the_log_start_of_the_next_one(is_disk_full: bool) -> None:
+    """The next leader had deleted the records that it could compare them with (seed 1000312 of the simulation).
+
+    Its follower took over the high watermark before the log start offset: with a full disk readers saw them. The state
+    of their producers stayed in any case, and a later batch with their sequence numbers was taken for a duplicate.
+    """
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        assert await cluster.produce(leader=1, value=b"first") == ErrorCode.NONE
+        await pause(1.0)
+        cluster.loop.network.cut_off(host_of(1), host_of(2))
+        log = cluster.log(1)
+        stale = build_batch(
+            [Record(value=b"stale")] * 2, producer_id=ProducerId(7), producer_epoch=ProducerEpoch(0), base_sequence=0
+        )
+        cluster.brokers[1].server.services.appender.append(log, stale, lambda _: None, waits_for_replicas=True)
+        await pause(0.1)
+        assert log.log_end_offset == 3
+        cluster.expire(1)
+        await pause(1.0)
+        assert cluster.registration().leader == 2
+        assert await cluster.produce(leader=2, value=b"second", count=2) == ErrorCode.NONE
+        assert (await cluster.delete_records(leader=2, offset=3))[0] == ErrorCode.NONE
+        if is_disk_full:
+            cluster.brokers[1].disk_faults.is_full = True
+        cluster.loop.network.reconnect(host_of(1), host_of(2))
+        await pause(2.0)
+        assert not set(range(log.log_start_offset, log.high_watermark)) & {1, 2}
+        if is_disk_full:
+            cluster.brokers[1].disk_faults.is_full = False
+        await pause(5.0)
+        assert set(cluster.registration().isr) == {1, 2}
+        assert (cluster.log(1).log_start_offset, cluster.log(1).log_end_offset) == (3, 3)
+        assert cluster.log(1).producers.get(ProducerId(7)) is None
 
     ThreeBrokers().run(scenario)

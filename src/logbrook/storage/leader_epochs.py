@@ -65,10 +65,13 @@ class LeaderEpochs:
         self._update_latest()
 
     def truncate_start(self, offset: Offset) -> None:
-        """Remove epochs that end at or before `offset`, the new log start offset; keep the one that contains it."""
+        """Remove epochs that end at or before `offset`, the new log start offset; keep the one that contains it.
+
+        It keeps its start: a follower with records of an earlier epoch after that has some that are not the leader's.
+        """
         following = bisect_right(self.starts, offset, key=lambda start: start.start_offset)
         if following:
-            self.starts = [EpochStart(self.starts[following - 1].epoch, offset), *self.starts[following:]]
+            del self.starts[: following - 1]
 
     def _update_latest(self) -> None:
         self.latest = self.starts[-1].epoch if self.starts else _NO_EPOCH

@@ -225,6 +225,10 @@ class Log(ReadableLog):
         """
         if offset > self.high_watermark:
             raise OffsetOutOfRangeError(self.partition, offset, self.log_start_offset, self.high_watermark)
+        self.raise_start(offset)
+
+    def raise_start(self, offset: Offset) -> None:
+        """As `delete_before`, for a follower, whose high watermark moves to `offset` or above afterwards."""
         if offset > self.log_start_offset:
             if offset > self.recovery_point.offset:
                 # After a crash the log end offset must not be below the log start offset.

@@ -72,22 +72,24 @@ def test_an_epoch_may_begin_again_after_a_truncation() -> None:
 def test_the_epoch_in_which_the_log_starts_is_kept() -> None:
     epochs = three()
     epochs.truncate_start(Offset(15))
-    assert epochs.starts == [(5, 15), (6, 30)]
+    assert epochs.starts == [(5, 10), (6, 30)]
     epochs.truncate_start(Offset(30))
     assert epochs.starts == [(6, 30)]
     epochs.truncate_start(Offset(99))
-    assert epochs.starts == [(6, 99)]
+    assert epochs.starts == [(6, 30)]
     assert epochs.latest == 6
 
 
-def test_an_epoch_of_which_nothing_is_left_makes_way_for_the_next() -> None:
-    """Start offsets ascend strictly with the epochs: two epochs never start at the same offset."""
+def test_an_epoch_of_which_nothing_is_left_is_kept_until_the_log_starts_in_the_next() -> None:
+    """A follower that ends there has all of it."""
     epochs = LeaderEpochs()
     epochs.assign(LeaderEpoch(0), Offset(0))
     epochs.truncate_start(Offset(10))
     epochs.assign(LeaderEpoch(1), Offset(10))
-    assert epochs.starts == [(1, 10)]
+    assert epochs.starts == [(0, 0), (1, 10)]
     assert epochs.epoch_of(Offset(10)) == 1
+    epochs.truncate_start(Offset(11))
+    assert epochs.starts == [(1, 10)]
 
 
 def test_ends_after_damage_are_unknown_until_the_damage_is_truncated() -> None:

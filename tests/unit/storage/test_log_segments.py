@@ -203,8 +203,8 @@ def test_leader_epochs_that_ended_before_the_start_are_removed_now_and_after_a_k
     store.directory.commit()
     store.directory.checkpoint()
     store.log.delete_before(Offset(3))
-    assert store.log.epochs.starts == [(3, 3), (5, 4)]
-    assert store.killed().log.epochs.starts == [(3, 3), (5, 4)]
+    assert store.log.epochs.starts == [(3, 2), (5, 4)]
+    assert store.killed().log.epochs.starts == [(3, 2), (5, 4)]
 
 
 def test_removed_segments_leave_the_log_at_once_and_the_disk_later(store: Store, files: MemoryFiles) -> None:

@@ -177,15 +177,17 @@ class PartitionFollower:
     ) -> list[FollowerEffect]:
         """A response without divergence. `log_end_offset` is that after its records are appended.
 
-        `high_watermark` is that of this log, which a truncation after an unclean election may have lowered.
+        `high_watermark` is that of this log, which a truncation after an unclean election may have lowered. The log
+        start offset moves first: records before it that the leader could not compare must never be visible.
         """
         effects: list[FollowerEffect] = [AppendFetched()] if has_records else []
         self.leader_high_watermark = max(self.leader_high_watermark, leader_high_watermark)
-        offset = min(leader_high_watermark, log_end_offset)
-        if offset > high_watermark:
-            effects.append(MoveHighWatermark(Offset(offset)))
-        if leader_log_start_offset > log_start_offset:
-            effects.append(MoveLogStart(Offset(min(leader_log_start_offset, log_end_offset))))
+        committed = max(high_watermark, min(leader_high_watermark, log_end_offset))
+        start = min(leader_log_start_offset, committed)
+        if start > log_start_offset:
+            effects.append(MoveLogStart(Offset(start)))
+        if committed > high_watermark:
+            effects.append(MoveHighWatermark(Offset(committed)))
         return effects
 
     def validate(self) -> None:

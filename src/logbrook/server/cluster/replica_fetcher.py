@@ -460,7 +460,7 @@ class ReplicaFetcher:
             case MoveHighWatermark(offset):
                 self._owner.move_high_watermark(replica, offset)
             case MoveLogStart(offset):
-                log.delete_before(Offset(min(offset, log.high_watermark)))
+                log.raise_start(offset)
             case _:
                 # The records are appended already.
                 pass

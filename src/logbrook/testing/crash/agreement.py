@@ -26,7 +26,7 @@ def check_agreement(log: Log, scan: LogScan, *, expired_before_ms: int = 0, thor
 def _check_epochs(log: Log, scan: LogScan) -> None:
     known = LeaderEpochs(list(log.epochs.starts))
     known.truncate_start(log.log_start_offset)
-    starts = [tuple(start) for start in known.starts]
+    starts = [(start.epoch, max(start.start_offset, log.log_start_offset)) for start in known.starts]
     expected = scan.epochs()
     if scan.is_dense:
         # A log emptied by retention keeps its last epoch.

@@ -218,7 +218,7 @@ class ReplicationModel(ModelCluster):
                 case MoveHighWatermark(offset):
                     broker.high_watermark = offset
                 case MoveLogStart(offset):
-                    log.delete_before(Offset(min(offset, broker.high_watermark)))
+                    log.delete_before(offset)
 
     @staticmethod
     def _follower_effects(
