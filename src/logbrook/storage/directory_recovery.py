@@ -17,6 +17,7 @@ from logbrook.storage.environment import Environment
 from logbrook.storage.errors import CorruptFileError
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import Checkpoint, read_checkpoint, write_checkpoint
+from logbrook.storage.partition_image import PartitionImage, load_image, redo
 from logbrook.storage.paths import (
     CHECKPOINT,
     DAMAGED_SUFFIX,
@@ -24,7 +25,7 @@ from logbrook.storage.paths import (
     deleted_directory,
     deleted_directory_number,
 )
-from logbrook.storage.recovery import LogRecovery, PartitionImage, RecoveryReport, load_image, redo
+from logbrook.storage.recovery import LogRecovery, RecoveryReport
 from logbrook.storage.wal import Wal
 from logbrook.storage.wal_format import MARK_BYTES, WalContents, read_wal
 

@@ -47,11 +47,12 @@ from logbrook.storage.partition_files import (
     read_high_watermarks,
     write_high_watermarks,
 )
+from logbrook.storage.partition_image import load_image
 from logbrook.storage.paths import CHECKPOINT, HIGH_WATERMARKS, LOCK, WAL_DIRECTORY, deleted_directory
 from logbrook.storage.probe import StorageProbe
 from logbrook.storage.producer_bound import ProducerBound
 from logbrook.storage.producer_state import ProducerStateTable
-from logbrook.storage.recovery import LogRecovery, RecoveryReport, load_image
+from logbrook.storage.recovery import LogRecovery, RecoveryReport
 from logbrook.storage.repair import RepairResult, repair_segments
 from logbrook.storage.segment_files import FileRemover
 
