@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from logbrook.config import Durability
-from logbrook.core.cluster.image import ClusterImage, PartitionKey
+from logbrook.core.cluster.image import BROKER_PREFIX, ClusterImage, PartitionKey
 from logbrook.core.cluster.partition import PartitionRegistration
 from logbrook.core.metadata import TOPIC_PREFIX
 from logbrook.model import LogbrookError, TopicPartition
@@ -111,6 +111,20 @@ class SimulatedCluster:
             # Otherwise the schedule would never end.
             assert self.loop.time() < until_s, f"broker {number} does not start"
 
+    def expire_lease(self, number: int) -> None:
+        """End the lease of a broker, which may not hear of that for long. No effect on one without a lease.
+
+        That is early: in reality the broker has not heard of a renewal for as long, and is not certain any more.
+        """
+        entry = self.store.state.entries.get(f"{BROKER_PREFIX}{number}")
+        if entry is None or not entry.lease_id:
+            return
+        self.store.revoke_lease(entry.lease_id)
+        if self.brokers[number].is_up:
+            replicas = self.brokers[number].server.services.replicas
+            assert replicas is not None
+            replicas.membership._lease.lost(self.loop.time())
+
     def delay_requests(self, number: int, other: int, seconds: float) -> bool:
         """Let requests of a broker to another one arrive late. False if it has not sent any.
 
@@ -175,6 +189,9 @@ class SimulatedCluster:
                 return f"partition {key.partition} is not in sync: {registration}"
         for number in range(partitions):
             leader = self.registration_of(TopicPartition(topic, number)).leader
+            for replica in self.registration_of(TopicPartition(topic, number)).replicas:
+                if self.replica_log(replica, TopicPartition(topic, number)).corruption is not None:
+                    return f"the log of partition {number} on broker {replica} is damaged"
             replicas = self.brokers[leader].server.services.replicas
             if replicas is None or not replicas.leading.is_serving(topic, number):
                 return f"broker {leader} does not know what is committed in partition {number}"

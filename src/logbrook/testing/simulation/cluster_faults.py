@@ -8,9 +8,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from logbrook.core.cluster.image import BROKER_PREFIX
 from logbrook.model import LogbrookError, TopicPartition
+from logbrook.model.identifiers import Offset
+from logbrook.server.cluster.cluster_admin import ClusterAdmin
 from logbrook.server.topics import TRANSACTION_STATE
+from logbrook.storage.errors import CorruptLogError
 from logbrook.testing.forwarding import MUTATING_CALLS, SYNC_CALLS
 from logbrook.testing.simulation.cluster import SimulatedCluster, host_of
 from logbrook.testing.simulation.cluster_plan import ClusterFault
@@ -44,8 +46,8 @@ class ClusterFaults:
         self._partitions = partitions
         self._note = note
         self._is_replacing = False
-        # When the lease of a broker was ended early.
-        self._revoked_s: dict[int, float] = {}
+        # Logs that were damaged last, and the brokers that have them.
+        self._damaged: dict[TopicPartition, int] = {}
         self._kinds: dict[ClusterFault, Callable[[Random], Awaitable[None]]] = {
             ClusterFault.KILL: self._kill,
             ClusterFault.KILL_ALL: self._kill_all,
@@ -61,10 +63,12 @@ class ClusterFaults:
             ClusterFault.DEPOSE_TWICE: self._depose_twice,
             ClusterFault.HAND_OVER_TWICE: self._hand_over_twice,
             ClusterFault.MOVE: self._move,
+            ClusterFault.CANCEL_MOVE: self._cancel_move,
             ClusterFault.ELECT: self._elect,
             ClusterFault.REPLACE_DISK: self._replace_disk,
             ClusterFault.FILL_DISK: self._fill_disk,
             ClusterFault.FAIL_DISK: self._fail_disk,
+            ClusterFault.DAMAGE_LOG: self._damage_log,
             ClusterFault.DELAY_MARKERS: self._delay_markers,
         }
 
@@ -152,7 +156,12 @@ class ClusterFaults:
         self._is_replacing = False
 
     def _has_other_replicas(self, number: int) -> bool:
-        """True if every partition has an in-sync replica on another broker, and none is being moved away from it."""
+        """True if every partition has an in-sync replica on another broker, and none is being moved away from it.
+
+        A damaged log does not count.
+        """
+        if any(map(self._is_damaged, self._partitions)):
+            return False
         registrations = [partition.registration for partition in self._cluster.image().partitions.values()]
         return all(set(each.isr) - {number} and not each.is_reassigning for each in registrations)
 
@@ -181,13 +190,43 @@ class ClusterFaults:
         disk.failing_calls = frozenset()
         await self._kill_broker(number, choices.choice((Variant.KEPT, Variant.LOST, Variant.TORN)), choices)
 
+    async def _damage_log(self, choices: Random) -> None:
+        """A read has found damage in a log, from any offset on; another replica of the partition is in sync."""
+        partition = choices.choice(self._partitions)
+        registration = self._cluster.registration_of(partition)
+        number, part = choices.choice(registration.replicas), choices.random()
+        if self._is_replacing or self._is_damaged(partition) or not set(registration.isr) - {number}:
+            return
+        if not self._cluster.brokers[number].is_up or registration.is_reassigning:
+            return
+        try:
+            log = self._cluster.replica_log(number, partition)
+        except LogbrookError as error:
+            self._note(f"not damaged: {error}")
+            return
+        offset = Offset(log.log_start_offset + int(part * (log.log_end_offset - log.log_start_offset + 1)))
+        self._note(f"the log of {partition} on broker {number} is damaged from offset {offset} on")
+        self._damaged[partition] = number
+        log.quarantine(CorruptLogError(partition, log.active.path, 0, offset, "damaged by the simulation"))
+
+    def _is_damaged(self, partition: TopicPartition) -> bool:
+        """True if a log that was damaged may not have been replaced yet."""
+        number = self._damaged.get(partition)
+        if number is None or number not in self._cluster.registration_of(partition).replicas:
+            return False
+        if not self._cluster.brokers[number].is_up:
+            return True
+        try:
+            return self._cluster.replica_log(number, partition).corruption is not None
+        except LogbrookError:
+            # It is being replaced.
+            return True
+
     # The network
 
     async def _isolate(self, choices: Random) -> None:
         """As a broker that is paused: nothing reaches it and nothing leaves it; what was sent arrives later."""
         number = choices.choice(self._numbers)
-        if self._is_deposed(number):
-            return
         self._note(f"broker {number} is isolated")
         network, host = self._loop.network, host_of(number)
         others = [other for other in self._hosts if other != host]
@@ -221,8 +260,6 @@ class ClusterFaults:
 
     async def _cut_from_store(self, choices: Random) -> None:
         number = choices.choice(self._numbers)
-        if self._is_deposed(number):
-            return
         self._note(f"broker {number} is cut off from the store")
         self._cluster.connections[number].is_cut_off = True
         # Shorter than the lease, or so long that others work in its place while it does not know.
@@ -230,8 +267,6 @@ class ClusterFaults:
         self._cluster.connections[number].is_cut_off = False
 
     async def _stop_store(self, choices: Random) -> None:
-        if any(map(self._is_deposed, self._numbers)):
-            return
         self._note("the store is down")
         self._cluster.store.is_down = True
         await self._pause(choices.uniform(0.05, 2.0) * self._lease_s)
@@ -244,8 +279,6 @@ class ClusterFaults:
 
     async def _compact_store(self, choices: Random) -> None:
         number = choices.choice(self._numbers)
-        if self._is_deposed(number):
-            return
         self._note(f"the store is compacted while broker {number} is cut off from it")
         self._cluster.connections[number].is_cut_off = True
         await self._pause(choices.uniform(0.05, 1.0) * self._lease_s)
@@ -255,7 +288,7 @@ class ClusterFaults:
     async def _expire_lease(self, choices: Random) -> None:
         number = choices.choice(self._numbers)
         self._note(f"the lease of broker {number} expires")
-        self._revoke_lease_of(number)
+        self._cluster.expire_lease(number)
 
     # Leaders and replicas
 
@@ -271,7 +304,7 @@ class ClusterFaults:
         network = self._loop.network
         network.cut_off(host_of(follower), host_of(leader), one_way=True)
         for _ in range(2):
-            self._revoke_lease_of(self._cluster.registration_of(partition).leader)
+            self._cluster.expire_lease(self._cluster.registration_of(partition).leader)
             await self._pause(choices.choice((0.1, 0.4)) * choices.random())
         network.reconnect(host_of(follower), host_of(leader))
 
@@ -318,28 +351,13 @@ class ClusterFaults:
             return
         self._note(f"what coordinator {coordinator} sends to {leader} arrives late")
         await self._pause(0.5 * self._lease_s * choices.random())
-        self._revoke_lease_of(coordinator)
+        self._cluster.expire_lease(coordinator)
         await self._pause(late_s)
 
     async def _lead(self, partition: TopicPartition, replicas: list[int]) -> None:
         """Make the first of the replicas the leader."""
         await self._administer(replicas[-1], partition, replicas)
         await self._administer(replicas[-1], partition, None)
-
-    def _revoke_lease_of(self, number: int) -> None:
-        """End a lease early, unless the broker could not learn of it: a store never does that."""
-        entry = self._cluster.store.state.entries.get(f"{BROKER_PREFIX}{number}")
-        if entry is None or not entry.lease_id:
-            # It has ended, or `number` is that of a partition without a leader.
-            return
-        is_reachable = not (self._cluster.connections[number].is_cut_off or self._cluster.store.is_down)
-        if is_reachable or number in self._cluster.stopped:
-            self._cluster.store.revoke_lease(entry.lease_id)
-            self._revoked_s[number] = self._loop.time()
-
-    def _is_deposed(self, number: int) -> bool:
-        """True if the broker may not have noticed yet that its lease was ended early."""
-        return self._loop.time() < self._revoked_s.get(number, -self._lease_s) + self._lease_s
 
     async def _move(self, choices: Random) -> None:
         """Move a partition to two or three brokers."""
@@ -350,12 +368,32 @@ class ClusterFaults:
         self._note(f"move {partition} to {replicas}")
         await self._administer(choices.choice(self._numbers), partition, replicas)
 
+    async def _cancel_move(self, choices: Random) -> None:
+        """Move a partition, perhaps on to other brokers, and cancel that: the new replicas may be in sync, and lead."""
+        partition = choices.choice(self._partitions)
+        for _ in range(choices.choice((1, 2))):
+            if self._is_replacing:
+                return
+            replicas = choices.sample(self._numbers, choices.choice((2, 3)))
+            self._note(f"move {partition} to {replicas}, for a while")
+            await self._administer(choices.choice(self._numbers), partition, replicas)
+            await self._pause(choices.uniform(0.0, 0.3) * self._lease_s)
+        self._note(f"cancel the move of {partition}")
+        await self._change(choices.choice(self._numbers), lambda admin: admin.reassign(partition, None))
+
     async def _elect(self, choices: Random) -> None:
         partition = choices.choice(self._partitions)
         self._note(f"elect the preferred leader of {partition}")
         await self._administer(choices.choice(self._numbers), partition, None)
 
     async def _administer(self, number: int, partition: TopicPartition, replicas: list[int] | None) -> None:
+        """Move a partition, or with None elect its preferred leader."""
+        if replicas is None:
+            await self._change(number, lambda admin: admin.elect_preferred(partition))
+        else:
+            await self._change(number, lambda admin: admin.reassign(partition, replicas))
+
+    async def _change(self, number: int, change: Callable[[ClusterAdmin], Awaitable[None]]) -> None:
         broker = self._cluster.brokers[number]
         if not broker.is_up:
             self._note("refused: the broker is down")
@@ -364,9 +402,6 @@ class ClusterFaults:
         assert admin is not None
         try:
             async with asyncio.timeout(self._lease_s / 2):
-                if replicas is None:
-                    await admin.elect_preferred(partition)
-                else:
-                    await admin.reassign(partition, replicas)
+                await change(admin)
         except (LogbrookError, TimeoutError) as error:
             self._note(f"refused: {error}")

@@ -48,10 +48,12 @@ class ClusterFault(Enum):
     DEPOSE_TWICE = auto()
     HAND_OVER_TWICE = auto()
     MOVE = auto()
+    CANCEL_MOVE = auto()
     ELECT = auto()
     REPLACE_DISK = auto()
     FILL_DISK = auto()
     FAIL_DISK = auto()
+    DAMAGE_LOG = auto()
     # Only with transactions of version 1: those of version 2 have an epoch of their own.
     DELAY_MARKERS = auto()
 
