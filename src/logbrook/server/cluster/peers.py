@@ -1,4 +1,8 @@
-"""Connections to other brokers for short requests, one per broker, made when they are first needed."""
+"""Connections to other brokers for short requests, one per broker and API, made when they are first needed.
+
+Responses come in the order of the requests. A marker of a transaction is answered when it is committed, which may take
+long; questions of other transactions must not wait for that.
+"""
 
 import asyncio
 from typing import TypeVar
@@ -16,19 +20,20 @@ class Peers:
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._connections: dict[tuple[str, int], PeerConnection] = {}
-        self._connecting: dict[tuple[str, int], asyncio.Lock] = {}
+        # By host, port and API key.
+        self._connections: dict[tuple[str, int, int], PeerConnection] = {}
+        self._connecting: dict[tuple[str, int, int], asyncio.Lock] = {}
 
     async def request(
         self, broker: BrokerAddress, message: ApiMessage, response: type[R], version: int, timeout_s: float = 5.0
     ) -> R:
         """Send a request to a broker. Raises OSError or ProtocolError."""
-        address = (broker.host, broker.port)
+        key = (broker.host, broker.port, message.API_KEY)
         async with asyncio.timeout(timeout_s):
-            async with self._connecting.setdefault(address, asyncio.Lock()):
-                connection = self._connections.get(address)
+            async with self._connecting.setdefault(key, asyncio.Lock()):
+                connection = self._connections.get(key)
                 if connection is None or connection.is_closed:
-                    connection = self._connections[address] = await self._connect(*address)
+                    connection = self._connections[key] = await self._connect(broker.host, broker.port)
             return await connection.request(message, response, version, timeout_s)
 
     def close(self) -> None:
