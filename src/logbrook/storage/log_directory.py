@@ -11,6 +11,7 @@ bounded step and return what they did. The caller schedules them and passes the 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from logbrook.config import Durability, LogConfig, StorageConfig
@@ -26,7 +27,7 @@ from logbrook.storage.directory_recovery import (
     recover_directory,
     reuse_wal_files,
 )
-from logbrook.storage.durable_files import IO_FAILURES
+from logbrook.storage.durable_files import IO_FAILURES, sync_directory
 from logbrook.storage.environment import Environment, Health
 from logbrook.storage.errors import (
     DirectoryLockedError,
@@ -336,15 +337,25 @@ class LogDirectory:
         return self.finish_checkpoint(run)
 
     def save_high_watermarks(self) -> None:
-        """Save the high watermarks of all replicas, for the next start. Raises DiskFullError or StorageOfflineError."""
+        """Save the high watermarks of all replicas, for the next start. Raises DiskFullError or StorageOfflineError.
+
+        On a full disk the earlier ones are removed: a log may have lost records by a power loss, and get others there.
+        """
         self.environment.health.check_writable()
         saved = {
             log.partition.directory: SavedHighWatermark.of(log.high_watermark, log.state)
             for log in self
             if log.is_replica
         }
-        with self.environment.writing("write", HIGH_WATERMARKS):
-            write_high_watermarks(self.environment.files, saved)
+        files = self.environment.files
+        try:
+            with self.environment.writing("write", HIGH_WATERMARKS):
+                write_high_watermarks(files, saved)
+        except DiskFullError:
+            with self.environment.writing("remove", HIGH_WATERMARKS), suppress(FileNotFoundError):
+                files.unlink(HIGH_WATERMARKS)
+                sync_directory(files, "")
+            raise
 
     def saved_high_watermarks(self) -> dict[TopicPartition, Offset]:
         """Return the high watermarks of the logs that were saved since their last truncation, at most their log end.
