@@ -30,6 +30,7 @@ from logbrook.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from logbrook.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from logbrook.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -706,6 +707,26 @@ def test_a_saved_high_watermark_above_the_end_of_the_log_is_lowered_at_the_start
     ThreeBrokers().run(scenario)
 
 
+def test_saved_high_watermarks_that_cannot_be_replaced_on_a_full_disk_are_removed() -> None:
+    """They may be above the end of a log that a power loss has cut."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2])
+        broker = cluster.brokers[2]
+        replicas = broker.server.services.replicas
+        assert replicas is not None
+        replicas.save_high_watermarks()
+        assert read_high_watermarks(broker.files)
+        broker.disk_faults.is_full = True
+        replicas.save_high_watermarks()
+        assert not read_high_watermarks(broker.files)
+        broker.disk_faults.is_full = False
+        replicas.save_high_watermarks()
+        assert read_high_watermarks(broker.files)
+
+    ThreeBrokers().run(scenario)
+
+
 @pytest.mark.parametrize("offset", [2, -1], ids=["an offset", "the high watermark"])
 def test_a_deletion_of_records_is_acknowledged_when_all_in_sync_replicas_have_it(offset: int) -> None:
     """A failover undid it: the next leader had not heard of it."""
@@ -954,5 +975,38 @@ def test_records_of_a_deposed_leader_do_not_survive_below_the_log_start_of_the_n
         assert set(cluster.registration().isr) == {1, 2}
         assert (cluster.log(1).log_start_offset, cluster.log(1).log_end_offset) == (3, 3)
         assert cluster.log(1).producers.get(ProducerId(7)) is None
+
+    ThreeBrokers().run(scenario)
+
+
+def test_a_waiting_reader_gets_records_of_an_earlier_term_when_they_are_committed() -> None:
+    """Their size was unknown, so that the fetch waited for its whole `max_wait_ms`."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([2, 3])
+        network = cluster.loop.network
+        network.cut_off(host_of(2), host_of(3))
+        cluster.cut_off_from_store(3)
+        writing = asyncio.ensure_future(cluster.produce(leader=2))
+        await pause(0.1)
+        cluster.expire(2)
+        await pause(0.5)
+        assert cluster.registration().leader == 2
+        assert await writing == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (cluster.log(2).high_watermark, cluster.log(2).log_end_offset) == (0, 1)
+        client = await SimulatedClient.connect(host_of(2), PORT)
+        wanted = FetchPartition(partition=0, fetch_offset=Offset(0), partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            max_wait_ms=20_000, min_bytes=1, session_epoch=-1, topics=[FetchTopic(topic=TOPIC, partitions=[wanted])]
+        )
+        reading = asyncio.ensure_future(client.request(request, FetchResponse, 12, timeout_s=30.0))
+        await pause(0.1)
+        network.reconnect(host_of(2), host_of(3))
+        cluster.cut_off_from_store(3, is_cut_off=False)
+        await pause(3.0)
+        assert cluster.log(2).high_watermark == 1
+        assert reading.done()
+        assert (await reading).responses[0].partitions[0].records
+        client.close()
 
     ThreeBrokers().run(scenario)

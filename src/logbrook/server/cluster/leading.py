@@ -428,7 +428,11 @@ class LeadingReplicas:
         committed_bytes = 0
         while replica.uncounted and replica.uncounted[0][0] <= offset:
             committed_bytes += replica.uncounted.popleft()[1]
-        self._fetches.committed(replica.partition, committed_bytes)
+        if committed_bytes:
+            self._fetches.committed(replica.partition, committed_bytes)
+        else:
+            # Records of earlier terms: their size is not known.
+            self._fetches.changed(replica.partition)
         # Followers learn the high watermark from their next response.
         self.replica_fetches.changed(replica.partition)
         waiting = replica.waiting
