@@ -89,6 +89,34 @@ def test_a_damaged_replica_that_takes_over_drops_no_other(min_insync: int) -> No
     ThreeBrokers(segment_sync_min_bytes=1).run(scenario)
 
 
+def test_a_damaged_eligible_replica_that_takes_over_drops_no_other() -> None:
+    """The in-sync one, which was complete, could not join the ISR again."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await cluster.create_topic([1, 2], min_insync=1)
+        for _ in range(4):
+            assert await cluster.produce(leader=1) == ErrorCode.NONE
+        await pause(1.0)
+        replicas = cluster.brokers[1].server.services.replicas
+        assert replicas is not None
+        replicas.leading.on_disk_full(cluster.log(1))
+        while cluster.registration().leader != 2:
+            await pause(0.0002)
+        assert (cluster.registration().isr, cluster.registration().elr) == ((2,), (1,))
+        await cluster.kill(1)
+        await cluster.kill(2)
+        await pause(2 * LEASE_S)
+        overwrite_batch(cluster, 1, batch=2)
+        await cluster.brokers[1].start()
+        await pause(1.0)
+        await cluster.brokers[2].start()
+        await pause(20.0)
+        assert set(cluster.registration().isr) == {1, 2}
+        assert cluster.log(1).corruption is None
+
+    ThreeBrokers(segment_sync_min_bytes=1).run(scenario)
+
+
 def test_a_damaged_leader_hands_over_to_an_eligible_replica() -> None:
     """The other replica had left the ISR, which was below min.insync.replicas, before the damage was found."""
 

@@ -110,12 +110,12 @@ def take_over(
     """Elect the candidate after the leader was lost, or return None if it may not lead.
 
     An in-sync replica may; an eligible one may if no in-sync replica is alive. Dead replicas leave the ISR, unless the
-    candidate's log is damaged: it takes no writes that would wait for them, and they may have what it has lost.
+    candidate's log is damaged: a damaged log takes no writes, and the dead replicas may have the records that it lost.
     """
     if candidate in partition.isr:
         members = {replica for replica in partition.isr if is_damaged or replica in live or replica == candidate}
     elif candidate in partition.elr and not any(replica in live for replica in partition.isr):
-        members = {candidate}
+        members = {candidate, *(partition.isr if is_damaged else ())}
     else:
         return None
     return _led_by(_with_isr(partition, members, min_insync), candidate, broker_epoch)

@@ -177,6 +177,8 @@ def test_a_damaged_leader_without_in_sync_replicas_hands_over_to_an_eligible_one
 def test_a_damaged_replica_that_takes_over_drops_no_dead_one() -> None:
     taken = checked(take_over(partition(), TWO, EPOCHS[TWO], {TWO}, min_insync=2, is_damaged=True))
     assert (taken.isr, taken.elr, taken.leader) == (ALL, (), TWO)
+    eligible = checked(take_over(partition((ONE,), (TWO,)), TWO, EPOCHS[TWO], {TWO}, min_insync=1, is_damaged=True))
+    assert (eligible.isr, eligible.elr, eligible.leader) == ((ONE, TWO), (), TWO)
 
 
 def test_a_reassignment_adds_first_and_removes_when_all_are_in_sync() -> None:
