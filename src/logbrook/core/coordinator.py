@@ -48,6 +48,9 @@ class CoordinatorShard(Protocol[TickResult_co]):
     def finish_loading(self, now_ms: int) -> None:
         """Open the shard for requests: the whole log is replayed."""
 
+    def begin_grace(self, until_ms: int) -> None:
+        """Let no client time out before `until_ms`: its requests were refused for a while."""
+
     def next_deadline_ms(self) -> int | None:
         """Return the earliest time at which `tick` may have work; None for never."""
 

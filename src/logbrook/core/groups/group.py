@@ -142,6 +142,18 @@ class Group:
         deadlines += (self.join_deadline_ms, self.sync_deadline_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
+    def extend_deadlines(self, until_ms: int) -> None:
+        """Let no member be removed before `until_ms`. A join phase that waits for none of them ends as before."""
+        for member in self.members.values():
+            if member.session_deadline_ms is not None:
+                member.session_deadline_ms = max(member.session_deadline_ms, until_ms)
+        for member_id, deadline_ms in self.pending_members.items():
+            self.pending_members[member_id] = max(deadline_ms, until_ms)
+        if self.sync_deadline_ms is not None:
+            self.sync_deadline_ms = max(self.sync_deadline_ms, until_ms)
+        if self.join_deadline_ms is not None and not all(member.awaits_join for member in self.members.values()):
+            self.join_deadline_ms = max(self.join_deadline_ms, until_ms)
+
     def metadata_record(self) -> CoordinatorRecord:
         """Return the record of the group's current generation and members."""
         members = tuple(member.to_metadata(self.protocol_name) for member in self.members.values())

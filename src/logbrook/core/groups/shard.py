@@ -237,6 +237,12 @@ class GroupCoordinatorShard:
 
     # Timers
 
+    def begin_grace(self, until_ms: int) -> None:
+        """Let no member time out before `until_ms`."""
+        for group in self._groups.values():
+            group.extend_deadlines(until_ms)
+            self._timers.queue(group.group_id, group.next_deadline_ms())
+
     def next_deadline_ms(self) -> int | None:
         """Return the earliest time at which `tick` may have work."""
         times_ms = [time_ms for time_ms in (self._timers.next_ms(), self._sweep.next_ms) if time_ms is not None]

@@ -70,6 +70,7 @@ class TransactionCoordinatorShard:
         self._open: dict[int, Transaction] = {}
         self._open_since = Timers()
         self._timers = Timers()
+        self._grace_until_ms = 0
         # The last encoded value. It is usually the next one to be replayed, and need not be decoded.
         self._encoded: tuple[bytes, Transaction] | None = None
 
@@ -258,6 +259,12 @@ class TransactionCoordinatorShard:
 
     # Timers
 
+    def begin_grace(self, until_ms: int) -> None:
+        """Let no open transaction time out before `until_ms`."""
+        self._grace_until_ms = until_ms
+        for transaction in self._open.values():
+            self._timers.queue(transaction.transactional_id, self._deadline_ms(transaction))
+
     def next_deadline_ms(self) -> int | None:
         """Return the earliest time at which `tick` may have work."""
         return None if self._is_loading else self._timers.next_ms()
@@ -280,7 +287,8 @@ class TransactionCoordinatorShard:
         transaction = self._transactions.get(transactional_id)
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             return []
-        is_due = transaction.start_ms + transaction.timeout_ms <= now_ms
+        deadline_ms = self._deadline_ms(transaction)
+        is_due = deadline_ms is not None and deadline_ms <= now_ms
         return [self._record(transaction.fenced(now_ms))] if is_due else []
 
     def remove_expired(self, transactional_id: str) -> list[CoordinatorRecord]:
@@ -356,7 +364,7 @@ class TransactionCoordinatorShard:
 
     def _deadline_ms(self, transaction: Transaction) -> int | None:
         if transaction.state is TransactionState.ONGOING:
-            return transaction.start_ms + transaction.timeout_ms
+            return max(transaction.start_ms + transaction.timeout_ms, self._grace_until_ms)
         if transaction.state.is_prepared:
             return None
         return transaction.last_update_ms + self._config.id_expiration_ms

@@ -117,17 +117,17 @@ class CoordinatorRuntime(Generic[S]):
         context = self._context(self.topic.partition_for(key))
         if not context.is_active:
             raise context.unavailable(key)
-        if self._is_suspended():
+        if self._update_suspension():
             # Another broker may be the coordinator by now. An error derived from stale state, such as
             # UNKNOWN_MEMBER_ID, would be final for the client.
             raise NotCoordinatorError(key)
         return context
 
-    def _is_suspended(self) -> bool:
-        """True while another broker may be the coordinator: then requests are refused, and nothing times out.
+    def _update_suspension(self) -> bool:
+        """Begin or end the suspension. Return True while another broker may be the coordinator.
 
-        After that nothing times out for as long again: clients repeat what was refused. Records have the true time
-        meanwhile, since other coordinators may go on with them.
+        Then requests are refused, and no client times out; nor for as long again after that, so that clients can repeat
+        what was refused. Records have the true time meanwhile, since other coordinators may continue with them.
         """
         now_ms = self.now_ms
         if not self.is_certain():
@@ -141,6 +141,9 @@ class CoordinatorRuntime(Generic[S]):
             # A shorter suspension, as of a hand-over, may follow an outage.
             self._grace_until_ms = max(self._grace_until_ms, now_ms + grace_ms)
             self._suspended_since_ms = None
+            for context in list(self.active_contexts()):
+                context.shard.begin_grace(self._grace_until_ms)
+                self.schedule(context)
         return False
 
     def context_or_none(self, key: str) -> CoordinatorContext[S] | None:
@@ -215,6 +218,8 @@ class CoordinatorRuntime(Generic[S]):
         if context.state is not ShardState.LOADING:
             return
         context.shard.finish_loading(self.now_ms)
+        if self._grace_until_ms > self.now_ms:
+            context.shard.begin_grace(self._grace_until_ms)
         context.state = ShardState.ACTIVE
         self.schedule(context)
         self._on_loaded(context)
@@ -399,7 +404,7 @@ class CoordinatorRuntime(Generic[S]):
         """Set the timer to the shard's next deadline, unless it is set to an earlier time."""
         deadline_ms = context.shard.next_deadline_ms()
         if deadline_ms is not None:
-            self._tick_at(max(deadline_ms, self._grace_until_ms))
+            self._tick_at(deadline_ms)
 
     def _tick_at(self, time_ms: int) -> None:
         if self._is_stopping:
@@ -418,12 +423,12 @@ class CoordinatorRuntime(Generic[S]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._is_suspended():
+        if self._update_suspension():
             return
         now_ms = self.now_ms
         for context in list(self.active_contexts()):
             deadline_ms = context.shard.next_deadline_ms()
-            if deadline_ms is not None and max(deadline_ms, self._grace_until_ms) <= now_ms:
+            if deadline_ms is not None and deadline_ms <= now_ms:
                 self._carry_out(context, context.shard.tick(now_ms))
             self.schedule(context)
 
