@@ -35,6 +35,9 @@ class ReplicatedAppends(Protocol):
     def leader_of(self, partition: TopicPartition) -> PartitionLeader:
         """Raises NotLeaderError."""
 
+    def check_in_sync(self, partition: TopicPartition) -> None:
+        """Raises NotEnoughReplicasError or NotLeaderError."""
+
     def on_append(self, log: Log) -> None:
         """The log has grown."""
 

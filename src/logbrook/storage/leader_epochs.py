@@ -67,7 +67,8 @@ class LeaderEpochs:
     def truncate_start(self, offset: Offset) -> None:
         """Remove epochs that end at or before `offset`, the new log start offset; keep the one that contains it.
 
-        It keeps its start: a follower with records of an earlier epoch after that has some that are not the leader's.
+        The start of that one is kept as it is. By it a leader finds followers whose records of an earlier epoch go
+        beyond: those are not the leader's.
         """
         following = bisect_right(self.starts, offset, key=lambda start: start.start_offset)
         if following:

@@ -339,7 +339,8 @@ class LogDirectory:
     def save_high_watermarks(self) -> None:
         """Save the high watermarks of all replicas, for the next start. Raises DiskFullError or StorageOfflineError.
 
-        On a full disk the earlier ones are removed: a log may have lost records by a power loss, and get others there.
+        On a full disk the earlier ones are removed: after a power loss that cut a log, they would make uncommitted
+        records visible that have been appended since.
         """
         self.environment.health.check_writable()
         saved = {

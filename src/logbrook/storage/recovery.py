@@ -30,14 +30,9 @@ from logbrook.storage.environment import Environment
 from logbrook.storage.errors import CorruptLogError, DiskFullError, UnreadableLogError
 from logbrook.storage.leader_epochs import EpochStart, LeaderEpochs
 from logbrook.storage.log import Log
-from logbrook.storage.partition_files import (
-    Quarantine,
-    Snapshot,
-)
+from logbrook.storage.partition_files import Quarantine, Snapshot
 from logbrook.storage.partition_image import PartitionImage
-from logbrook.storage.paths import (
-    log_path,
-)
+from logbrook.storage.paths import log_path
 from logbrook.storage.producer_state import ProducerStateTable
 from logbrook.storage.segment import VerifiedBatch, scan_batches
 from logbrook.storage.transaction_index import TransactionIndex

@@ -174,8 +174,8 @@ class Elector:
 
     # Changes
 
-    def epochs_of_leaders(self) -> dict[BrokerId, BrokerEpoch]:
-        """Return the broker epochs of those that may lead: they neither stop nor refuse connections."""
+    def epochs_of_candidates(self) -> dict[BrokerId, BrokerEpoch]:
+        """Return the epochs of the brokers that may lead: they neither stop nor refuse connections."""
         gone = self._liveness.gone()
         return {
             broker_id: broker.epoch
@@ -205,10 +205,10 @@ class Elector:
             if not is_complete:
                 self._unknown_outcomes += 1
                 if self._unknown_outcomes == 1:
-                    self._tasks.spawn(self._find_out(uncertain.pop_all()))
+                    self._tasks.spawn(self._await_outcomes(uncertain.pop_all()))
             return is_complete
 
-    async def _find_out(self, uncertain: ExitStack) -> None:
+    async def _await_outcomes(self, uncertain: ExitStack) -> None:
         """End the uncertainty when the image is up to date with all changes whose outcome is unknown."""
         with uncertain:
             while self._unknown_outcomes:

@@ -1,7 +1,7 @@
 """Connections to other brokers for short requests, one per broker and API, made when they are first needed.
 
-Responses come in the order of the requests. A marker of a transaction is answered when it is committed, which may take
-long; questions of other transactions must not wait for that.
+Responses come in the order of the requests. WriteTxnMarkers is answered when the markers are committed, which may take
+long; AddPartitionsToTxn of other transactions must not wait for that.
 """
 
 import asyncio

@@ -88,7 +88,7 @@ class ReplicaRepair:
         if not is_needed and registration.leader_epoch > self._damaged[replica.key][1]:
             self._replace(replica, registration)
             return []
-        after = withdraw(registration, self._broker_id, self._elector.epochs_of_leaders())
+        after = withdraw(registration, self._broker_id, self._elector.epochs_of_candidates())
         if after is not None:
             return [self._elector.change_of(partition.epoch, replica.key, after)]
         if is_needed and replica.log is not None:

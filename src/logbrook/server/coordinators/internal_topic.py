@@ -8,7 +8,9 @@ from contextlib import suppress
 from logbrook.core.metadata import TopicExistsError
 from logbrook.model import TopicPartition
 from logbrook.records.batch import BatchHeader, check_batch, iter_headers
+from logbrook.records.errors import CorruptBatchError
 from logbrook.server.topics import Topics
+from logbrook.storage.errors import CorruptLogError
 from logbrook.storage.log import Log
 
 _SETTINGS = {
@@ -58,13 +60,25 @@ class InternalTopic:
         return self._topics.log(TopicPartition(self.name, partition))
 
     async def batches(self, partition: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-        """Yield the committed batches of a partition, letting other tasks run in between. Raises LogbrookError."""
+        """Yield the committed batches of a partition, letting other tasks run in between.
+
+        A replica with a damaged batch is quarantined, so that a healthy one takes over. A single node's log is not: it
+        still takes markers, without which transactions could not end. Raises LogbrookError.
+        """
         log = self.log(partition)
-        for part in log.read_range(log.log_start_offset, log.high_watermark, _LOAD_BYTES):
-            for position, header in iter_headers(part.data):
-                # A flipped bit can decode as another valid offset.
-                check_batch(part.data, position, part.length)
-                yield header, part.data[position : position + header.size]
+        offset = log.log_start_offset
+        for part in log.read_range(offset, log.high_watermark, _LOAD_BYTES):
+            try:
+                for position, header in iter_headers(part.data):
+                    # A flipped bit can decode as another valid offset.
+                    check_batch(part.data, position, part.length)
+                    yield header, part.data[position : position + header.size]
+                    offset = header.next_offset
+            except CorruptBatchError as error:
+                damage = CorruptLogError(log.partition, part.file, part.position, offset, str(error))
+                if log.is_replica:
+                    log.quarantine(damage)
+                raise damage from error
             await asyncio.sleep(0)
 
 

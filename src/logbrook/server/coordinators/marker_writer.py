@@ -130,6 +130,9 @@ class MarkerWriter:
             _complete_append(done, pending.error)
 
         try:
+            if self._appender.replicas is not None:
+                # It could not be committed, would be repeated, and hold up markers to other partitions of this broker.
+                self._appender.replicas.check_in_sync(partition)
             if partition.topic == CONSUMER_OFFSETS:
                 groups = self._groups.runtime
                 return groups.append_marker(partition.partition, marker, producer, is_commit=markers.is_commit)
@@ -141,9 +144,9 @@ class MarkerWriter:
 
 
 def _is_ahead(log: Log, markers: TransactionMarkers) -> bool:
-    """Return True if the log survived a crash further than the coordinator: it has the producer's next transaction.
+    """Return True if the log has the producer's next transaction: a crash cut the log of the coordinator, not this one.
 
-    If that has ended, the log has a later epoch than the marker, and would refuse it.
+    If the next transaction has ended, the log has a later epoch than the marker, and would refuse it.
     """
     state = log.producers.get(markers.producer.producer_id)
     if state is None:

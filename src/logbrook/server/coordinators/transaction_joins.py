@@ -1,9 +1,9 @@
-"""The order of a producer's batches while a coordinator is asked whether their partition is part of the transaction.
+"""The order of a producer's batches while the transaction coordinator adds or verifies their partition.
 
-A producer sends several batches without waiting for answers. The first one of a transaction asks the coordinator, which
-may be another broker. The later ones with the same producer epoch wait until it is appended. If it is refused, so are
-they, and for a while those that arrive before it is repeated: a log that does not know the producer would take any
-sequence for its first. A producer that has begun again has a later epoch, and does not wait for what it sent before.
+A producer sends several batches without waiting for responses. The first one of a transaction in a partition waits for
+AddPartitionsToTxn at the coordinator, which may be another broker; the later ones with the same producer epoch wait
+until it is appended. If it is refused, so are they, and for a while those that arrive before it is repeated: a log that
+does not know the producer would accept any sequence. Batches of another epoch, as after InitProducerId, do not wait.
 """
 
 from collections import OrderedDict
@@ -30,7 +30,7 @@ class _RefusedBatch(NamedTuple):
 
 
 class TransactionJoins:
-    """The questions to coordinators that are not answered yet. One per broker, on the event loop."""
+    """Pending AddPartitionsToTxn requests and the batches that wait for them. One per broker, on the event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,13 +39,13 @@ class TransactionJoins:
         self._refused: OrderedDict[_Key, _RefusedBatch] = OrderedDict()
 
     def begin(self, partition: TopicPartition, header: BatchHeader) -> None:
-        """A batch asks the coordinator: later ones wait until `end`."""
+        """Let later batches wait until `end`."""
         key = _key(partition, header)
-        assert key not in self._waiting, "there is one question at a time"
+        assert key not in self._waiting, "there is one request at a time"
         self._waiting[key] = []
 
     def wait(self, partition: TopicPartition, header: BatchHeader, resume: Continuation) -> bool:
-        """Have `resume` called when the batch that asks is appended or refused. False if there is none."""
+        """Have `resume` called when the first batch is appended or refused. False if no request is pending."""
         waiting = self._waiting.get(_key(partition, header))
         if waiting is None:
             return False
@@ -62,7 +62,7 @@ class TransactionJoins:
     def end(
         self, partition: TopicPartition, header: BatchHeader, error: LogbrookError | None, *, is_repeated: bool
     ) -> None:
-        """The batch is appended, or refused with `error`. Those that wait follow in order, and may ask again.
+        """The first batch is appended, or refused with `error`: resume those that wait, in order.
 
         `is_repeated` says that the producer sends a refused batch again.
         """

@@ -183,7 +183,7 @@ class TransactionCoordinatorService:
     def _last_decision(self, partition: TopicPartition, producer_id: ProducerId) -> tuple[int, Offset | None] | None:
         """Return the leader epoch of a partition and the offset of the producer's last marker; None if another leads.
 
-        An answer of the coordinator is of use only if they have not changed since the question (KIP-890).
+        An answer of the coordinator is of use only if they have not changed since the request (KIP-890).
         """
         try:
             epoch = self._topics.leader_epoch(partition)

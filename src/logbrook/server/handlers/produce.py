@@ -244,7 +244,7 @@ class _Produce:
     def _waits_to_join(
         self, response: PartitionProduceResponse, log: Log, records: memoryview, header: BatchHeader
     ) -> bool:
-        """True if the batch is appended later: its coordinator, which may be another broker, has to be asked first.
+        """True if the batch is appended later, after AddPartitionsToTxn at its coordinator, which may be another broker.
 
         Raises RequestRefusedError.
         """
@@ -296,7 +296,7 @@ class _Produce:
         producer = log.producers.get(header.producer_id)
         if producer is None and self._services.transactions.joins.follows_refused(log.partition, header):
             raise _earlier_refused()
-        is_new = producer is None or producer.epoch != header.producer_epoch
+        is_new = producer is None or producer.epoch < header.producer_epoch
         if self._context.version >= _ADDS_PARTITIONS_SINCE and is_new and header.base_sequence > 0:
             # Each transaction has an epoch of its own.
             raise OutOfOrderSequenceError(log.partition, header.producer_id, header.base_sequence, 0)

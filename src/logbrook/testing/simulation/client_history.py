@@ -1,4 +1,4 @@
-"""The record that clients of a simulation have seen at each offset: there is one for all of them, and forever."""
+"""The acknowledged and the read record at each offset of a simulation. A second, different one is a violation."""
 
 from dataclasses import dataclass, field
 

@@ -112,9 +112,9 @@ class SimulatedCluster:
             assert self.loop.time() < until_s, f"broker {number} does not start"
 
     def expire_lease(self, number: int) -> None:
-        """End the lease of a broker, which may not hear of that for long. No effect on one without a lease.
+        """End the lease of a broker before its time. No effect on a broker without a lease.
 
-        That is early: in reality the broker has not heard of a renewal for as long, and is not certain any more.
+        The broker stops being certain at once: a real store ends a lease only after the broker has missed its renewals.
         """
         entry = self.store.state.entries.get(f"{BROKER_PREFIX}{number}")
         if entry is None or not entry.lease_id:
