@@ -244,7 +244,7 @@ class _Produce:
     def _waits_to_join(
         self, response: PartitionProduceResponse, log: Log, records: memoryview, header: BatchHeader
     ) -> bool:
-        """True if the batch is appended later, after AddPartitionsToTxn at its coordinator, which may be another broker.
+        """True if the batch is appended later, after AddPartitionsToTxn at its coordinator, perhaps another broker.
 
         Raises RequestRefusedError.
         """
