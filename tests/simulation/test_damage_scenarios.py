@@ -31,24 +31,57 @@ def overwrite_batch(cluster: ThreeBrokers, number: int, batch: int) -> None:
         file.pwrite(bytes(HEADER_BYTES), batch * read_header(file.pread(HEADER_BYTES, 0), 0).size)
 
 
+async def write_in_two_epochs(cluster: ThreeBrokers) -> None:
+    """Write two batches with broker 1 as the leader, and two more with broker 2. Both are in sync then."""
+    await cluster.create_topic([1, 2])
+    for _ in range(2):
+        assert await cluster.produce(leader=1) == ErrorCode.NONE
+    await cluster.kill(1)
+    await pause(1.0)
+    assert await cluster.produce(leader=2) == ErrorCode.NONE
+    await cluster.brokers[1].start()
+    await pause(2.0)
+    assert set(cluster.registration().isr) == {1, 2}
+    assert await cluster.produce(leader=2) == ErrorCode.NONE
+    await pause(1.0)
+
+
+async def kill_both(cluster: ThreeBrokers) -> None:
+    """Kill brokers 1 and 2 at once, so that both stay in the ISR."""
+    cluster.cut_off_from_store(2)
+    await cluster.kill(1)
+    await cluster.kill(2)
+
+
+def test_a_healthy_follower_is_not_truncated_by_a_leader_that_found_damage_at_its_start() -> None:
+    """The leader lacked the epochs after the damage, and took the records of the follower for uncommitted ones."""
+
+    async def scenario(cluster: ThreeBrokers) -> None:
+        await write_in_two_epochs(cluster)
+        await kill_both(cluster)
+        overwrite_batch(cluster, 1, batch=1)
+        await cluster.brokers[1].start()
+        await pause(1.0)
+        assert cluster.registration().leader == 1
+        damaged = cluster.log(1)
+        assert (damaged.corruption is not None, damaged.log_end_offset) == (True, 4)
+        await cluster.brokers[2].start()
+        await pause(5.0)
+        assert set(cluster.registration().isr) == {1, 2}
+        assert cluster.registration().leader == 2
+        assert cluster.log(2).log_end_offset == 4
+        assert (cluster.log(1).corruption, cluster.log(1).log_end_offset) == (None, 4)
+
+    ThreeBrokers(segment_sync_min_bytes=1).run(scenario)
+
+
 @pytest.mark.parametrize("restarts", [1, 2])
 def test_a_follower_keeps_what_the_short_log_of_its_leader_has_lost(restarts: int) -> None:
     """The second start of the leader told the short end of its log, and the follower was truncated there."""
 
     async def scenario(cluster: ThreeBrokers) -> None:
-        await cluster.create_topic([1, 2])
-        for _ in range(2):
-            assert await cluster.produce(leader=1) == ErrorCode.NONE
-        await cluster.kill(1)
-        await pause(1.0)
-        assert await cluster.produce(leader=2) == ErrorCode.NONE
-        await cluster.brokers[1].start()
-        await pause(2.0)
-        assert set(cluster.registration().isr) == {1, 2}
-        assert await cluster.produce(leader=2) == ErrorCode.NONE
-        await pause(1.0)
-        await cluster.kill(1)
-        await cluster.kill(2)
+        await write_in_two_epochs(cluster)
+        await kill_both(cluster)
         cut_file(cluster, 1, batches=2)
         for number in range(restarts):
             await cluster.brokers[1].start()
@@ -73,8 +106,7 @@ def test_a_damaged_replica_that_takes_over_drops_no_other(min_insync: int) -> No
         for _ in range(4):
             assert await cluster.produce(leader=1) == ErrorCode.NONE
         await pause(1.0)
-        await cluster.kill(1)
-        await cluster.kill(2)
+        await kill_both(cluster)
         await pause(2 * LEASE_S)
         overwrite_batch(cluster, 1, batch=2)
         await cluster.brokers[1].start()
@@ -103,8 +135,7 @@ def test_a_damaged_eligible_replica_that_takes_over_drops_no_other() -> None:
         while cluster.registration().leader != 2:
             await pause(0.0002)
         assert (cluster.registration().isr, cluster.registration().elr) == ((2,), (1,))
-        await cluster.kill(1)
-        await cluster.kill(2)
+        await kill_both(cluster)
         await pause(2 * LEASE_S)
         overwrite_batch(cluster, 1, batch=2)
         await cluster.brokers[1].start()

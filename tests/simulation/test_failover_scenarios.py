@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -42,7 +41,6 @@ from logbrook.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from logbrook.records.batch import HEADER_BYTES, read_header
 from logbrook.records.builder import build_batch
 from logbrook.records.record import Record
 from logbrook.server.cluster.background import pause
@@ -56,7 +54,6 @@ from logbrook.server.pending_fetch import PartitionRead
 from logbrook.storage.errors import CorruptLogError, TooManyOpenFilesError
 from logbrook.storage.log import Log
 from logbrook.storage.partition_files import SavedHighWatermark, read_high_watermarks, write_high_watermarks
-from logbrook.storage.paths import log_path
 from logbrook.testing.forwarding import SYNC_CALLS
 from logbrook.testing.memory_metadata_store import MemoryMetadataStore, MemoryStore
 from logbrook.testing.simulation.broker import PORT, SimulatedBroker, simulation_config
@@ -780,44 +777,6 @@ def test_a_deletion_of_records_fails_when_another_broker_leads() -> None:
         cluster.loop.network.reconnect(host_of(1), host_of(3))
 
     ThreeBrokers().run(scenario)
-
-
-def test_a_healthy_follower_is_not_truncated_by_a_leader_that_found_damage_at_its_start() -> None:
-    """The leader lacked the epochs after the damage, and took the records of the follower for uncommitted ones."""
-
-    async def scenario(cluster: ThreeBrokers) -> None:
-        await cluster.create_topic([1, 2])
-        for _ in range(2):
-            assert await cluster.produce(leader=1) == ErrorCode.NONE
-        await cluster.kill(1)
-        await pause(1.0)
-        assert await cluster.produce(leader=2) == ErrorCode.NONE
-        await cluster.brokers[1].start()
-        await pause(2.0)
-        assert set(cluster.registration().isr) == {1, 2}
-        assert await cluster.produce(leader=2) == ErrorCode.NONE
-        await pause(1.0)
-        # Both are killed at once, so that both stay in the ISR.
-        cluster.cut_off_from_store(2)
-        await cluster.kill(1)
-        await cluster.kill(2)
-        files, directory = cluster.brokers[1].files, TopicPartition(TOPIC, 0).directory
-        with closing(files.open(log_path(directory, Offset(0)))) as file:
-            second = read_header(file.pread(HEADER_BYTES, 0), 0).size
-            file.pwrite(bytes(HEADER_BYTES), second)
-        await cluster.brokers[1].start()
-        await pause(1.0)
-        assert cluster.registration().leader == 1
-        damaged = cluster.log(1)
-        assert (damaged.corruption is not None, damaged.log_end_offset) == (True, 4)
-        await cluster.brokers[2].start()
-        await pause(5.0)
-        assert set(cluster.registration().isr) == {1, 2}
-        assert cluster.registration().leader == 2
-        assert cluster.log(2).log_end_offset == 4
-        assert (cluster.log(1).corruption, cluster.log(1).log_end_offset) == (None, 4)
-
-    ThreeBrokers(segment_sync_min_bytes=1).run(scenario)
 
 
 def test_a_repeated_change_of_the_isr_does_not_let_in_a_broker_that_has_lost_its_disk_since() -> None:
