@@ -141,6 +141,33 @@ def test_a_tick_before_anything_is_due_does_nothing() -> None:
     assert shell.coordinator.next_deadline_ms() == deadline_ms
 
 
+def test_no_member_times_out_during_a_grace_period() -> None:
+    shell = Shell(a_coordinator())
+    member = shell.stable_member()
+    shell.coordinator.begin_grace(50_000)
+    shell.coordinator.validate()
+    shell.apply(shell.coordinator.tick(49_999))
+    assert shell.coordinator.next_deadline_ms() == 50_000
+    # A rebalance waits for the member, and not for one that is not there.
+    shell.join("second", a_join("d", rebalance_timeout_ms=60_000))
+    shell.coordinator.begin_grace(100_000)
+    shell.apply(shell.coordinator.tick(99_999))
+    assert "second" not in shell.results
+    shell.now_ms = 99_999
+    shell.join("again", a_join(member_id=member.member_id))
+    assert {type(shell.results[reply]) for reply in ("second", "again")} == {JoinResult}
+    shell.coordinator.validate()
+
+
+def test_the_first_rebalance_of_a_group_does_not_wait_for_the_end_of_a_grace_period() -> None:
+    shell = Shell(a_coordinator(initial_rebalance_delay_ms=3_000))
+    shell.join("first", a_join())
+    shell.coordinator.begin_grace(100_000)
+    shell.coordinator.validate()
+    shell.apply(shell.coordinator.tick(3_000))
+    assert isinstance(shell.results["first"], JoinResult)
+
+
 def test_a_late_tick_does_all_that_was_due() -> None:
     shell = Shell(a_coordinator())
     silent = shell.stable_member()

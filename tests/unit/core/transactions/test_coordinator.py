@@ -267,6 +267,21 @@ def test_a_transaction_times_out_after_its_time_and_not_before() -> None:
     assert after.partitions == {T0, T1}
 
 
+def test_no_open_transaction_times_out_during_a_grace_period() -> None:
+    shell = Shell(now_ms=100)
+    producer = shell.init()
+    shell.add(producer, T0)
+    late_ms = 100 + 2 * TIMEOUT_MS
+    shell.coordinator.begin_grace(late_ms)
+    # Nor after a change, which sets its deadline anew.
+    shell.add(producer, T1)
+    assert shell.coordinator.tick(late_ms - 1) == TransactionTimeouts([], [])
+    assert shell.coordinator.abort_timed_out(ID, late_ms - 1) == []
+    assert shell.coordinator.next_deadline_ms() == late_ms
+    shell.coordinator.validate()
+    assert shell.coordinator.tick(late_ms).timed_out == [ID]
+
+
 def test_a_timeout_without_a_result_is_due_again() -> None:
     shell = Shell(a_coordinator(a_transaction(TransactionState.ONGOING, start_ms=0)))
     assert shell.coordinator.tick(TIMEOUT_MS).timed_out == [ID]
