@@ -13,6 +13,8 @@ from random import Random
 # watermarks come after 5 s.
 SECONDS = 2.5
 _LONGER = 3.0
+# An idle follower fetches every half second. With less it would leave the ISR and join again all the time.
+_LAG_MS_MIN = 600
 _LONGER_SHARE = 0.05
 
 
@@ -88,7 +90,7 @@ class ClusterPlan:
             sync_s_max=random.choice((0.0005, 0.01, 0.2)),
             store_s_max=random.choice((0.0, 0.002, 0.03)),
             lease_s=lease_s,
-            replica_lag_ms_max=int(1000 * lease_s * random.choice((1.0, 2.0))),
+            replica_lag_ms_max=max(_LAG_MS_MIN, int(1000 * lease_s * random.choice((1.0, 2.0)))),
             min_insync=random.choice((1, 2)),
             pause_s_max=random.choice((0.15, 0.3)),
             quiet_s_max=random.choice((0.2, 0.7)),
